@@ -1,0 +1,1 @@
+//! A seeded world that drives the real Mesh state machines.
