@@ -2,8 +2,13 @@
 
 use pyo3::prelude::*;
 
+mod engine;
+mod message;
+mod segments;
+
 /// Fills the module `mesh_core._core`.
 #[pymodule]
-fn _core(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<message::Message>()?;
+    engine::register(module)
 }

@@ -8,6 +8,7 @@
 //! The edge, where time and sockets are:
 //! - [`engine`]: one process for real: epoll, unix sockets, waiting threads.
 
+pub mod engine;
 pub mod fault;
 pub mod hash;
 pub mod mailbox;

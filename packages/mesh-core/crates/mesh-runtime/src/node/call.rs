@@ -281,6 +281,11 @@ impl Node {
         }
     }
 
+    /// Whether every target has room for the message.
+    pub fn has_room(&self, spec: &CallSpec) -> bool {
+        self.admit(spec).is_ok()
+    }
+
     /// Checks that every target has room, so that a message reaches all or none.
     fn admit(&self, spec: &CallSpec) -> Result<(), SendError> {
         for target in spec.targets.iter() {

@@ -1,0 +1,71 @@
+//! One message as Python sees it.
+
+use mesh_runtime::node::Answer;
+use mesh_wire::frame::Frame;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// A message or an answer that came in.
+#[pyclass(frozen, module = "mesh_core._core")]
+pub(crate) struct Message {
+    pub(crate) frame: Frame,
+}
+
+impl Message {
+    pub(crate) fn of_frame(frame: Frame) -> Self {
+        Self { frame }
+    }
+
+    pub(crate) fn of_answer(answer: Answer) -> Self {
+        Self { frame: answer.frame }
+    }
+}
+
+#[pymethods]
+impl Message {
+    /// What the frame is for: the number of its kind.
+    #[getter]
+    fn kind(&self) -> u8 {
+        self.frame.head.kind as u8
+    }
+
+    /// 0 for a value, else why there is none.
+    #[getter]
+    fn code(&self) -> u8 {
+        self.frame.head.flags
+    }
+
+    /// The rank of the receiver in the region called, or of the sender of an answer.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.frame.head.rank
+    }
+
+    /// The port it was sent to.
+    #[getter]
+    fn to_port(&self) -> u64 {
+        self.frame.head.to.port.0
+    }
+
+    /// The process that sent it.
+    #[getter]
+    fn from_proc(&self) -> u64 {
+        self.frame.head.from.proc.to_u64()
+    }
+
+    /// Where an answer goes; 0 when none is wanted.
+    #[getter]
+    fn from_port(&self) -> u64 {
+        self.frame.head.from.port.0
+    }
+
+    #[getter]
+    fn meta<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.frame.meta())
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.frame.body())
+    }
+}
