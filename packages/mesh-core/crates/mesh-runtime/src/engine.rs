@@ -31,7 +31,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::{Descriptors, Wire, Written, lock};
@@ -44,6 +44,9 @@ const LISTENER: u64 = u64::MAX - 1;
 const WRITABLE: u64 = 1 << 62;
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 64;
+/// How long the IO thread leaves the links to a thread that has just led them: it will most likely
+/// wait again at once, and then reads what came meanwhile without any hand-over.
+const HEAD_START: Duration = Duration::from_micros(500);
 /// How long a reader sleeps before it looks for signals again: one may slip in between the last
 /// look and the sleep.
 const SIGNAL_SLICE: Duration = Duration::from_millis(200);
@@ -113,6 +116,8 @@ pub struct Engine {
     lead: Poller,
     io: Poller,
     is_led: AtomicBool,
+    /// When the links were last led, in microseconds since `epoch`.
+    led_until_us: AtomicU64,
     is_closed: AtomicBool,
     epoch: Instant,
     me: ProcId,
@@ -148,6 +153,7 @@ impl Engine {
             lead: Poller::new()?,
             io: Poller::new()?,
             is_led: AtomicBool::new(false),
+            led_until_us: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             epoch: Instant::now(),
             me,
@@ -309,6 +315,7 @@ impl Engine {
             return parker.park(Some(slice));
         }
         let woken = self.lead_until(parker, slice);
+        self.led_until_us.store(self.micros(), Ordering::Relaxed);
         self.is_led.store(false, Ordering::SeqCst);
         match woken {
             Wake::HandedOver => parker.park(Some(slice)),
@@ -480,6 +487,10 @@ impl Engine {
             tokens.clear();
             // An interrupted sleep is a short one.
             let _ = self.io.sleep(left, &mut tokens);
+            if self.is_led_now() && tokens.iter().any(|token| *token < WRITABLE) {
+                std::thread::sleep(HEAD_START);
+                tokens.retain(|token| *token >= WRITABLE);
+            }
             for token in &tokens {
                 match *token {
                     BELL => self.io.bell.silence(),
@@ -495,6 +506,16 @@ impl Engine {
         for wire in wires {
             self.forget(&wire);
         }
+    }
+
+    /// Whether a thread leads the links, or did a moment ago.
+    fn is_led_now(&self) -> bool {
+        let since = self.micros().saturating_sub(self.led_until_us.load(Ordering::Relaxed));
+        self.is_led.load(Ordering::SeqCst) || Duration::from_micros(since) < HEAD_START
+    }
+
+    fn micros(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     fn writable(&self, link: LinkId) {
