@@ -1,1 +1,3 @@
 //! What runs in a Mesh process.
+
+pub mod segment;
