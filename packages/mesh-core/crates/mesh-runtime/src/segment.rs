@@ -33,8 +33,10 @@
 //! - `message`: what a receiver holds, and what happens when it lets go.
 //! - `slots`: which segment takes the next message.
 //! - `memory`, `pages`, `pagemap`: memfds, mapped ranges, and which pages of one were written.
+//! - `copy`: large copies on two threads.
 
 pub mod cache;
+mod copy;
 mod memory;
 mod message;
 mod pagemap;

@@ -14,7 +14,7 @@ const LIMITS: SegmentLimits = SegmentLimits {
     bytes_max: 2 << 20,
     idle_bytes_max: 1 << 20,
     segments_max: 6,
-    segment_len_min: 16 << 10,
+    copy_threads_max: 2,
 };
 
 /// Numbers that are the same in every run.

@@ -1,41 +1,39 @@
 //! The memory of one segment: a memfd that only grows, and the sender's view of it.
 #![expect(unsafe_code, reason = "creates, seals and sizes memfds")]
 
+use super::copy::Copier;
 use super::pages::{Pages, Sharing, page_len};
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// Refuses descriptors made executable, where the kernel knows the flag (6.3).
 const MFD_NOEXEC_SEAL: libc::c_uint = 8;
 
-/// Pages taken from the kernel at a time. A signal makes the kernel undo the step it is in, so a
-/// step must be short next to the period of a profiler's timer.
-const STEP_LEN: usize = 4 << 20;
-
 /// A memfd and the sender's mapping of it.
 ///
-/// The file is as long as the longest message it ever held and is sealed against shrinking, so a
-/// reader that has checked a range against the length may touch it for ever. Pages that are given
-/// back leave a hole, not a shorter file.
+/// The file only grows and is sealed against shrinking, so a reader that has checked a range
+/// against its length may touch it for ever. Pages that are given back leave a hole, not a shorter
+/// file.
 #[derive(Debug)]
 pub(super) struct Memory {
     fd: Arc<OwnedFd>,
     pages: Pages,
-    /// Bytes from the start that have pages and are in our page table.
+    /// Bytes from the start that have pages.
     resident: usize,
+    /// Bytes from the start whose pages are in our page table.
+    entered: usize,
 }
 
 impl Memory {
-    /// A new segment of at least `len` bytes without pages.
+    /// A new segment that has room for `len` bytes, but no pages.
     pub(super) fn create(len: usize) -> io::Result<Self> {
         let fd = create_memfd()?;
-        let len = len.max(1).next_multiple_of(page_len());
+        let len = file_len(len)?;
         set_len(fd.as_fd(), len)?;
         let pages = Pages::map(fd.as_fd(), len, Sharing::Shared)?;
-        Ok(Self { fd: Arc::new(fd), pages, resident: 0 })
+        Ok(Self { fd: Arc::new(fd), pages, resident: 0, entered: 0 })
     }
 
     /// The descriptor to hand to readers.
@@ -48,40 +46,55 @@ impl Memory {
         self.resident
     }
 
-    /// Makes sure that the first `len` bytes have pages.
+    /// Copies each buffer to the offset beside it; offsets rise and do not overlap.
     ///
-    /// Taking them here turns a lack of memory into an error; taking them by writing would turn
-    /// it into a SIGBUS. It is faster too: one call a step instead of one fault a page.
-    pub(super) fn reserve(&mut self, len: usize) -> io::Result<()> {
-        let len = len.next_multiple_of(page_len());
-        if len > self.pages.len() {
+    /// What has pages is copied through the mapping. What has none is written to the file: the
+    /// kernel then need not clear the pages first, and a lack of memory is an error, where by
+    /// touching the mapping it would be a SIGBUS.
+    pub(super) fn fill(&mut self, buffers: &[(usize, &[u8])], copier: &Copier) -> io::Result<()> {
+        let end = buffers.last().map_or(0, |(offset, buffer)| offset + buffer.len());
+        if end > self.pages.len() {
+            let len = file_len(end)?;
             set_len(self.fd.as_fd(), len)?;
             self.pages.grow(len)?;
         }
-        while self.resident < len {
-            let step = self.resident..len.min(self.resident + STEP_LEN);
-            allocate(self.fd.as_fd(), &step, 0)?;
-            self.pages.populate(&step);
-            self.resident = step.end;
+        let mut warm = Vec::with_capacity(buffers.len());
+        for (offset, buffer) in buffers {
+            let (old, new) =
+                buffer.split_at(self.resident.clamp(*offset, offset + buffer.len()) - offset);
+            warm.push((*offset, old));
+            if let Err(error) = write_all(self.fd.as_fd(), new, offset + old.len()) {
+                self.punch_from(self.resident, end)?;
+                return Err(error);
+            }
         }
+        let enter = self.entered..self.resident.min(end);
+        if !enter.is_empty() {
+            self.pages.populate(&enter);
+            self.entered = enter.end;
+        }
+        self.pages.write(&warm, copier);
+        self.resident = self.resident.max(end.next_multiple_of(page_len()));
         Ok(())
-    }
-
-    /// Copies `bytes` to `offset`, which [`Memory::reserve`] has covered.
-    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= self.resident, "room is reserved before it is written");
-        self.pages.write(offset, bytes);
     }
 
     /// Gives the pages back to the kernel, whoever else has mapped them.
     pub(super) fn punch(&mut self) -> io::Result<()> {
-        let all = 0..self.resident;
-        if all.is_empty() {
+        self.punch_from(0, self.resident)?;
+        (self.resident, self.entered) = (0, 0);
+        Ok(())
+    }
+
+    fn punch_from(&self, start: usize, end: usize) -> io::Result<()> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (start, len) = (offset(start)?, offset(end.saturating_sub(start))?);
+        if len == 0 {
             return Ok(());
         }
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        allocate(self.fd.as_fd(), &all, mode)?;
-        self.resident = 0;
+        // SAFETY: the call changes a descriptor that we own.
+        while unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, start, len) } != 0 {
+            retry(io::Error::last_os_error())?;
+        }
         Ok(())
     }
 }
@@ -126,8 +139,15 @@ fn memfd(flags: libc::c_uint) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Address space costs nothing: with a power of two, files, mappings and the views of readers
+/// seldom have to grow.
+fn file_len(len: usize) -> io::Result<usize> {
+    let len = len.max(page_len()).checked_next_power_of_two();
+    len.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
+}
+
 fn set_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
-    let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let len = offset(len)?;
     // SAFETY: the call changes a descriptor that is open for as long as it is borrowed.
     match unsafe { libc::ftruncate(fd.as_raw_fd(), len) } {
         0 => Ok(()),
@@ -135,17 +155,26 @@ fn set_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     }
 }
 
-fn allocate(fd: BorrowedFd<'_>, range: &Range<usize>, mode: libc::c_int) -> io::Result<()> {
-    let offset = |at: usize| libc::off_t::try_from(at).map_err(|_| io::ErrorKind::FileTooLarge);
-    let (start, len) = (offset(range.start)?, offset(range.len())?);
-    loop {
-        // SAFETY: the call changes a descriptor that is open for as long as it is borrowed.
-        if unsafe { libc::fallocate(fd.as_raw_fd(), mode, start, len) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: usize) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let start = offset(at)?;
+        // SAFETY: the kernel reads inside the slice only.
+        let count =
+            unsafe { libc::pwrite(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), start) };
+        match usize::try_from(count) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => (bytes, at) = (&bytes[count..], at + count),
+            Err(_) => retry(io::Error::last_os_error())?,
         }
     }
+    Ok(())
+}
+
+fn offset(at: usize) -> io::Result<libc::off_t> {
+    libc::off_t::try_from(at).map_err(|_| io::ErrorKind::FileTooLarge.into())
+}
+
+/// A signal is no reason to give up.
+fn retry(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }

@@ -1,6 +1,7 @@
 //! A range of mapped pages: every `mmap` and `madvise` of the crate is here.
 #![expect(unsafe_code, reason = "maps memory and copies into it")]
 
+use super::copy::{Copier, Stretch};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -86,13 +87,17 @@ impl Pages {
         unsafe { self.start.add(offset) }
     }
 
-    /// Copies `bytes` to `offset`.
-    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        let end = offset.checked_add(bytes.len()).expect("a slice ends inside the address space");
-        assert!(end <= self.len, "{end} bytes do not fit in a mapping of {}", self.len);
-        // SAFETY: the target is inside our mapping, which `&mut` lends to us alone; a slice given
-        // to us cannot lie in it, since bytes are never lent out of a mapping that is written.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset).as_ptr(), bytes.len()) }
+    /// Copies each buffer to the offset beside it; they do not overlap.
+    pub(super) fn write(&mut self, buffers: &[(usize, &[u8])], copier: &Copier) {
+        let stretch = |(offset, bytes): &(usize, &[u8])| {
+            assert!(bytes.len() <= self.len.saturating_sub(*offset), "{offset} is too far out");
+            Stretch { from: bytes.as_ptr(), to: self.at(*offset).as_ptr(), len: bytes.len() }
+        };
+        let stretches: Vec<_> = buffers.iter().map(stretch).collect();
+        // SAFETY: the targets are inside our mapping, which `&mut` lends to us alone, and the
+        // sources are borrowed until we return; a slice given to us cannot lie in the mapping,
+        // since bytes are never lent out of one that is written.
+        unsafe { copier.copy(&stretches) };
     }
 
     /// Enters pages that exist already into the page table, many at a time.

@@ -1,5 +1,6 @@
 //! The sender's side: segments that are filled, read by others, and filled again.
 
+use super::copy::Copier;
 use super::memory::Memory;
 use super::slots::{Refusal, Slots, Taken};
 use mesh_wire::frame::Part;
@@ -22,8 +23,9 @@ pub struct SegmentLimits {
     pub idle_bytes_max: usize,
     /// Segments, and so descriptors here and in every reader.
     pub segments_max: usize,
-    /// The least memory that a segment takes.
-    pub segment_len_min: usize,
+    /// Threads that copy one large message, the caller's among them; never more than there are
+    /// cores.
+    pub copy_threads_max: usize,
 }
 
 impl Default for SegmentLimits {
@@ -32,7 +34,7 @@ impl Default for SegmentLimits {
             bytes_max: 4 << 30,
             idle_bytes_max: 512 << 20,
             segments_max: 64,
-            segment_len_min: 64 << 10,
+            copy_threads_max: 2,
         }
     }
 }
@@ -113,6 +115,7 @@ pub struct SegmentStats {
 /// All methods may be called from any thread; copies are made outside the lock.
 pub struct SegmentPool {
     limits: SegmentLimits,
+    copier: Copier,
     slots: Mutex<Slots>,
     pid: u32,
 }
@@ -120,7 +123,8 @@ pub struct SegmentPool {
 impl SegmentPool {
     /// A pool without segments.
     pub fn new(limits: SegmentLimits) -> Self {
-        Self { limits, slots: Mutex::new(Slots::default()), pid: std::process::id() }
+        let copier = Copier::new(limits.copy_threads_max);
+        Self { limits, copier, slots: Mutex::default(), pid: std::process::id() }
     }
 
     /// Copies `buffers` into one segment, which `readers` hold until each has released it.
@@ -136,24 +140,19 @@ impl SegmentPool {
         if readers.is_empty() {
             return Err(FillError::NoReaders);
         }
-        let (offsets, len) = lay_out(buffers);
-        let Taken { index, memory, bytes, victims } = self.take(len)?;
+        let (placed, len) = lay_out(buffers);
+        let Taken { index, memory, victims } = self.take(len)?;
         // Their memory is needed for this message.
         self.empty(victims);
-        let mut memory = self.prepare(index, memory, bytes)?;
-        for (offset, buffer) in offsets.iter().zip(buffers) {
-            memory.write(*offset, buffer);
-        }
+        let memory = self.copy(index, memory, &placed)?;
         let fd = memory.fd();
         let generation = self.lock().publish(index, memory, readers);
         let segment = u32::try_from(index).expect("segments are few");
-        let part = |(offset, buffer): (usize, &&[u8])| Part {
-            segment,
-            generation,
-            offset: offset as u64,
-            len: buffer.len() as u64,
+        let part = |(offset, buffer): &(usize, &[u8])| {
+            let (offset, len) = (*offset as u64, buffer.len() as u64);
+            Part { segment, generation, offset, len }
         };
-        let parts = offsets.into_iter().zip(buffers).map(part).collect();
+        let parts = placed.iter().map(part).collect();
         Ok(Filled { segment, generation, fd, parts })
     }
 
@@ -216,15 +215,15 @@ impl SegmentPool {
         })
     }
 
-    /// Makes the first `bytes` of a segment that was taken ready to be written.
-    fn prepare(
+    /// Copies buffers into a segment that was taken.
+    fn copy(
         &self,
         index: usize,
         memory: Option<Memory>,
-        bytes: usize,
+        placed: &[(usize, &[u8])],
     ) -> Result<Memory, FillError> {
-        let (memory, error) = match memory.map_or_else(|| Memory::create(bytes), Ok) {
-            Ok(mut memory) => match memory.reserve(bytes) {
+        let (memory, error) = match memory.map_or_else(|| Memory::create(0), Ok) {
+            Ok(mut memory) => match memory.fill(placed, &self.copier) {
                 Ok(()) => return Ok(memory),
                 Err(error) => (Some(memory), error),
             },
@@ -244,13 +243,14 @@ impl SegmentPool {
     }
 }
 
-/// Where each buffer begins, and where the last one ends.
-fn lay_out(buffers: &[&[u8]]) -> (Vec<usize>, usize) {
+/// Each buffer with the offset where it begins, and where the last one ends.
+fn lay_out<'a>(buffers: &[&'a [u8]]) -> (Vec<(usize, &'a [u8])>, usize) {
     let mut end = 0_usize;
-    let mut place = |buffer: &&[u8]| {
+    let mut placed = Vec::with_capacity(buffers.len());
+    for buffer in buffers {
         let start = end.next_multiple_of(PART_ALIGN);
+        placed.push((start, *buffer));
         end = start + buffer.len();
-        start
-    };
-    (buffers.iter().map(&mut place).collect(), end)
+    }
+    (placed, end)
 }

@@ -1,12 +1,15 @@
 //! Which segment takes the next message: the pool's bookkeeping, without any call to the kernel.
 
 use super::memory::Memory;
+use super::pages::page_len;
 use super::pool::{SegmentLimits, SegmentStats};
 use mesh_wire::id::ProcId;
 
 /// How many times longer than a message a warm segment may be. Beyond that the message gets a
 /// segment of its own, so that small messages do not hold the memory that large ones have warmed.
 const FIT_MAX: usize = 4;
+/// Segments of this many bytes are for every message that fits.
+const SMALL_LEN: usize = 64 << 10;
 
 /// What a segment is doing.
 enum Use {
@@ -40,8 +43,6 @@ pub(super) struct Taken {
     pub(super) index: usize,
     /// None for a segment that is yet to be made.
     pub(super) memory: Option<Memory>,
-    /// What it must have; no less than the message.
-    pub(super) bytes: usize,
     /// Segments to empty first, so that the limit holds.
     pub(super) victims: Vec<(usize, Memory)>,
 }
@@ -79,13 +80,14 @@ impl Slots {
     }
 
     fn try_take(&mut self, len: usize, limits: &SegmentLimits) -> Result<Taken, Refusal> {
-        if len > limits.bytes_max {
+        let bytes_max = limits.bytes_max;
+        if len.next_multiple_of(page_len()) > bytes_max {
             return Err(Refusal::TooLarge);
         }
         let index = self.choose(len, limits).ok_or(Refusal::Full)?;
         let has = self.slots.get(index).map_or(0, |slot| slot.bytes);
-        let bytes = if has >= len { has } else { room_for(len, limits) };
-        let excess = (self.bytes - has + bytes).saturating_sub(limits.bytes_max);
+        let bytes = has.max(len.next_multiple_of(page_len()));
+        let excess = (self.bytes - has + bytes).saturating_sub(bytes_max);
         let others = |slots: &Self| slots.idle().filter(|other| *other != index).collect();
         let victims = self.oldest(others(self), excess).ok_or(Refusal::Full)?;
         if index == self.slots.len() {
@@ -99,8 +101,8 @@ impl Slots {
         let memory = slot.memory.take();
         self.bytes = self.bytes - has + bytes;
         let victims = self.take_all(victims);
-        assert!(self.bytes <= limits.bytes_max, "the victims make up for the excess");
-        Ok(Taken { index, memory, bytes, victims })
+        assert!(self.bytes <= bytes_max, "the victims make up for the excess");
+        Ok(Taken { index, memory, victims })
     }
 
     /// Hands a filled segment to its readers and gives the number of this use.
@@ -182,7 +184,7 @@ impl Slots {
         let bytes = |index: &usize| self.slots[*index].bytes;
         let age = |index: &usize| self.slots[*index].idle_since();
         let fits = |index: &usize| bytes(index) >= len;
-        let close_max = len.saturating_mul(FIT_MAX).max(limits.segment_len_min);
+        let close_max = len.saturating_mul(FIT_MAX).max(SMALL_LEN);
         let close = |index: &usize| fits(index) && bytes(index) <= close_max;
         let half = |index: &usize| bytes(index) >= len / 2 && !fits(index);
         // The warmest in the caches of the processor.
@@ -240,11 +242,4 @@ impl Slots {
             slot.usage = Use::Idle(self.tick);
         }
     }
-}
-
-/// What a segment that has less than `len` bytes is given: an eighth more at most, so that a
-/// message a little longer than the one before does not need new pages.
-fn room_for(len: usize, limits: &SegmentLimits) -> usize {
-    let step = (len.next_power_of_two() / 8).max(limits.segment_len_min);
-    len.max(1).next_multiple_of(step.max(1)).min(limits.bytes_max)
 }
