@@ -134,7 +134,8 @@ fn split(region: Region, mut model: Listed, at: usize, seed: usize) -> (Region, 
         return (region, model);
     }
     // One of the two sizes is computed.
-    let sizes = if seed % 2 == 0 { [Some(outer), None] } else { [None, Some(size / outer)] };
+    let sizes =
+        if seed.is_multiple_of(2) { [Some(outer), None] } else { [None, Some(size / outer)] };
     let parts = [(names[0].as_str(), sizes[0]), (names[1].as_str(), sizes[1])];
     let cut = region.split(&label, &parts).expect("any dimension can be split");
     model.dims.splice(at..=at, [(names[0].clone(), outer), (names[1].clone(), size / outer)]);
