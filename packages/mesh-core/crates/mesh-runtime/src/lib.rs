@@ -3,14 +3,18 @@
 //! # Layout
 //! Pure state machines, driven alike by the engine and by the simulator:
 //! - [`node`]: one process: peers, ports, calls; built from
-//!   [`session`] (numbering and replay), [`mailbox`] (queues and credit), [`fault`] (codes).
+//!   [`session`] (numbering and replay), [`mailbox`] (queues and credit), [`fault`] (codes);
+//! - [`cast`]: one message to many ranks over a tree, and their answers back as one;
+//! - [`supervise`]: who hears of a failure, what is restarted, what stops with what.
 //!
 //! The edge, where time and sockets are:
 //! - [`engine`]: one process for real: epoll, unix sockets, waiting threads.
 
+pub mod cast;
 pub mod engine;
 pub mod fault;
 pub mod hash;
 pub mod mailbox;
 pub mod node;
 pub mod session;
+pub mod supervise;
