@@ -52,21 +52,30 @@ class FailureDetail:
         code: The fault code that callers get.
         fields: Keyword arguments of the error that it becomes.
         cause: The exception behind it, encoded.
+        owner_proc: The process whose supervisor deals with it.
     """
 
-    __slots__ = ("cause", "code", "failure_id", "fields")
+    __slots__ = ("cause", "code", "failure_id", "fields", "owner_proc")
 
     def __init__(
-        self, failure_id: int, code: int, fields: dict[str, Any], cause: bytes | None = None
+        self,
+        failure_id: int,
+        code: int,
+        fields: dict[str, Any],
+        cause: bytes | None = None,
+        owner_proc: int = 0,
     ) -> None:
         self.failure_id = failure_id
         self.code = code
         self.fields = fields
         self.cause = cause
+        self.owner_proc = owner_proc
 
     def encode(self) -> bytes:
         """Gives the bytes that `FailureDetail.decode` reads."""
-        return pickle.dumps((self.failure_id, self.code, self.fields, self.cause), 5)
+        return pickle.dumps(
+            (self.failure_id, self.code, self.fields, self.cause, self.owner_proc), 5
+        )
 
     @staticmethod
     def decode(body: bytes) -> FailureDetail:
@@ -112,7 +121,7 @@ def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
         detail.code = code
     error = failure_error(detail, **place, proc=proc_name(message.from_proc))
     if detail.failure_id:
-        runtime().observed(detail.failure_id)
+        runtime().observed(detail.failure_id, detail.owner_proc)
     return error
 
 

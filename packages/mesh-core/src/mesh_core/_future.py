@@ -16,8 +16,7 @@ from mesh_core._deadlock import check_wait
 from mesh_core._errors import CallCancelled, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
-from mesh_core._pickle import decode
-from mesh_core._runtime import runtime
+from mesh_core._runtime import runtime, value_of
 from mesh_core._shape import Extent, Point
 from mesh_core._value_mesh import ValueMesh
 
@@ -241,7 +240,7 @@ class CallFuture(Future[R]):
         if message.code:
             self._settle(_ERROR, error_of(message, self._endpoint))
         else:
-            self._settle(_VALUE, decode(message.body, message.buffers()))
+            self._settle(_VALUE, value_of(message))
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         waker_of(loop).watch(self._reply, self._poll)
@@ -281,7 +280,7 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
     def _value_of(self, message: Message) -> Any:
         if message.code:
             return error_of(message, self._endpoint)
-        return decode(message.body, message.buffers())
+        return value_of(message)
 
 
 class AnswerStream(Generic[R]):

@@ -5,10 +5,14 @@ use pyo3::prelude::*;
 mod engine;
 mod message;
 mod segments;
+mod shared_buffer;
+mod supervisor;
 
 /// Fills the module `mesh_core._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<message::Message>()?;
+    module.add_class::<supervisor::PySupervisor>()?;
+    shared_buffer::register(module)?;
     engine::register(module)
 }

@@ -1,9 +1,10 @@
 //! One message as Python sees it.
 
 use mesh_runtime::node::Answer;
-use mesh_wire::frame::Frame;
+use mesh_wire::frame::{Frame, Part};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyByteArray, PyBytes};
 
 /// A message or an answer that came in.
 #[pyclass(frozen, module = "mesh_core._core")]
@@ -14,6 +15,20 @@ pub(crate) struct Message {
 impl Message {
     pub(crate) fn of_frame(frame: Frame) -> Self {
         Self { frame }
+    }
+
+    /// The parts that travel behind the body, as objects of their own that can be written to.
+    pub(crate) fn inline_buffers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let body = self.frame.body();
+        let slice = |part: Part| {
+            let (start, len) = (part.offset as usize, part.len as usize);
+            let end = start.checked_add(len).filter(|_| part.segment == Part::INLINE);
+            let bytes = end.and_then(|end| body.get(start..end));
+            let bytes =
+                bytes.ok_or_else(|| PyValueError::new_err("a part lies outside its frame"))?;
+            Ok(PyByteArray::new(py, bytes).into_any())
+        };
+        self.frame.parts().map(slice).collect()
     }
 
     pub(crate) fn of_answer(answer: Answer) -> Self {
@@ -64,8 +79,18 @@ impl Message {
         PyBytes::new(py, self.frame.meta())
     }
 
+    /// Whether large parts travel beside the body.
+    #[getter]
+    fn has_parts(&self) -> bool {
+        self.frame.head.part_count > 0
+    }
+
+    /// The body, without parts that travel behind it.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.frame.body())
+        let body = self.frame.body();
+        let inline = self.frame.parts().find(|part| part.segment == Part::INLINE);
+        let end = inline.map_or(body.len(), |part| body.len().min(part.offset as usize));
+        PyBytes::new(py, &body[..end])
     }
 }

@@ -78,6 +78,8 @@ struct Chores {
     credited: Vec<Arc<Parker>>,
     dial: Vec<ProcId>,
     closed: Vec<Arc<Wire>>,
+    released: Vec<(ProcId, u32, u32)>,
+    buried: Vec<ProcId>,
     has_timer: bool,
 }
 
@@ -411,6 +413,12 @@ impl Engine {
         for wire in &chores.closed {
             self.forget(wire);
         }
+        for (reader, segment, generation) in &chores.released {
+            self.descriptors.released(*reader, *segment, *generation);
+        }
+        for proc in &chores.buried {
+            self.descriptors.buried(*proc);
+        }
         for peer in &chores.dial {
             self.connect(*peer);
         }
@@ -579,6 +587,10 @@ impl Shared {
                     self.redials.push(Reverse((Instant::now() + after, peer)));
                     chores.has_timer = true;
                 }
+                Effect::Released { reader, segment, generation } => {
+                    chores.released.push((reader, segment, generation));
+                }
+                Effect::Buried(proc) => chores.buried.push(proc),
                 Effect::Close { link } => chores.closed.extend(self.wires.remove(&link)),
             }
         }

@@ -69,6 +69,17 @@ pub enum Effect {
     Ready(PortId),
     /// Credit came in: wake who waits to send.
     Credited,
+    /// A reader has given a part of one of our segments back.
+    Released {
+        /// Who read it.
+        reader: ProcId,
+        /// The segment.
+        segment: u32,
+        /// Which use of it.
+        generation: u32,
+    },
+    /// A process is dead: what it held of ours is free, what we hold of it stays readable.
+    Buried(ProcId),
 }
 
 /// A receiver in this process.
@@ -265,7 +276,11 @@ impl Node {
             Kind::Died => self.deliver_died(&frame),
             // The engine has taken the descriptor out; there is nothing left to do.
             Kind::Segment => {}
-            Kind::Release => self.to_agent(frame),
+            Kind::Release => self.effects.push_back(Effect::Released {
+                reader: frame.head.from.proc,
+                segment: frame.head.rank,
+                generation: u32::from_le_bytes(first_u32(&frame.tail)),
+            }),
             // Handshake and acks never get here; casts between hosts are not spoken yet.
             Kind::Hello | Kind::Welcome | Kind::Ack | Kind::Ping | Kind::Cast | Kind::Answers => {}
         }

@@ -21,12 +21,16 @@ const BATCH_FRAMES_MAX: usize = 32;
 /// Descriptors that one read takes at most; a frame carries one.
 const FDS_MAX: usize = 32;
 
-/// What a writer needs that is not in the frame.
+/// Shared segments, as far as links carry them.
 pub trait Descriptors: Send + Sync {
     /// The descriptor of one of our segments.
     fn get(&self, segment: u32) -> Option<Arc<OwnedFd>>;
     /// A peer has passed the descriptor of one of its segments.
     fn learn(&self, owner: ProcId, segment: u32, descriptor: OwnedFd);
+    /// A peer no longer reads one use of one of our segments.
+    fn released(&self, reader: ProcId, segment: u32, generation: u32);
+    /// A peer is dead.
+    fn buried(&self, proc: ProcId);
 }
 
 /// How far writing has come.

@@ -80,6 +80,8 @@ pub(super) struct PendingCall {
     answers: Vec<Answer>,
     /// Wake the consumer at each answer, not only at the end.
     is_stream: bool,
+    /// Nobody will take the answers.
+    is_forgotten: bool,
 }
 
 impl PendingCall {
@@ -132,6 +134,7 @@ impl Node {
             has_answered: vec![false; several],
             answers: Vec::with_capacity(spec.targets.len()),
             is_stream: false,
+            is_forgotten: false,
         };
         self.ports.insert(reply, Port::Call(pending));
         if let Some(timeout) = spec.timeout {
@@ -192,6 +195,28 @@ impl Node {
         }
         self.ports.remove(&reply);
         Progress::Complete
+    }
+
+    /// Lets a call run without anyone to take its answers.
+    pub fn forget(&mut self, reply: PortId) {
+        match self.ports.get_mut(&reply) {
+            Some(Port::Call(call)) if call.missing > 0 => call.is_forgotten = true,
+            Some(Port::Call(_)) => {
+                self.ports.remove(&reply);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether somebody still holds a call that the death of `proc` has failed.
+    pub fn has_failed_calls(&self, proc: ProcId) -> bool {
+        let is_failed = |answer: &Answer| {
+            answer.code == fault::PROC_DIED && answer.frame.head.from.proc == proc
+        };
+        self.ports.values().any(|port| match port {
+            Port::Call(call) => !call.is_forgotten && call.answers.iter().any(is_failed),
+            Port::Mailbox(_) => false,
+        })
     }
 
     /// Gives up a call: receivers are told, answers that still come are dropped.
@@ -256,7 +281,9 @@ impl Node {
             let frame = Frame { head, tail: detail.clone() };
             call.record(index, Answer { rank: target.rank, code, frame });
         }
-        if call.is_ready() {
+        if call.missing == 0 && call.is_forgotten {
+            self.ports.remove(&reply);
+        } else if call.is_ready() {
             self.effects.push_back(Effect::Ready(reply));
         }
     }
@@ -268,7 +295,11 @@ impl Node {
                 let Some(index) = call.open_target(from.proc, frame.head.rank) else { return };
                 let (rank, code) = (frame.head.rank, frame.head.flags);
                 call.record(index, Answer { rank, code, frame });
-                call.is_ready()
+                let (is_ready, is_over) = (call.is_ready(), call.missing == 0);
+                if is_over && call.is_forgotten {
+                    self.ports.remove(&reply);
+                }
+                is_ready
             }
             // Answers to a channel: the sender named one with `send_from`.
             Some(Port::Mailbox(mailbox)) => mailbox.push(frame).is_ok(),

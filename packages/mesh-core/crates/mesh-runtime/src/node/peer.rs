@@ -11,6 +11,7 @@ use crate::session::{Acceptance, Session};
 use bytes::{BufMut, Bytes, BytesMut};
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// The first pause before a link is dialled again; it doubles up to [`REDIAL_MAX`].
@@ -63,6 +64,8 @@ pub(super) struct Peer {
     /// What its host said of the incarnation before.
     obituary: Option<Bytes>,
     is_watched: bool,
+    /// Our segments whose descriptor this peer has been sent.
+    announced: HashSet<u32>,
 }
 
 impl Peer {
@@ -356,6 +359,7 @@ impl Node {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
         peer.outstanding.clear();
+        peer.announced.clear();
         peer.is_watched = false;
         peer.incarnation = None;
         peer.living_from = living_from;
@@ -366,6 +370,39 @@ impl Node {
         }
         self.fail_calls_to(proc, fault::PROC_DIED, &detail);
         self.effects.push_back(Effect::Credited);
+        self.effects.push_back(Effect::Buried(proc));
+    }
+
+    /// Sends the descriptor of one of our segments, unless the peer has it. `false` when the peer
+    /// is not on this host and cannot have it.
+    pub fn announce(&mut self, proc: ProcId, segment: u32) -> bool {
+        if proc.host != self.config.me.host {
+            return false;
+        }
+        if proc != self.config.me && self.peer(proc).announced.insert(segment) {
+            let from = Address { proc: self.config.me, port: PortId::NONE };
+            let mut head = Head::new(Kind::Segment, Address { proc, port: PortId::NONE }, from);
+            head.rank = segment;
+            self.dispatch(Frame::bare(head));
+        }
+        true
+    }
+
+    /// Forgets who has the descriptor of a segment, because it has a new one.
+    pub fn renounce(&mut self, segment: u32) {
+        for peer in self.peers.values_mut() {
+            peer.announced.remove(&segment);
+        }
+    }
+
+    /// Gives a part of a segment back to the process that owns it.
+    pub fn release(&mut self, owner: ProcId, segment: u32, generation: u32) {
+        let from = Address { proc: self.config.me, port: PortId::NONE };
+        let to = Address { proc: owner, port: PortId::NONE };
+        let mut head = Head::new(Kind::Release, to, from);
+        head.rank = segment;
+        let tail = Bytes::copy_from_slice(&generation.to_le_bytes());
+        self.dispatch(Frame { head, tail });
     }
 
     /// Asks the host of a process to tell of its death; this process hears it through
