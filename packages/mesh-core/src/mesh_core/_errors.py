@@ -54,7 +54,7 @@ def _restore(cls: type[MeshError], args: tuple[Any, ...]) -> MeshError:
 
 def _portable_cause(cause: BaseException) -> BaseException:
     """Gives the cause itself when it can be pickled, and its text as a `MeshError` when not."""
-    from _pickle import dumps
+    from pickle import dumps
 
     try:
         dumps(cause, 5)
@@ -210,8 +210,17 @@ class ActorError(MeshError):
         exception_formatted: str = "",
         where: Where | None = None,
     ) -> None:
-        # Not BaseException's: the type that a subclass shares with the exception may want others.
         self.args = exception.args
+        self._describe(exception, message, exception_formatted, where)
+
+    def _describe(
+        self,
+        exception: BaseException,
+        message: str | None,
+        exception_formatted: str,
+        where: Where | None,
+    ) -> None:
+        # Past the class's own way of setting attributes, which may refuse.
         self.__dict__["_mesh_exception"] = exception
         self.__dict__["_mesh_message"] = safe_str(exception) if message is None else message
         self.__dict__["_mesh_formatted"] = exception_formatted
@@ -262,7 +271,7 @@ class ActorError(MeshError):
         endpoint = f", in endpoint {where.endpoint!r}" if where.endpoint else ""
         place = where.place()
         lines = [
-            self.__dict__["_mesh_message"],
+            self.__dict__["_mesh_message"] or type(self.exception).__qualname__,
             f"  raised by {where.subject()}{endpoint}{f', {place}' if place else ''}",
         ]
         if self.exception_formatted:
@@ -273,6 +282,12 @@ class ActorError(MeshError):
 
     def __repr__(self) -> str:
         return f"{type(self).__qualname__}({self.__dict__['_mesh_message']!r})"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # A class made for a raised exception is none of the business of that exception's own class,
+        # which may want arguments here, or keep a register of its subclasses.
+        if "_mesh_is_raised_as" not in cls.__dict__:
+            super().__init_subclass__(**kwargs)
 
 
 class SupervisionError(MeshError, RuntimeError):

@@ -1,22 +1,27 @@
 """Arguments and results as bytes, with their large parts beside them.
 
-`encode` makes a pickle (protocol 5) and a list of buffers. What is small stays in the pickle. Of what is
-large, nothing is copied here: a buffer that an object offers (numpy, torch, anything that pickles through
-`PickleBuffer`) is handed on as it is, and so is a large `bytes`, `bytearray` or text at any depth, because
-the C pickler passes it to its file as an object of its own, and the file here is a list. `decode` reads such
-a stream piece by piece, so that a large `bytes` is copied once, out of the buffer that it arrived in.
+`encode` makes a pickle (protocol 5) and a list of buffers. What is small stays in the pickle. Of
+what is large, nothing is copied here: a buffer that an object offers (numpy, torch, anything that
+pickles through `PickleBuffer`) is handed on as it is, and so is a large `bytes`, `bytearray` or
+text at any depth, because the C pickler passes it to its file as an object of its own, and the file
+here is a list. `decode` reads such a stream piece by piece, so that a large `bytes` is copied once,
+out of the buffer that it arrived in.
 
-A body has one of two forms: a plain pickle, or, behind the byte 0, a splice: the number of pieces (u32), for
-each the bytes of inline stream before it (u64), the inline stream. The pieces then are the first buffers.
+A body has one of two forms: a plain pickle, or, behind the byte 0, a splice: the number of pieces
+(u32), for each the length of the inline stream before it (u64), the inline stream. The pieces then
+are the first buffers.
 
-Functions and classes that the other side cannot import (of `__main__`, local ones, lambdas, those of modules
-registered with cloudpickle) travel by value. cloudpickle is imported when the first such thing is met.
+Functions and classes that the other side cannot import (of `__main__`, local ones, lambdas, those
+of modules registered with cloudpickle) travel by value. cloudpickle is imported when the first such
+thing is met.
 """
 
 from __future__ import annotations
 
 import sys
-from _pickle import PickleBuffer, Pickler, Unpickler, dumps, loads
+
+# The C half alone: pickle itself also imports its twin in Python, and re with it.
+from _pickle import PickleBuffer, Pickler, Unpickler, dumps, loads  # noqa: PLC2701
 from types import (
     CellType,
     CodeType,
@@ -29,6 +34,7 @@ from types import (
 
 from mesh_core._pickle_arrays import array_reducers
 from mesh_core._pickle_path import unpicklable
+from mesh_core._pickle_tensors import Spans, tensor_reducers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,13 +45,13 @@ if TYPE_CHECKING:
 
     Buffer = bytes | bytearray | memoryview
 
-__all__ = ["decode", "encode", "encode_value"]
+__all__ = ["decode", "encode", "encode_value", "is_importable"]
 
 _PROTOCOL = 5
 _PLAIN = 0x80  # every pickle of this protocol begins with it
 _SPLICED = b"\x00"
 _ATOMS = frozenset({int, float, bool, complex, type(None)})
-# The opcodes before a payload that the pickler writes apart, with the bytes of its length after each.
+# The opcodes before a payload that the pickler writes apart; its length follows, in 8 or 4 bytes.
 _LONG_HEADS = frozenset({b"\x8e", b"\x96", b"\x8d"})
 _SHORT_HEADS = frozenset({b"B", b"X"})
 
@@ -128,10 +134,10 @@ class _Pickler(Pickler):
     """The C pickler, asking Python only about what is no plain data.
 
     Attributes:
-        threshold: From how many bytes on a buffer travels beside the body.
+        spans: The storages of the tensors that were met.
     """
 
-    threshold: int
+    spans: Spans | None = None
     _cloudpickle: Any = None
 
     def reducer_override(self, value: Any) -> Any:
@@ -141,7 +147,7 @@ class _Pickler(Pickler):
         if reduce is not None:
             return reduce(self, value)
         if kind is FunctionType or issubclass(kind, type):
-            return NotImplemented if _is_importable(value) else self.reduce_by_value(value)
+            return NotImplemented if is_importable(value) else self.reduce_by_value(value)
         if kind.__module__ in _unadopted:
             _reducers.update(_unadopted.pop(kind.__module__)())
             return self.reducer_override(value)
@@ -159,7 +165,9 @@ class _Pickler(Pickler):
         return reduced
 
 
-def _encode(value: object, threshold: int) -> tuple[bytes, list[memoryview]]:
+def _encode(
+    value: object, threshold: int, spans: Spans | None = None
+) -> tuple[bytes, list[memoryview]]:
     chunks = _Chunks()
     buffers: list[memoryview] = []
 
@@ -172,8 +180,11 @@ def _encode(value: object, threshold: int) -> tuple[bytes, list[memoryview]]:
         return False
 
     pickler = _Pickler(chunks, _PROTOCOL, buffer_callback=stays)
-    pickler.threshold = threshold
+    if spans is not None:
+        pickler.spans = spans
     pickler.dump(value)
+    if pickler.spans is not None and pickler.spans.trim():
+        return _encode(value, threshold, pickler.spans)
     if len(chunks) == 1 and len(chunks[0]) < threshold:  # type: ignore[arg-type]
         return chunks[0], buffers  # type: ignore[return-value]
     return _splice(chunks, buffers, threshold)
@@ -253,7 +264,9 @@ def _decode_spliced(body: memoryview, buffers: Sequence[Buffer]) -> Any:
     beside = buffers[count:]
     if len(parts) == 1:
         return loads(parts[0], buffers=beside)
-    return Unpickler(_SplicedReader(parts), buffers=beside).load()
+    # The unpickler takes any buffer from its file, which its stubs do not say.
+    reader: Any = _SplicedReader(parts)
+    return Unpickler(reader, buffers=beside).load()
 
 
 class _SplicedReader:
@@ -300,7 +313,7 @@ class _SplicedReader:
         return bytes(line)
 
 
-def _is_importable(value: Any) -> bool:
+def is_importable(value: Any) -> bool:
     """Says whether the other side finds this function or class under its name."""
     name = value.__module__
     module = sys.modules.get(name)
@@ -327,7 +340,7 @@ def _is_sent_by_value(name: str, cloudpickle: Any) -> bool:
 
 def _load_cloudpickle() -> Any:
     """Imports cloudpickle, which costs as much as all of the rest: only when it is needed."""
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 
     return cloudpickle
 
@@ -351,7 +364,7 @@ def _reduce_memoryview(_pickler: _Pickler, value: memoryview) -> Any:
 
 def _view(buffer: Buffer, code: str, shape: tuple[int, ...]) -> memoryview:
     flat = memoryview(buffer).cast("B")
-    return flat if (code, len(shape)) == ("B", 1) else flat.cast(code, shape)  # type: ignore[call-overload, no-any-return]
+    return flat if (code, len(shape)) == ("B", 1) else flat.cast(code, shape)  # type: ignore[call-overload]
 
 
 def _typing_reducers() -> dict[type, Reducer]:
@@ -381,4 +394,10 @@ _reducers: dict[type, Reducer] = {
     ),
 }
 # Whose types we reduce in our own way, once one is met: a program without torch never pays for it.
-_unadopted = {**array_reducers, "typing": _typing_reducers}
+_unadopted = {
+    "numpy": array_reducers,
+    "torch": tensor_reducers,
+    "torch.nn.parameter": tensor_reducers,
+    "torch.storage": tensor_reducers,
+    "typing": _typing_reducers,
+}
