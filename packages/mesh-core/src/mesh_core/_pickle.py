@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 
 # The C half alone: pickle itself also imports its twin in Python, and re with it.
-from _pickle import PickleBuffer, Pickler, Unpickler, dumps, loads  # noqa: PLC2701
+from _pickle import PickleBuffer, Pickler, Unpickler, dumps, loads
 from types import (
     CellType,
     CodeType,

@@ -6,7 +6,7 @@ numpy is never imported here: its reducer is made when one of its arrays is met.
 from __future__ import annotations
 
 import sys
-from _pickle import PickleBuffer  # noqa: PLC2701 - as in _pickle.py
+from _pickle import PickleBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ side the reference to a class of torch, inside the pickle, has imported it.
 from __future__ import annotations
 
 import sys
-from _pickle import PickleBuffer  # noqa: PLC2701 - as in _pickle.py
+from _pickle import PickleBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
