@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
 from mesh_core._core import SharedBuffer, SharedReceiver, SharedSender
+
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 LEN = 3 << 20
 READER = 2
@@ -27,7 +30,7 @@ def ignore() -> None:
 def opened(
     receiver: SharedReceiver,
     sender: SharedSender,
-    *buffers: bytes | np.ndarray,
+    *buffers: bytes | Bytes,
     on_drop: Callable[[], None] = ignore,
 ) -> list[SharedBuffer]:
     """Sends buffers and opens them on the other side."""
@@ -36,9 +39,15 @@ def opened(
     return receiver.open(parts, on_drop)
 
 
-def pattern(seed: int, length: int = LEN) -> np.ndarray:
+def pattern(seed: int, length: int = LEN) -> Bytes:
     """Bytes that differ from page to page and from seed to seed."""
     return ((np.arange(length) >> 6) + seed).astype(np.uint8)
+
+
+def array_of(buffer: SharedBuffer) -> Bytes:
+    """An array on the bytes of a buffer, without a copy."""
+    # Before Python 3.12 there is no type for whatever has the buffer protocol.
+    return np.frombuffer(cast("memoryview[int]", buffer), dtype=np.uint8)
 
 
 @pytest.fixture
@@ -55,7 +64,7 @@ def test_numpy_uses_the_bytes_in_place_and_may_write_them(
     sender: SharedSender, receiver: SharedReceiver
 ) -> None:
     (buffer,) = opened(receiver, sender, pattern(1))
-    array = np.frombuffer(buffer, dtype=np.uint8)
+    array = array_of(buffer)
     assert array.flags.writeable
     assert not array.flags.owndata
     assert len(buffer) == LEN
@@ -79,10 +88,10 @@ def test_writes_of_a_receiver_are_seen_by_nobody_else(sender: SharedSender) -> N
     fd, parts = sender.fill([source], [READER, OTHER])
     for receiver in (ours, theirs):
         receiver.learn(parts[0][0], fd)
-    mine = np.frombuffer(ours.open(parts, ignore)[0], dtype=np.uint8)
-    early = np.frombuffer(theirs.open(parts, ignore)[0], dtype=np.uint8)
+    mine = array_of(ours.open(parts, ignore)[0])
+    early = array_of(theirs.open(parts, ignore)[0])
     mine += 1
-    late = np.frombuffer(theirs.open(parts, ignore)[0], dtype=np.uint8)
+    late = array_of(theirs.open(parts, ignore)[0])
     np.testing.assert_array_equal(mine, pattern(2))
     np.testing.assert_array_equal(early, source)
     np.testing.assert_array_equal(late, source)
@@ -94,7 +103,7 @@ def test_writes_of_the_sender_afterwards_are_seen_by_nobody(
     source = pattern(1)
     (buffer,) = opened(receiver, sender, source)
     source[:] = 0
-    np.testing.assert_array_equal(np.frombuffer(buffer, dtype=np.uint8), pattern(1))
+    np.testing.assert_array_equal(array_of(buffer), pattern(1))
 
 
 def test_arrays_keep_the_message_alive_and_the_last_gives_it_back(
@@ -104,7 +113,7 @@ def test_arrays_keep_the_message_alive_and_the_last_gives_it_back(
     first, second = opened(
         receiver, sender, pattern(1), b"x", on_drop=lambda: released.append(True)
     )
-    array = np.frombuffer(first, dtype=np.uint8)[100:200]
+    array = array_of(first)[100:200]
     view = memoryview(second)
     del first, second
     gc.collect()
@@ -122,7 +131,7 @@ def test_the_next_message_does_not_show_what_was_written_to_the_last(
         fd, parts = sender.fill([pattern(seed)], [READER])
         receiver.learn(parts[0][0], fd)
         (buffer,) = receiver.open(parts, ignore)
-        array = np.frombuffer(buffer, dtype=np.uint8)
+        array = array_of(buffer)
         np.testing.assert_array_equal(array, pattern(seed))
         array[:: 4096 * (seed + 1)] = 0xEE
         del array, buffer
@@ -228,7 +237,7 @@ def test_a_forked_child_keeps_what_was_prepared(
 ) -> None:
     fd, parts = sender.fill([pattern(1)], [READER])
     receiver.learn(parts[0][0], fd)
-    array = np.frombuffer(receiver.open(parts, ignore)[0], dtype=np.uint8)
+    array = array_of(receiver.open(parts, ignore)[0])
     receiver.prepare_fork()
     sender.release(parts[0][0], parts[0][1], READER)
     sender.fill([pattern(5)], [READER])
