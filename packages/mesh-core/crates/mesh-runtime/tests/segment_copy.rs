@@ -10,7 +10,7 @@ const READER: ProcId = ProcId::new(0, 2);
 
 /// Every 8 bytes are different, so that a stretch in the wrong place is noticed.
 fn numbered(seed: u64, len: usize) -> Vec<u8> {
-    let word = |at: usize| (at as u64 / 8 ^ seed << 40).to_le_bytes()[at % 8];
+    let word = |at: usize| ((at as u64 / 8) ^ (seed << 40)).to_le_bytes()[at % 8];
     (0..len).map(word).collect()
 }
 

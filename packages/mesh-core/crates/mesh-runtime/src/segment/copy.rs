@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Copies shorter than this are made by the caller alone: to wake a thread takes as long.
-const SHARED_LEN_MIN: usize = 2 << 20;
+const SHARED_LEN_MIN: usize = 4 << 20;
 /// How much is copied between two looks at the list.
 const STRETCH_LEN: usize = 512 << 10;
 /// A helper calls nothing but `memcpy`.

@@ -125,7 +125,7 @@ impl Pages {
     }
 
     /// As `own`, for kernels before 5.14.
-    fn touch(&self, range: &Range<usize>) {
+    pub(super) fn touch(&self, range: &Range<usize>) {
         for offset in whole_pages(range).step_by(page_len()) {
             // SAFETY: the byte is inside the mapping. Others may write it meanwhile; an exchange
             // of equal values faults the page in for writing and loses no write.
@@ -133,6 +133,14 @@ impl Pages {
             let value = byte.load(Ordering::Relaxed);
             let _ = byte.compare_exchange(value, value, Ordering::Relaxed, Ordering::Relaxed);
         }
+    }
+
+    /// One byte as it is now.
+    #[cfg(test)]
+    pub(super) fn byte_at(&self, offset: usize) -> u8 {
+        assert!(offset < self.len, "the byte is mapped");
+        // SAFETY: the byte is inside the mapping, and a test writes from one thread only.
+        unsafe { self.at(offset).read_volatile() }
     }
 
     fn advise(&self, range: &Range<usize>, advice: libc::c_int) -> io::Result<()> {
