@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 OURS = "mesh"
 PEER = "monarch"
+#: The peer when its user has made it look for dead processes every second, not every ten.
+PEER_POLLING_1S = "monarch_polling_1s"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Row:
     unit: str
     source: Source
     floor: Source | None = None
+    #: The driver in the peer's column.
+    peer: str = PEER
     #: Whether more is better (a rate) or less (everything else).
     is_rate: bool = False
     #: At least this many times better than the peer.
@@ -200,6 +204,10 @@ def _failure_and_footprint_rows() -> Iterator[Row]:
         "failure", "SIGKILL until the call raises, p50", "ms",
         Source("failure.sync", "detect_p50"),
         floor=_floor("socketpair", "failure.sync", "detect_p50"), limit=10,
+    )  # fmt: skip
+    yield Row(
+        "failure", "  peer told to poll every second", "ms",
+        Source("failure.sync", "detect_p50"), peer=PEER_POLLING_1S,
     )  # fmt: skip
     yield Row(
         "failure", "SIGKILL until the call raises, p99", "ms",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from goals import ONCE, OURS, PEER, Row, Source
+from goals import ONCE, OURS, Row, Source
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ def runs_of_round(rows: Sequence[Row], drivers: Sequence[str], round_index: int)
 
     Args:
         rows: The rows to answer.
-        drivers: Which of ours and the peer there is an interpreter for.
+        drivers: Those of ours and the peer's that there is an interpreter for.
         round_index: Zero for the first; what never changes is run in that one only.
     """
     runs: dict[Run, None] = {}
@@ -38,9 +38,10 @@ def runs_of_round(rows: Sequence[Row], drivers: Sequence[str], round_index: int)
 
 
 def _sources(rows: Sequence[Row], drivers: Sequence[str]) -> Iterator[Source]:
-    for driver in (OURS, PEER):
-        if driver in drivers:
-            yield from (Source(row.source.workload, row.source.metric, driver) for row in rows)
+    for row in rows:
+        for driver in (OURS, row.peer):
+            if driver in drivers:
+                yield Source(row.source.workload, row.source.metric, driver)
     for row in rows:
         if row.floor is not None:
             yield row.floor

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from goals import PEER, Row, Source
+from goals import Row, Source
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Verdict:
 
 def judge(row: Row, placement: str, results: Results) -> Verdict:
     """Looks up what a row needs."""
-    theirs = Source(row.source.workload, row.source.metric, PEER)
+    theirs = Source(row.source.workload, row.source.metric, row.peer)
     return Verdict(
         row,
         placement,

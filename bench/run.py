@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting import adopt_orphans, end_leftovers
-from goals import OURS, PEER, ROWS, Row
+from goals import OURS, PEER, PEER_POLLING_1S, ROWS, Row
 from machine import ForeignLoad, description, memcpy_gb_s, wait_quiet
 from plan import Run, runs_of_round
 from results import Results, Verdict, judge
@@ -41,11 +41,9 @@ def main() -> int:
     arguments = _arguments()
     adopt_orphans()
     rows = _chosen(arguments.only)
-    interpreters = {OURS: sys.executable}
+    interpreters = {} if arguments.without_ours else {OURS: sys.executable}
     if arguments.peer_python is not None:
-        interpreters[PEER] = arguments.peer_python
-    if arguments.without_ours:
-        del interpreters[OURS]
+        interpreters |= dict.fromkeys((PEER, PEER_POLLING_1S), arguments.peer_python)
     results = Results()
     machines = []
     errors: list[dict[str, Any]] = []
@@ -129,13 +127,14 @@ def _measure(
 
 
 def _ended(command: Sequence[str]) -> tuple[str, str, int | str]:
-    environment = {**os.environ, "PYTHONPATH": str(_HERE)}
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join(filter(None, (str(_HERE), inherited)))
     runner = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
     )
     try:
@@ -178,6 +177,13 @@ def _report(
     }
     path.write_text(json.dumps(document, indent=1))
     print(f"every measurement: {path}")
+    left = sum(
+        line["left_behind"]
+        for line in results.lines
+        if line["metric"] == "run_s" and line["driver"] == OURS
+    )
+    if left:
+        print(f"left behind: {left} processes of ours had to be ended: look for left_behind")
     for error in errors:
         print(f"failed: {error['driver']} {error['workload']} {error['placement']}")
 

@@ -24,6 +24,10 @@ class Driver:
 
     #: The name in every result.
     name = "?"
+    #: How many workers of one mesh may be killed one after the other, each being noticed.
+    kills_per_mesh = 8
+    #: The longest pause before a kill, so that kills fall anywhere in the period of a poll.
+    kill_pause_s_max = 0.0
 
     def start(self, workers: int, kind: str = "blocking") -> None:
         """Starts worker processes; returns when each of them has answered once.

@@ -11,6 +11,8 @@ from monarch.actor import Actor, endpoint, shutdown_context, this_host
 from drivers.actor_program import ActorApi, ActorDriver, async_worker, blocking_worker
 from drivers.driver import Driver
 
+_POLL = "HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY"
+
 BlockingWorker = blocking_worker(Actor, endpoint, __name__)
 AsyncWorker = async_worker(Actor, endpoint, __name__)
 
@@ -19,6 +21,10 @@ monarch.actor.unhandled_fault_hook = lambda failure: None
 
 
 class _MonarchDriver(ActorDriver):
+    # A call to the second worker that is killed in a mesh was seen to wait for over a minute.
+    kills_per_mesh = 1
+    kill_pause_s_max = float(os.environ.get(_POLL, "10s").removesuffix("s"))
+
     # Stopping a mesh with dead processes takes this peer up to a minute, so it is left alone.
     def stop_after_kills(self) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import select
 import subprocess
 import sys
@@ -14,17 +15,19 @@ from drivers.driver import Driver
 from record import Recorder
 from scale import Scale
 
-_BATCH = 8
 _RAISE_S_MAX = 60.0
 
-# Runs beside the client, which is inside `get` when the kill comes: the pause lets it get there.
-# CLOCK_MONOTONIC is one clock for all processes of a machine.
+# Long enough for the client to be inside `get` when the kill comes.
+_PAUSE_S_MIN = 0.01
+
+# Runs beside the client. CLOCK_MONOTONIC is one clock for all processes of a machine.
 _KILLER = """
 import os, signal, sys, time
 for line in sys.stdin:
-    time.sleep(0.01)
+    pid, pause_s = line.split()
+    time.sleep(float(pause_s))
     started = time.monotonic()
-    os.kill(int(line), signal.SIGKILL)
+    os.kill(int(pid), signal.SIGKILL)
     print(started, flush=True)
 """
 
@@ -42,11 +45,13 @@ def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
     until = time.monotonic() + scale.kills_s_max
     with tempfile.TemporaryDirectory() as folder:
         while len(times) < scale.kills and time.monotonic() < until:
-            driver.start(_BATCH)
+            driver.start(driver.kills_per_mesh)
             pids = driver.pids()
-            for rank in range(_BATCH):
+            for rank in range(driver.kills_per_mesh):
                 fifo = Path(folder, f"{len(times)}.fifo")
-                took, raised = _kill_one(driver, rank, pids[rank], fifo, killer)
+                # A driver that polls must not be asked at the same point of its period each time.
+                pause_s = _PAUSE_S_MIN + random.uniform(0, driver.kill_pause_s_max)
+                took, raised = _kill_one(driver, rank, fifo, killer, f"{pids[rank]} {pause_s}")
                 times.append(took)
                 if time.monotonic() > until:
                     break
@@ -59,7 +64,7 @@ def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def _kill_one(
-    driver: Driver, rank: int, pid: int, fifo: Path, killer: subprocess.Popen[str]
+    driver: Driver, rank: int, fifo: Path, killer: subprocess.Popen[str], order: str
 ) -> tuple[float, str]:
     assert killer.stdin is not None
     assert killer.stdout is not None
@@ -70,7 +75,7 @@ def _kill_one(
     os.close(fd)
     if not readable:
         raise TimeoutError(f"worker {rank} did not start a call within {_RAISE_S_MAX} s")
-    killer.stdin.write(f"{pid}\n")
+    killer.stdin.write(f"{order}\n")
     killer.stdin.flush()
     try:
         answer = pending.get(timeout=_RAISE_S_MAX)
