@@ -28,10 +28,15 @@ def _stream(
 ) -> None:
     n = scale.stream_len
     send(n // 100)
-    cpu = cpu_ns(os.getpid()), cpu_ns(worker)
-    started = time.perf_counter()
-    send(n)
-    took = time.perf_counter() - started
-    client = (cpu_ns(os.getpid()) - cpu[0]) / n / 1e3
-    there = (cpu_ns(worker) - cpu[1]) / n / 1e3
-    record.value(name, n / took, "/s", n=n, cpu_client_us=client, cpu_worker_us=there)
+    until = time.perf_counter() + scale.block_s_max
+    for _ in range(scale.blocks):
+        cpu = cpu_ns(os.getpid()), cpu_ns(worker)
+        started = time.perf_counter()
+        send(n)
+        ended = time.perf_counter()
+        client = (cpu_ns(os.getpid()) - cpu[0]) / n / 1e3
+        there = (cpu_ns(worker) - cpu[1]) / n / 1e3
+        rate = n / (ended - started)
+        record.value(name, rate, "/s", n=n, cpu_client_us=client, cpu_worker_us=there)
+        if ended > until:
+            break
