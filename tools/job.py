@@ -80,10 +80,11 @@ class Job:
 def _collect(process: subprocess.Popen[str], *, live: bool) -> str:
     assert process.stdout is not None
     lines: list[str] = []
-    for line in process.stdout:
-        lines.append(line)
-        if live:
-            _show(line)
+    with process.stdout as stream:
+        for line in stream:
+            lines.append(line)
+            if live:
+                _show(line)
     return "".join(lines)
 
 

@@ -58,9 +58,7 @@ def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
         outer = expression[: inner.start()] + verdict + expression[inner.end() :]
         return is_allowed(outer, allowed | {"met"})
     choices = re.split(r" OR |/", expression)
-    return any(
-        all(part.strip() in allowed for part in choice.split(" AND ")) for choice in choices
-    )
+    return any(all(part.strip() in allowed for part in choice.split(" AND ")) for choice in choices)
 
 
 class Graph:
