@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import nox
+import nox.command
 
 # Nox loads this file by its path, so the tree is not importable by itself.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -70,27 +72,33 @@ def rust(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check the format, the import contracts, the house rules, and the tools themselves."""
     _install(session, "lint")
-    _install(session, "test")
-    session.run("ruff", "check")
-    session.run("ruff", "format", "--check")
-    sources = os.pathsep.join(str(one.source.parent) for one in packages())
-    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": sources})
-    session.run("python", "-m", "tools.tidy")
-    _pytest(session, "tools/tests")
+    session.env["PYTHONPATH"] = os.pathsep.join(str(one.source.parent) for one in packages())
+    _run_each(
+        session,
+        ["ruff", "check"],
+        ["ruff", "format", "--check"],
+        ["lint-imports", "--no-cache"],
+        ["python", "-m", "tools.tidy"],
+        ["python", "-m", "pytest", "tools/tests"],
+    )
 
 
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types with mypy and pyright, also that wrong programs are refused by both."""
     _install(session, "types", *PACKAGES)
-    session.run("mypy", "noxfile.py", "tools", *(str(one.source) for one in packages()))
-    for one in packages():
-        if list(one.source.glob("_*.pyi")):
-            session.run("stubtest", "--ignore-disjoint-bases", *_extension_modules(one.source))
-    session.run("pyright")
-    for one in packages():
-        session.run("pyright", "--ignoreexternal", "--verifytypes", one.import_name)
-    _pytest(session, "tests/types")
+    own = ["noxfile.py", "tools", *(str(one.source) for one in packages())]
+    stubs = [stub for one in packages() for stub in one.source.glob("_*.pyi")]
+    stubtest = [["stubtest", f"{stub.parent.name}.{stub.stem}"] for stub in stubs]
+    complete = ["pyright", "--ignoreexternal", "--verifytypes"]
+    _run_each(
+        session,
+        ["mypy", *own],
+        *stubtest,
+        ["pyright"],
+        *([*complete, one.import_name] for one in packages()),
+        ["python", "-m", "pytest", "tests/types"],
+    )
 
 
 @nox.session
@@ -157,17 +165,24 @@ def release(session: nox.Session, name: str) -> None:
 
 def _install(session: nox.Session, group: str, *names: str) -> None:
     """Installs a dependency group, and packages as wheels: the same ones in every session."""
-    built = [str(wheel(package(name))) for name in names]
+    try:
+        built = [str(wheel(package(name))) for name in names]
+    except subprocess.CalledProcessError as error:
+        session.error(f"a wheel could not be built: status {error.returncode}")
     session.install(*nox.project.dependency_groups(PYPROJECT, group), *built)
 
 
 def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None) -> None:
-    folders = [arg for arg in args if not arg.startswith("-")]
-    missing = [folder for folder in folders if "/" in folder and not Path(folder).exists()]
-    if missing:
-        session.skip(f"there is no {missing[0]}")
     session.run("python", "-m", "pytest", *args, env=env)
 
 
-def _extension_modules(source: Path) -> list[str]:
-    return [f"{source.name}.{stub.stem}" for stub in source.glob("_*.pyi")]
+def _run_each(session: nox.Session, *commands: list[str]) -> None:
+    """Runs all commands, also after one failed, so that one run shows all there is to mend."""
+    failed = 0
+    for command in commands:
+        try:
+            session.run(*command)
+        except nox.command.CommandFailed:
+            failed += 1
+    if failed:
+        session.error(f"{failed} of {len(commands)} commands failed")

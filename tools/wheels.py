@@ -63,7 +63,7 @@ def _build(target: Package, folder: Path) -> None:
     # Without isolation the interpreter keeps its path, so cargo need not compile pyo3 again.
     python = toolbox.ensure()
     shutil.rmtree(folder, ignore_errors=True)
-    command = [toolbox.program("uv"), "build", "--quiet", "--wheel", "--no-build-isolation"]
+    command = [toolbox.program("uv"), "build", "--wheel", "--no-build-isolation"]
     command += ["--no-create-gitignore", "--python", str(python), "--out-dir", str(folder)]
     print(f"building the wheel of {target.name}", file=sys.stderr, flush=True)
     env = {**os.environ, **toolbox.environment()}
