@@ -11,6 +11,7 @@ import threading
 import traceback
 
 from mesh_core._actor import is_loop_driven
+from mesh_core._channel import holder_died, port_held, port_released
 from mesh_core._core import PortClosed, Targets
 from mesh_core._failure import FailureDetail
 from mesh_core._pickle import encode_value
@@ -97,6 +98,7 @@ class Agent:
         for cell in list(self._runtime.actors.values()):
             if cell.order.owner[0] == proc:
                 self._stop_actor(cell.port)
+        holder_died(proc, body)
         if self._runtime.host_agent is not None:
             self._runtime.host_agent.owner_died(proc)
 
@@ -183,6 +185,20 @@ class Agent:
     def do_observed(self, _message: Message, failure_id: int) -> None:
         """A caller elsewhere has been given a failure of something that is owned here."""
         self._runtime.ownership.observed(failure_id)
+
+    def do_port_held(self, message: Message, port: int) -> None:
+        """A port of a channel of this process has arrived somewhere."""
+        port_held(message.from_proc, port)
+
+    def do_port_released(self, message: Message, port: int) -> None:
+        """A port of a channel of this process was let go."""
+        port_released(message.from_proc, port)
+
+    def do_log_level(self, _message: Message, level: int) -> None:
+        """Sets the level of Python's logging."""
+        import logging
+
+        logging.getLogger().setLevel(level)
 
     def do_waiting_on(self, _message: Message, port: int) -> Any:
         """Says what an actor of this process waits for."""

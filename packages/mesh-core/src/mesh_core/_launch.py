@@ -25,11 +25,11 @@ def main(entry: bytes) -> int:
     Args:
         entry: What the agent of the host has packed for it.
     """
-    from mesh_core._config import from_mapping, install
+    from mesh_core._config import inherit
     from mesh_core._runtime import Identity, Runtime, adopt
 
     facts: dict[str, Any] = pickle.loads(entry)
-    install(from_mapping(facts["config"]))
+    inherit(facts["config"])
     runtime = Runtime(Identity(**facts["identity"]))
     adopt(runtime)
     from mesh_core._agent import Agent

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 
-from mesh_core._core import Engine, Supervisor
+from mesh_core._core import Engine
 from mesh_core._config import effective
 from mesh_core._pickle import decode, encode
 from mesh_core._wire import AGENT, CALL, proc_id, proc_name
@@ -82,6 +82,10 @@ class Runtime:
         self.is_root = identity.slot == 0
         self.actors: dict[int, ActorCell] = {}
         self.host_agent: HostAgent | None = None
+        # Meshes that this process has stopped, with the future of their end.
+        self.stopped_meshes: dict[int, Any] = {}
+        # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
+        self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
         self.engine = Engine(
             identity.host,
             identity.slot,
@@ -93,7 +97,6 @@ class Runtime:
             config.segment_pool_bytes_max,
             self._on_orphaned,
         )
-        self.supervisor = Supervisor(config.failure_grace_s)
         from mesh_core._ownership import Ownership
 
         self.ownership: Ownership = Ownership(self)

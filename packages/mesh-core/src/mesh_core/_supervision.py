@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mesh_core._errors import SupervisionError, report
+from mesh_core._errors import SupervisionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class MeshFailure:
 
     def report(self) -> str:
         """Gives the failure as a page of text for humans."""
+        from mesh_core._failure_report import report
+
         return report(self.error)
 
     def __str__(self) -> str:

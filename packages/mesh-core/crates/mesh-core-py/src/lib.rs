@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod engine;
 mod message;
+mod region;
 mod segments;
 mod shared_buffer;
 mod supervisor;
@@ -14,5 +15,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<message::Message>()?;
     module.add_class::<supervisor::PySupervisor>()?;
     shared_buffer::register(module)?;
+    region::register(module)?;
     engine::register(module)
 }

@@ -1,7 +1,8 @@
 //! One message as Python sees it.
 
 use mesh_runtime::node::Answer;
-use mesh_wire::frame::{Frame, Part};
+use mesh_wire::frame::{Frame, Head, Kind, Part};
+use mesh_wire::id::{Address, PortId, ProcId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
@@ -77,6 +78,23 @@ impl Message {
     #[getter]
     fn meta<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.frame.meta())
+    }
+
+    /// Where an answer to this goes, and as whom: what [`Message::at`] takes.
+    fn address(&self) -> (u64, u64, u64, u64, u32) {
+        let head = &self.frame.head;
+        let (to, from) = (head.to, head.from);
+        (to.proc.to_u64(), to.port.0, from.proc.to_u64(), from.port.0, head.rank)
+    }
+
+    /// A message without content that can be answered in the place of another.
+    #[staticmethod]
+    fn at(to_proc: u64, to_port: u64, from_proc: u64, from_port: u64, rank: u32) -> Self {
+        let address = |proc, port| Address { proc: ProcId::from_u64(proc), port: PortId(port) };
+        let to = address(to_proc, to_port);
+        let mut head = Head::new(Kind::Call, to, address(from_proc, from_port));
+        head.rank = rank;
+        Self { frame: Frame::bare(head) }
     }
 
     /// Whether large parts travel beside the body.
