@@ -2,8 +2,10 @@
 
 use bytes::BytesMut;
 use mesh_wire::region::{Region, RegionError, Selector};
-use pyo3::exceptions::PyOverflowError;
+use pyo3::Borrowed;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PySlice, PyString, PyTuple};
 
 /// Adds the class `Region` and what unpickles it to the module.
@@ -101,18 +103,18 @@ impl PyRegion {
     }
 
     /// The rank of the member at `index`.
-    fn rank_at(&self, py: Python<'_>, index: i64) -> PyResult<u32> {
+    fn rank_at(&self, py: Python<'_>, index: Clamped) -> PyResult<u32> {
         let found = self.index_from_front(index).and_then(|index| self.0.rank_at(index));
         found.ok_or_else(|| self.out_of_range(py, index))
     }
 
     /// The index of the member with this rank; None when it is not in the region.
-    fn index_of(&self, rank: i64) -> Option<usize> {
-        self.0.index_of(u32::try_from(rank).ok()?)
+    fn index_of(&self, rank: Clamped) -> Option<usize> {
+        self.0.index_of(u32::try_from(rank.0).ok()?)
     }
 
     /// The place of the member at `index` in each dimension.
-    fn coordinates<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, PyTuple>> {
+    fn coordinates<'py>(&self, py: Python<'py>, index: Clamped) -> PyResult<Bound<'py, PyTuple>> {
         let found = self.index_from_front(index).and_then(|index| self.0.coordinates(index));
         PyTuple::new(py, found.ok_or_else(|| self.out_of_range(py, index))?)
     }
@@ -123,7 +125,7 @@ impl PyRegion {
     }
 
     /// The region of the member at `index` alone, without dimensions.
-    fn member(&self, py: Python<'_>, index: i64) -> PyResult<Self> {
+    fn member(&self, py: Python<'_>, index: Clamped) -> PyResult<Self> {
         let found = self.index_from_front(index).and_then(|index| self.0.member(index));
         found.map(Self).ok_or_else(|| self.out_of_range(py, index))
     }
@@ -204,6 +206,43 @@ impl PyRegion {
         wrap(py, self.0.rename(pairs))
     }
 
+    /// The dimensions, as an `Extent`.
+    #[getter]
+    fn extent<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static EXTENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let extent = EXTENT.import(py, "mesh_core._shape", "Extent")?;
+        extent.call1((self.labels(py)?, self.sizes(py)?))
+    }
+
+    /// The place of a rank of the mesh in the region, as a `Point`.
+    fn point_of_base_rank<'py>(
+        &self,
+        py: Python<'py>,
+        rank: Clamped,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some(index) = self.index_of(rank) else {
+            let message =
+                format!("rank {} is not in {}: use one of its ranks", rank.0, self.__repr__());
+            return Err(typed(py, "MeshIndexError", &message));
+        };
+        py.import("mesh_core._shape")?.getattr("Point")?.call1((index, self.extent(py)?))
+    }
+
+    /// Offset, sizes and strides, as a `Slice`.
+    fn slice<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Some((offset, strides)) = self.0.strides() else {
+            let message = "a flattened or listed region has no constant strides: use its ranks";
+            return Err(typed(py, "ShapeError", message));
+        };
+        let make = py.import("mesh_core._strided")?.getattr("slice_of")?;
+        make.call1((offset, self.sizes(py)?, PyTuple::new(py, strides)?))
+    }
+
+    /// The same as a `Shape`.
+    fn as_shape<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("mesh_core._strided")?.getattr("shape_of")?.call1((slf,))
+    }
+
     fn __len__(&self) -> usize {
         self.0.len()
     }
@@ -212,7 +251,7 @@ impl PyRegion {
         RankIterator { end: slf.get().0.len(), next: 0.into(), region: slf.unbind() }
     }
 
-    fn __contains__(&self, rank: i64) -> bool {
+    fn __contains__(&self, rank: Clamped) -> bool {
         self.index_of(rank).is_some()
     }
 
@@ -236,13 +275,14 @@ impl PyRegion {
 }
 
 impl PyRegion {
-    fn index_from_front(&self, index: i64) -> Option<usize> {
+    fn index_from_front(&self, index: Clamped) -> Option<usize> {
+        let index = index.0;
         let from_front = if index < 0 { index + self.0.len() as i64 } else { index };
         usize::try_from(from_front).ok()
     }
 
-    fn out_of_range(&self, py: Python<'_>, index: i64) -> PyErr {
-        let len = self.0.len();
+    fn out_of_range(&self, py: Python<'_>, index: Clamped) -> PyErr {
+        let (index, len) = (index.0, self.0.len());
         let message = format!(
             "index {index} is out of range for {} of {len} members: use -{len} to {}",
             self.0,
@@ -305,16 +345,31 @@ fn selector_of(dim: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<
     }
 }
 
-/// The integer that `value` is, if any; one that does not fit is out of any range anyway.
+/// The integer that `value` is, if any.
 fn integer(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    match value.extract::<i64>() {
+    match value.extract::<Clamped>() {
         // True and False select nothing: a list of them is probably meant as a mask.
         Ok(_) if value.is_instance_of::<PyBool>() => Ok(None),
-        Ok(index) => Ok(Some(index)),
-        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
-            Ok(Some(if value.lt(0)? { i64::MIN } else { i64::MAX }))
+        Ok(index) => Ok(Some(index.0)),
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An index or a rank; one that does not fit is out of any range anyway.
+#[derive(Clone, Copy)]
+struct Clamped(i64);
+
+impl FromPyObject<'_, '_> for Clamped {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match value.extract::<i64>() {
+            Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
+                Ok(Self(if value.lt(0)? { i64::MIN } else { i64::MAX }))
+            }
+            found => found.map(Self),
         }
-        Err(_) => Ok(None),
     }
 }
 
