@@ -143,6 +143,18 @@ class TestSlicing:
         assert part.ranks() == ranks
         assert sizes is None or part.sizes == sizes
 
+    def test_slices_select_what_they_select_of_a_list(self) -> None:
+        four = mesh(gpus=4)
+        bounds = [None, *range(-6, 7)]
+        for start, stop, step in product(bounds, bounds, [None, -5, -2, -1, 1, 2, 5]):
+            part = slice(start, stop, step)
+            expected = [0, 1, 2, 3][part]
+            if expected:
+                assert four.slice(gpus=part).ranks() == expected
+            else:
+                with pytest.raises(ShapeError, match="is empty"):
+                    four.slice(gpus=part)
+
     def test_takes_numpy_numbers(self) -> None:
         numpy = pytest.importorskip("numpy")
         part = HOSTS.slice(hosts=numpy.int64(1), gpus=numpy.array([2, 1]))
@@ -413,7 +425,7 @@ class TestSlice:
 
 
 def test_import_brings_nothing_heavy() -> None:
-    program = "import sys, mesh_core._shape; print(*sorted(sys.modules))"
+    program = "import sys, mesh_core._value_mesh; print(*sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()

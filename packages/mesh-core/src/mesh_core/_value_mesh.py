@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar
 
 from mesh_core._shape import MeshTrait, Point, Region, region_at
 from mesh_core._shape_errors import SelectorError, ShapeError, UnknownDim
@@ -11,17 +10,25 @@ from mesh_core._shape_errors import SelectorError, ShapeError, UnknownDim
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, Self, SupportsIndex, TypeAlias, overload
+    from typing import Any, Generic, Self, SupportsIndex, TypeAlias, TypeVar, overload
 
     from mesh_core._shape import Extent, Shape
 
     # `slice` is a method of each mesh.
     Part: TypeAlias = slice[Any, Any, Any] | Iterable[SupportsIndex]
+    R = TypeVar("R")
+    Raw = TypeVar("Raw")
+else:
+    R = None
+
+    # To import `typing` takes ten times as long as to import this module.
+    class Generic:
+        __slots__ = ()
+        __class_getitem__ = classmethod(type(list[int]))
+
 
 __all__ = ["ValueMesh"]
 
-R = TypeVar("R")
-Raw = TypeVar("Raw")
 
 # How many values a `repr` shows.
 _SHOWN_MAX = 8

@@ -4,6 +4,7 @@ use bytes::BytesMut;
 use mesh_wire::region::{Region, RegionError, Selector};
 use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PySlice, PyString, PyTuple};
@@ -330,12 +331,14 @@ fn selector_of(dim: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<
     let expected =
         |value: &Bound<'_, PyAny>| integer(value)?.ok_or_else(|| bad_selector(dim, value));
     if let Ok(slice) = value.cast::<PySlice>() {
-        let bound = |name| -> PyResult<Option<i64>> {
+        let bound = |name: &Bound<'_, PyString>| -> PyResult<Option<i64>> {
             let bound = slice.getattr(name)?;
             if bound.is_none() { Ok(None) } else { expected(&bound).map(Some) }
         };
-        let (start, stop) = (bound("start")?, bound("stop")?);
-        return Ok(Selector::Range { start, stop, step: bound("step")?.unwrap_or(1) });
+        let py = value.py();
+        let (start, stop) = (bound(intern!(py, "start"))?, bound(intern!(py, "stop"))?);
+        let step = bound(intern!(py, "step"))?.unwrap_or(1);
+        return Ok(Selector::Range { start, stop, step });
     }
     match value.try_iter() {
         Ok(items) if !value.is_instance_of::<PyString>() => {
