@@ -107,7 +107,7 @@ fn nearly_a_region() -> impl Strategy<Value = Vec<u8>> {
             };
             let flat = region.select(&last, &part).and_then(|part| part.flatten("f"));
             let flat = flat.expect("any region can be flattened");
-            let inner = if flat.len() % 3 == 0 { 3 } else { 1 };
+            let inner = if flat.len().is_multiple_of(3) { 3 } else { 1 };
             region = flat.split("f", &[("g", None), ("h", Some(inner))]).expect("it divides");
         }
         let mut bytes = BytesMut::new();
