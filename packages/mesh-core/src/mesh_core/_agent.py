@@ -62,10 +62,20 @@ class Agent:
                     self._report(message, error)
 
     def _report(self, message: Message, error: Exception) -> None:
-        if message.from_port:
+        """Says what went wrong with a message to who sent it, or to the log."""
+        if message.kind == SPAWN:
+            self._refuse_spawn(message, error, "it could not be started")
+        elif message.from_port:
             self._engine.answer(message, RAISED, encode_exception(error))
         else:
             traceback.print_exc()
+
+    def _refuse_spawn(self, message: Message, error: BaseException, reason: str) -> None:
+        """Answers a spawn, and all calls of what was to be spawned, with an error."""
+        cause = encode_exception(error)
+        self._engine.answer(message, RAISED, cause)
+        detail = FailureDetail(0, STOPPED, {"reason": reason}, cause)
+        self._engine.close_mailbox(message.to_port, STOPPED, detail.encode())
 
     def _handle(self, message: Message) -> None:
         kind = message.kind
@@ -105,22 +115,15 @@ class Agent:
     def _spawn(self, message: Message) -> None:
         port = message.to_port
         if self.setup_error is not None:
-            self._engine.answer(message, RAISED, encode_exception(self.setup_error))
-            detail = FailureDetail(0, STOPPED, {"reason": "the set-up of its process failed"})
-            self._engine.close_mailbox(port, STOPPED, detail.encode())
-            return
+            return self._refuse_spawn(message, self.setup_error, "the set-up of its process failed")
         from mesh_core._runtime import value_of
 
         try:
             order = value_of(message)
         except BaseException as error:
             # Its module is not there, or does not import here.
-            self._engine.answer(message, RAISED, encode_exception(error))
-            cause = encode_exception(error)
-            fields = {"reason": "its class could not be loaded in its process"}
-            detail = FailureDetail(0, STOPPED, fields, cause)
-            self._engine.close_mailbox(port, STOPPED, detail.encode())
-            return
+            reason = "its class could not be loaded in its process"
+            return self._refuse_spawn(message, error, reason)
         owner_proc = order.owner[0]
         if owner_proc != self._runtime.me:
             self._engine.watch(owner_proc)

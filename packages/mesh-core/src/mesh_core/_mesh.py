@@ -18,7 +18,7 @@ from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, _Arity, endpoint_of
 from mesh_core._errors import MeshError, MeshStopped
 from mesh_core._mock import replacement_of
-from mesh_core._pickle import encode
+from mesh_core._pickle import encode_value
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
 from mesh_core._shape import MemberMesh, Point
@@ -260,7 +260,7 @@ class ProcMesh(MemberMesh):
         mesh: ActorMesh[Any] = ActorMesh(
             current.engine.new_port(), name, cls, self._table, self._region, owner, window
         )
-        body, buffers = encode((order,), {}, effective().segment_threshold_bytes)
+        body, buffers = encode_value(order, effective().segment_threshold_bytes)
         reply = current.engine.call(
             SPAWN, mesh._targets, mesh._port, window.to_bytes(4, "little"), body, buffers,
             _AGENT_WINDOW, None, True,
@@ -668,8 +668,6 @@ def _commands(
 
 def encode_callable(function: Callable[[], Any]) -> bytes:
     """Pickles a function to be run in another process."""
-    from mesh_core._pickle import encode_value
-
     return encode_value(function, 1 << 60)[0]
 
 

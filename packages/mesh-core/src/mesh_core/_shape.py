@@ -177,22 +177,12 @@ class MeshTrait:
     __slots__ = ()
 
     if TYPE_CHECKING:
-<<<<<<< HEAD
-
-        @property
-        def _region(self) -> Region:
-            """Which ranks of the mesh these are."""
-
-        def _with_region(self, region: Region) -> Self:
-            """Gives the same over another part of the mesh."""
-=======
         # Which ranks of the mesh these are.
         _region: Region
 
     def _with_region(self, region: Region) -> Self:
         """Gives the same over another part of the mesh."""
         raise NotImplementedError(f"{type(self).__name__} must say what a part of it is")
->>>>>>> h/shape
 
     def slice(self, /, **dims: Selector) -> Self:
         """Keeps a part of some dimensions, as `mesh.slice(hosts=-1, gpus=slice(0, 4, 2))`.
@@ -303,13 +293,8 @@ def region_at(region: Region, index: Selector | Point) -> Region:
                 f"point {index} is in {index.extent}, not in {extent}: use a point of this mesh"
             )
         return region.member(index.rank)
-<<<<<<< HEAD
-    if hasattr(index, "__index__"):
-        return region.member(index.__index__())
-=======
     if type(index) is int:
         return region.member(index)
->>>>>>> h/shape
     if isinstance(index, (str, tuple)):
         raise SelectorError(
             f"cannot index a mesh with {index!r}: use an int, a slice, a list of ints or a point, "

@@ -1,14 +1,8 @@
 """What is wrong with a slice, a split, an index: one family under `ShapeError`.
 
-<<<<<<< HEAD
-All of them are a `ValueError` as well; an index out of range is an `IndexError`, and a dimension that
-does not exist is both a `KeyError` and a `TypeError`, so that the `except` clause a reader would
-expect catches it. The core raises them too, by name.
-=======
 All of them are a `ValueError` as well; an index out of range is an `IndexError`, and a dimension
 that does not exist is both a `KeyError` and a `TypeError`, so that the `except` clause a reader
 would expect catches it. The core raises them too, by name.
->>>>>>> h/shape
 """
 
 from __future__ import annotations

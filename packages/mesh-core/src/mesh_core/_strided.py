@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Strided layouts without a mesh: `Slice`, which has numbers only, and `Shape`, which names them."""
-=======
 """Strided layouts without a mesh: `Slice` has numbers only, `Shape` names the dimensions."""
->>>>>>> h/shape
 
 from __future__ import annotations
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-<<<<<<< HEAD
-from typing import Generic, TypeVar
-=======
->>>>>>> h/shape
 
 from mesh_core._shape import MeshTrait, Point, Region, region_at
 from mesh_core._shape_errors import SelectorError, ShapeError, UnknownDim
@@ -14,22 +10,12 @@ from mesh_core._shape_errors import SelectorError, ShapeError, UnknownDim
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-<<<<<<< HEAD
-    from typing import Any, Self, SupportsIndex, TypeAlias, overload
-=======
     from typing import Any, Generic, Self, SupportsIndex, TypeAlias, TypeVar, overload
->>>>>>> h/shape
 
     from mesh_core._shape import Extent, Shape
 
     # `slice` is a method of each mesh.
     Part: TypeAlias = slice[Any, Any, Any] | Iterable[SupportsIndex]
-<<<<<<< HEAD
-
-__all__ = ["ValueMesh"]
-
-R = TypeVar("R")
-=======
     R = TypeVar("R")
     Raw = TypeVar("Raw")
 else:
@@ -43,7 +29,6 @@ else:
 
 __all__ = ["ValueMesh"]
 
->>>>>>> h/shape
 
 # How many values a `repr` shows.
 _SHOWN_MAX = 8
@@ -65,8 +50,6 @@ class ValueMesh(MeshTrait, Generic[R]):
 
     __slots__ = ("_cells", "_region")
 
-<<<<<<< HEAD
-=======
     if TYPE_CHECKING:
 
         @overload
@@ -79,7 +62,6 @@ class ValueMesh(MeshTrait, Generic[R]):
             decode: Callable[[Raw], R] | None,
         ) -> None: ...
 
->>>>>>> h/shape
     def __init__(
         self,
         extent: Extent | Region | Shape,
@@ -106,11 +88,7 @@ class ValueMesh(MeshTrait, Generic[R]):
         # Places are numbered in the mesh at hand, wherever its members are in a larger one.
         if not region.is_row_major_whole:
             region = Region.row_major(region.labels, region.sizes)
-<<<<<<< HEAD
-        self._region: Region = region
-=======
         self._region = region
->>>>>>> h/shape
         self._cells = cells
 
     def _with_region(self, region: Region) -> Self:

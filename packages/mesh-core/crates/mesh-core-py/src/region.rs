@@ -2,13 +2,9 @@
 
 use bytes::BytesMut;
 use mesh_wire::region::{Region, RegionError, Selector};
-<<<<<<< HEAD
-use pyo3::exceptions::PyOverflowError;
-=======
 use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
->>>>>>> h/shape
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PySlice, PyString, PyTuple};
@@ -108,31 +104,18 @@ impl PyRegion {
     }
 
     /// The rank of the member at `index`.
-<<<<<<< HEAD
-    fn rank_at(&self, py: Python<'_>, index: i64) -> PyResult<u32> {
-=======
     fn rank_at(&self, py: Python<'_>, index: Clamped) -> PyResult<u32> {
->>>>>>> h/shape
         let found = self.index_from_front(index).and_then(|index| self.0.rank_at(index));
         found.ok_or_else(|| self.out_of_range(py, index))
     }
 
     /// The index of the member with this rank; None when it is not in the region.
-<<<<<<< HEAD
-    fn index_of(&self, rank: i64) -> Option<usize> {
-        self.0.index_of(u32::try_from(rank).ok()?)
-    }
-
-    /// The place of the member at `index` in each dimension.
-    fn coordinates<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, PyTuple>> {
-=======
     fn index_of(&self, rank: Clamped) -> Option<usize> {
         self.0.index_of(u32::try_from(rank.0).ok()?)
     }
 
     /// The place of the member at `index` in each dimension.
     fn coordinates<'py>(&self, py: Python<'py>, index: Clamped) -> PyResult<Bound<'py, PyTuple>> {
->>>>>>> h/shape
         let found = self.index_from_front(index).and_then(|index| self.0.coordinates(index));
         PyTuple::new(py, found.ok_or_else(|| self.out_of_range(py, index))?)
     }
@@ -143,11 +126,7 @@ impl PyRegion {
     }
 
     /// The region of the member at `index` alone, without dimensions.
-<<<<<<< HEAD
-    fn member(&self, py: Python<'_>, index: i64) -> PyResult<Self> {
-=======
     fn member(&self, py: Python<'_>, index: Clamped) -> PyResult<Self> {
->>>>>>> h/shape
         let found = self.index_from_front(index).and_then(|index| self.0.member(index));
         found.map(Self).ok_or_else(|| self.out_of_range(py, index))
     }
@@ -237,12 +216,6 @@ impl PyRegion {
     }
 
     /// The place of a rank of the mesh in the region, as a `Point`.
-<<<<<<< HEAD
-    fn point_of_base_rank<'py>(&self, py: Python<'py>, rank: i64) -> PyResult<Bound<'py, PyAny>> {
-        let Some(index) = self.index_of(rank) else {
-            let message =
-                format!("rank {rank} is not in {}: use one of its ranks", self.__repr__());
-=======
     fn point_of_base_rank<'py>(
         &self,
         py: Python<'py>,
@@ -251,7 +224,6 @@ impl PyRegion {
         let Some(index) = self.index_of(rank) else {
             let message =
                 format!("rank {} is not in {}: use one of its ranks", rank.0, self.__repr__());
->>>>>>> h/shape
             return Err(typed(py, "MeshIndexError", &message));
         };
         py.import("mesh_core._shape")?.getattr("Point")?.call1((index, self.extent(py)?))
@@ -280,11 +252,7 @@ impl PyRegion {
         RankIterator { end: slf.get().0.len(), next: 0.into(), region: slf.unbind() }
     }
 
-<<<<<<< HEAD
-    fn __contains__(&self, rank: i64) -> bool {
-=======
     fn __contains__(&self, rank: Clamped) -> bool {
->>>>>>> h/shape
         self.index_of(rank).is_some()
     }
 
@@ -308,23 +276,14 @@ impl PyRegion {
 }
 
 impl PyRegion {
-<<<<<<< HEAD
-    fn index_from_front(&self, index: i64) -> Option<usize> {
-=======
     fn index_from_front(&self, index: Clamped) -> Option<usize> {
         let index = index.0;
->>>>>>> h/shape
         let from_front = if index < 0 { index + self.0.len() as i64 } else { index };
         usize::try_from(from_front).ok()
     }
 
-<<<<<<< HEAD
-    fn out_of_range(&self, py: Python<'_>, index: i64) -> PyErr {
-        let len = self.0.len();
-=======
     fn out_of_range(&self, py: Python<'_>, index: Clamped) -> PyErr {
         let (index, len) = (index.0, self.0.len());
->>>>>>> h/shape
         let message = format!(
             "index {index} is out of range for {} of {len} members: use -{len} to {}",
             self.0,
@@ -372,14 +331,6 @@ fn selector_of(dim: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<
     let expected =
         |value: &Bound<'_, PyAny>| integer(value)?.ok_or_else(|| bad_selector(dim, value));
     if let Ok(slice) = value.cast::<PySlice>() {
-<<<<<<< HEAD
-        let bound = |name| -> PyResult<Option<i64>> {
-            let bound = slice.getattr(name)?;
-            if bound.is_none() { Ok(None) } else { expected(&bound).map(Some) }
-        };
-        let (start, stop) = (bound("start")?, bound("stop")?);
-        return Ok(Selector::Range { start, stop, step: bound("step")?.unwrap_or(1) });
-=======
         let bound = |name: &Bound<'_, PyString>| -> PyResult<Option<i64>> {
             let bound = slice.getattr(name)?;
             if bound.is_none() { Ok(None) } else { expected(&bound).map(Some) }
@@ -388,7 +339,6 @@ fn selector_of(dim: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<
         let (start, stop) = (bound(intern!(py, "start"))?, bound(intern!(py, "stop"))?);
         let step = bound(intern!(py, "step"))?.unwrap_or(1);
         return Ok(Selector::Range { start, stop, step });
->>>>>>> h/shape
     }
     match value.try_iter() {
         Ok(items) if !value.is_instance_of::<PyString>() => {
@@ -398,18 +348,6 @@ fn selector_of(dim: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<
     }
 }
 
-<<<<<<< HEAD
-/// The integer that `value` is, if any; one that does not fit is out of any range anyway.
-fn integer(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    match value.extract::<i64>() {
-        // True and False select nothing: a list of them is probably meant as a mask.
-        Ok(_) if value.is_instance_of::<PyBool>() => Ok(None),
-        Ok(index) => Ok(Some(index)),
-        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
-            Ok(Some(if value.lt(0)? { i64::MIN } else { i64::MAX }))
-        }
-        Err(_) => Ok(None),
-=======
 /// The integer that `value` is, if any.
 fn integer(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     match value.extract::<Clamped>() {
@@ -435,7 +373,6 @@ impl FromPyObject<'_, '_> for Clamped {
             }
             found => found.map(Self),
         }
->>>>>>> h/shape
     }
 }
 
