@@ -1,5 +1,6 @@
 """What the kernel is asked about processes and told to do with them."""
 
+import contextlib
 import ctypes
 import os
 import select
@@ -44,10 +45,8 @@ def open_files() -> dict[int, str]:
     """Returns what the descriptors of this process refer to."""
     files: dict[int, str] = {}
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with contextlib.suppress(OSError):  # The one that listed the directory is gone.
             files[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            pass  # The descriptor that listed the directory is gone.
     return files
 
 
@@ -114,15 +113,11 @@ def wait_until_dead(pids: Sequence[int], limit_s: float) -> None:
 
 def kill_quietly(pid: int, signal: int) -> None:
     """Sends a signal to a process that may be gone already."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def kill_group_quietly(group: int, signal: int) -> None:
     """Sends a signal to a process group that may be gone already."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal)
-    except (ProcessLookupError, PermissionError):
-        pass

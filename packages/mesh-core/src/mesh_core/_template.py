@@ -10,9 +10,11 @@ batch and exits, whereby the warden inherits them. So the warden is the parent o
 and free to see it die at once, while templates import and fork, come and go.
 """
 
+import contextlib
 import faulthandler
 import gc
 import importlib
+import itertools
 import os
 import select
 import signal
@@ -266,15 +268,13 @@ class _Template:
 def enter(world: World) -> None:
     """Makes the surroundings of this process those of the controller."""
     if dict(os.environ) != world.env:
-        apply_changes({name: None for name in os.environ.keys() - world.env.keys()})
+        apply_changes(dict.fromkeys(os.environ.keys() - world.env.keys()))
         apply_changes(world.env)
     sys.path[:] = world.path
     sys.argv[:] = [world.argv0]
     importlib.invalidate_caches()
-    try:
+    with contextlib.suppress(OSError):  # It was removed: stay where we are, as the controller.
         os.chdir(world.cwd)
-    except OSError:
-        pass  # The controller's own directory was removed: stay where we are, as it does.
 
 
 def _import_safely(module: str) -> str:
@@ -351,11 +351,9 @@ def _fork_quietly() -> int:
 
 def _reap() -> None:
     """Forgets branches that have ended."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 def _shares(count: int) -> list[range]:
@@ -363,7 +361,7 @@ def _shares(count: int) -> list[range]:
     cpus = len(os.sched_getaffinity(0))
     midwives = max(1, min(_MIDWIFE_COUNT_MAX, cpus // 2, count // _BIRTHS_PER_MIDWIFE_MIN))
     bounds = [count * index // midwives for index in range(midwives + 1)]
-    return [range(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+    return [range(*pair) for pair in itertools.pairwise(bounds)]
 
 
 def _is_installed(path: str) -> bool:

@@ -5,6 +5,7 @@ processes, inherits what they fork, reports each death at once, and ends everyth
 controller is gone, however it went. It never runs code of the user, so nothing delays it.
 """
 
+import contextlib
 import os
 import select
 import shutil
@@ -231,7 +232,8 @@ class _Warden:
             # Log pipes above all: one held here would never end for its reader.
             for fd in _kernel.open_files():
                 if fd > 2 and fd != link.fileno():
-                    _close_quietly(fd)
+                    with contextlib.suppress(OSError):  # The one that listed the others.
+                        os.close(fd)
             _template.serve(link, self._launch, warden)
         except BaseException:
             traceback.print_exc()
@@ -365,10 +367,8 @@ class _Warden:
     # Deaths.
 
     def _on_child(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):  # Called without a signal, just to look.
             os.read(self._wakeup, 4096)
-        except BlockingIOError:
-            pass  # Called without a signal, to see what there is.
         for template in self._templates():
             self._on_template(template)  # A birth is reported before its death can be seen.
         while self._reap_one():
@@ -425,13 +425,6 @@ class _Warden:
             self._on_child()
         shutil.rmtree(self._job_dir, ignore_errors=True)
         self._controller.flush_blocking(_REAP_LIMIT_S)
-
-
-def _close_quietly(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass  # It was the one that listed the others.
 
 
 def _warm_key(world: World) -> _WarmKey:
