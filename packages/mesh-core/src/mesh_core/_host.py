@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ParamSpec
 
 from mesh_core import _kernel
 from mesh_core._bind import parse_binding
@@ -87,6 +88,7 @@ class _Warden:
 
 
 _Key = tuple[int, int]
+P = ParamSpec("P")
 
 
 class LocalHost:
@@ -98,6 +100,8 @@ class LocalHost:
     Args:
         job_dir: Removed, with all in it, when the host is closed or the controller dies.
         on_exit: Called on a thread of the host soon after each death, with the log complete.
+        on_start: Called like `on_exit` with slot, incarnation and pid of each process born; what
+            it prints or sends may come earlier.
         on_log: Called on another thread with each line. While it blocks, processes that print a
             lot are held up, but nothing else is.
         tail_lines: How many last lines of a process to keep for its report.
@@ -112,6 +116,7 @@ class LocalHost:
         *,
         on_exit: Callable[[ExitReport], None],
         on_log: Callable[[LogLine], None],
+        on_start: Callable[[int, int, int], None] | None = None,
         tail_lines: int = 50,
         log_dir: Path | None = None,
         deny_preload: Sequence[str] = (),
@@ -119,6 +124,7 @@ class LocalHost:
     ) -> None:
         self._job_dir = job_dir
         self._on_exit = on_exit
+        self._on_start = on_start
         self._tail_lines = tail_lines
         self._log_dir = log_dir
         self._launch = launch
@@ -293,6 +299,8 @@ class LocalHost:
             case Born():
                 with self._lock:
                     self._procs[message.slot, message.incarnation].pid = message.pid
+                if self._on_start is not None:
+                    self._call(self._on_start, message.slot, message.incarnation, message.pid)
             case Exited():
                 self._bury((message.slot, message.incarnation), message)
             case Denied():
@@ -307,11 +315,12 @@ class LocalHost:
             if self._latest.get(key[0]) == key:
                 del self._latest[key[0]]
         self._pump.finish_log(proc.log)
-        self._report(_exit_report(message, proc, self._is_closing))
+        self._call(self._on_exit, _exit_report(message, proc, self._is_closing))
 
-    def _report(self, report: ExitReport) -> None:
+    def _call(self, callback: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Calls the owner's callback, whose failure must not stop the watch."""
         try:
-            self._on_exit(report)
+            callback(*args, **kwargs)
         except Exception:
             traceback.print_exc()
 
