@@ -67,7 +67,6 @@ class _Template:
     link: Link
     key: _WarmKey | None
     batches: deque[_Batch] = field(default_factory=deque)
-    modules: dict[str, None] = field(default_factory=dict)
     is_busy: bool = False
 
 
@@ -84,6 +83,8 @@ class _Warden:
         self._job_dir = job_dir
         self._launch = launch
         self._denied = set(denied)
+        is_safe = _kernel.settled_thread_count() == 1
+        self._why_unsafe = None if is_safe else _template.why_threads("what site.py finds")
         self._procs: dict[int, _Proc] = {}
         self._pids: dict[tuple[int, int], int] = {}
         self._killed_unborn: set[tuple[int, int]] = set()
@@ -223,7 +224,7 @@ class _Warden:
         if self._base is None:
             ours, theirs = socket.socketpair()
             warden = os.getpid()
-            if os.fork() == 0:
+            if _kernel.fork() == 0:
                 self._become_template(ours, Link(theirs), warden)
             theirs.close()
             self._base = self._adopt_template(_Template(Link(ours), None))
@@ -243,7 +244,7 @@ class _Warden:
                 if fd > 2 and fd != link.fileno():
                     with contextlib.suppress(OSError):  # The one that listed the others.
                         os.close(fd)
-            _template.serve(link, self._launch, warden)
+            _template.serve(link, self._launch, warden, self._why_unsafe)
         except BaseException:
             traceback.print_exc()
             _stdio.flush()
@@ -290,9 +291,8 @@ class _Warden:
         template.is_busy = True
         batch.try_count += 1
         if template.key is not None:
-            template.modules.update(dict.fromkeys(batch.preload))
-            modules = tuple(template.modules)
-            self._send(template.link, Preload(batch.world, modules, frozenset(self._denied)))
+            order = Preload(batch.world, batch.preload, frozenset(self._denied))
+            self._send(template.link, order)
         else:
             self._order_fork(template, batch)
 
