@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Every distribution, each after those it may depend on. Releases go in this order.
 PACKAGES = ("mesh-core", "mesh-rdma", "mesh-telemetry", "mesh-jobs", "mesh-fs", "mesh-tensor")
 
-#: The public doors of a package: for its users, for those who build on it, for their tests.
-DOORS = ("", ".spi", ".testing")
+#: The public modules of a package: for its users, for those who build on it, for their tests.
+DOOR_FILES = ("__init__.py", "spi.py", "testing.py")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -53,6 +53,12 @@ class Package:
     def source(self) -> Path:
         """The folder of that module."""
         return self.folder / "src" / self.import_name
+
+    @property
+    def offers_names(self) -> bool:
+        """Whether any of its doors has something behind it."""
+        doors = (self.source / name for name in DOOR_FILES)
+        return any("\n__all__: list[str] = []\n" not in door.read_text("utf-8") for door in doors)
 
     @property
     def project(self) -> dict[str, Any]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree
-from tools.workspace import Package, packages
+from tools.workspace import DOOR_FILES, Package, packages
 
-DOOR_FILES = ("__init__.py", "spi.py", "testing.py")
 PACKAGE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_exports.py")
 
 
