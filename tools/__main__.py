@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tools import pins, plan, toolbox, wheels
-from tools.workspace import PACKAGES, ROOT, cache_folder, package
+from tools.workspace import PACKAGES, ROOT, clone_folder, package
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _test(_: list[str]) -> int:
 
 
 def _run(script: list[str]) -> int:
-    uv, folder = toolbox.program("uv"), cache_folder() / "run"
+    uv, folder = toolbox.program("uv"), clone_folder() / "run"
     subprocess.run([uv, "venv", "--quiet", "--allow-existing", str(folder)], check=True)
     install = [uv, "pip", "install", "--quiet", "--python", str(folder)]
     group = ["--group", f"{ROOT / 'pyproject.toml'}:examples"]

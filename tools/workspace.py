@@ -1,5 +1,6 @@
 """The tree as the tools see it: where it is, which packages it holds, what each declares."""
 
+import hashlib
 import os
 import re
 import tomllib
@@ -30,6 +31,11 @@ def cache_folder() -> Path:
         return Path(explicit)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "mesh-dev"
+
+
+def clone_folder() -> Path:
+    """Returns the part of the cache that belongs to this clone alone."""
+    return cache_folder() / "clones" / hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
