@@ -116,10 +116,14 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer: `nox -s bench -- core`."""
-    session.env["UV_CONSTRAINT"] = ""
-    _install(session, "bench", "mesh-core")
-    session.run("python", "bench/run.py", *(session.posargs or ["core"]))
+    """Measure Mesh beside its peer, `-- core`, or check what a call costs, `-- counts --check`."""
+    arguments = session.posargs or ["core"]
+    if arguments[0] == "counts":
+        _install(session, "test", "mesh-core")
+    else:
+        session.env["UV_CONSTRAINT"] = ""
+        _install(session, "bench", "mesh-core")
+    session.run("python", "bench/run.py", *arguments)
 
 
 @nox.session(venv_backend="none")
