@@ -5,6 +5,7 @@ Needs Python 3.11 and a Rust toolchain. All else is installed into a cache outsi
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,12 +31,16 @@ def main(argv: list[str]) -> int:
         print(_usage(), file=sys.stderr)
         return 2
     os.environ.update(toolbox.environment())
+    # Jobs run in sessions of their own: they end only if this process lives to end them.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         toolbox.ensure()
         return commands[argv[0]].act(argv[1:])
     except (toolbox.ToolMissing, LookupError) as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except subprocess.CalledProcessError as error:
         print(f"{error.cmd[0]} failed with status {error.returncode}", file=sys.stderr)
         return 1
