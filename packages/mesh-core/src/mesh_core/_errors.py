@@ -180,9 +180,12 @@ class ActorError(MeshError):
         pid = _Shadowable(lambda self: self.where.pid)
         endpoint = _Shadowable(lambda self: self.where.endpoint)
 
-    # An exception's class may define these two by its fields, which an error in flight must not.
+    # An exception's own class may compare by its fields, be frozen, or look attributes up in its
+    # own way. While an error is raised and handled, all of these must work as they do for others.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+    __getattribute__ = BaseException.__getattribute__
+    __setattr__ = BaseException.__setattr__
 
     def __str__(self) -> str:
         where = self.where
