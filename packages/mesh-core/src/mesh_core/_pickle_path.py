@@ -101,12 +101,12 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, (set, frozenset)):
         for item in value:
             yield f" (its element {_short(item)})", item
-    elif hasattr(value, "__code__") and hasattr(value, "__globals__"):
-        yield from _captured(value)
     elif callable(value) and hasattr(value, "__self__"):
         yield ".__self__", value.__self__
         if hasattr(value, "__func__"):
             yield ".__func__", value.__func__
+    elif hasattr(value, "__code__") and hasattr(value, "__globals__"):
+        yield from _captured(value)
     if isinstance(value, type):
         for name, item in vars(value).items():
             if not name.startswith("__") or hasattr(item, "__code__"):
