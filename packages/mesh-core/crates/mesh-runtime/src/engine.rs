@@ -47,8 +47,8 @@ const EVENTS_MAX: usize = 64;
 /// How long the IO thread leaves the links to a thread that has just led them: it will most likely
 /// wait again at once, and then reads what came meanwhile without any hand-over.
 const HEAD_START: Duration = Duration::from_micros(500);
-/// How long a reader sleeps before it looks for signals again: one may slip in between the last
-/// look and the sleep.
+/// How long the first thread sleeps before it looks for signals again: one may slip in between the
+/// last look and the sleep.
 const SIGNAL_SLICE: Duration = Duration::from_millis(200);
 
 /// Who is woken when something comes in on a port.
@@ -309,34 +309,38 @@ impl Engine {
 
     /// Sleeps until woken, reading the links meanwhile if nobody else does.
     fn sleep(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
-        let slice = Instant::now() + SIGNAL_SLICE;
-        let slice = until.map_or(slice, |until| until.min(slice));
+        let slice = if parker.takes_signals() {
+            let slice = Instant::now() + SIGNAL_SLICE;
+            Some(until.map_or(slice, |until| until.min(slice)))
+        } else {
+            until
+        };
         let is_first =
             self.is_led.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if !is_first {
-            return parker.park(Some(slice));
+            return parker.park(slice);
         }
         let woken = self.lead_until(parker, slice);
         self.led_until_us.store(self.micros(), Ordering::Relaxed);
         self.is_led.store(false, Ordering::SeqCst);
         match woken {
-            Wake::HandedOver => parker.park(Some(slice)),
+            Wake::HandedOver => parker.park(slice),
             woken => woken,
         }
     }
 
-    fn lead_until(&self, parker: &Arc<Parker>, until: Instant) -> Wake {
+    fn lead_until(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
         let mut tokens = Vec::new();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Wake::TimedOut;
             }
             if !parker.lead() {
                 return Wake::Notified;
             }
             tokens.clear();
-            let slept = self.lead.sleep(Some(left), &mut tokens);
+            let slept = self.lead.sleep(left, &mut tokens);
             let mut is_woken = parker.get_up();
             let mut woke_others = false;
             for token in &tokens {
