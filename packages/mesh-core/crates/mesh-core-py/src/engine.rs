@@ -7,6 +7,7 @@ use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{Engine, Waiter};
+use mesh_runtime::events::Event;
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{CallSpec, NodeConfig, Progress, SendError, Target};
 use mesh_wire::frame::{Kind, Part, TAIL_LEN_MAX};
@@ -23,6 +24,9 @@ use std::time::{Duration, Instant};
 
 pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver has no room.");
 pyo3::create_exception!(_core, PortClosed, pyo3::exceptions::PyException, "(code, detail).");
+
+/// An event as Python sees it.
+type EventTuple = (f64, u8, u64, u64, u64, u32, u8, usize);
 
 /// Fills the module with what is defined here.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -379,6 +383,36 @@ impl PyEngine {
     /// Whether somebody still holds a call that the death of a process has failed.
     fn has_failed_calls(&self, proc: u64) -> bool {
         self.engine.with_node(|node| node.has_failed_calls(ProcId::from_u64(proc)))
+    }
+
+    /// Begins to record events, with room for so many.
+    fn start_events(&self, len_max: usize) {
+        self.engine.with_node(|node| node.events().start(len_max));
+    }
+
+    /// Ends recording.
+    fn stop_events(&self) {
+        self.engine.with_node(|node| node.events().stop());
+    }
+
+    /// Takes events, oldest first: (seconds, kind, port, peer, call, rank, code, bytes), and how
+    /// many were dropped before them.
+    fn take_events(&self, max: usize) -> (Vec<EventTuple>, u64) {
+        let (events, dropped) = self.engine.with_node(|node| node.events().take(max));
+        let tuple = |event: Event| {
+            let (kind, port, peer) = (event.kind as u8, event.port.0, event.peer.to_u64());
+            (
+                event.at.as_secs_f64(),
+                kind,
+                port,
+                peer,
+                event.call.0,
+                event.rank,
+                event.code,
+                event.len,
+            )
+        };
+        (events.into_iter().map(tuple).collect(), dropped)
     }
 
     /// Who waits for whom: (reply port, process, port) of each answer that is missing.

@@ -32,7 +32,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::{Descriptors, Wire, Written, lock};
 
@@ -190,11 +190,21 @@ impl Engine {
         let _ = std::fs::remove_file(socket_path(&self.dir, self.me));
     }
 
+    /// Locks the node; tells it the time when somebody wants to know when things happen.
+    fn enter(&self) -> MutexGuard<'_, Shared> {
+        let mut shared = lock(&self.shared);
+        if shared.node.events().is_on() {
+            let now = self.epoch.elapsed();
+            shared.node.set_now(now);
+        }
+        shared
+    }
+
     /// Runs `step` on the node and does what it asks for.
     pub fn with_node<T>(&self, step: impl FnOnce(&mut Node) -> T) -> T {
         let mut chores = Chores::default();
         let result = {
-            let mut shared = lock(&self.shared);
+            let mut shared = self.enter();
             let result = step(&mut shared.node);
             shared.collect(&mut chores);
             result
@@ -248,7 +258,7 @@ impl Engine {
         loop {
             let mut chores = Chores::default();
             {
-                let mut shared = lock(&self.shared);
+                let mut shared = self.enter();
                 shared.node.take_messages(port, max, out)?;
                 if out.is_empty() {
                     shared.waiters.insert(port, Waiter::Thread(Arc::clone(parker)));
@@ -369,7 +379,7 @@ impl Engine {
         let end = wire.read(&*self.descriptors, |frames| {
             let mut chores = Chores::default();
             {
-                let mut shared = lock(&self.shared);
+                let mut shared = self.enter();
                 for frame in frames.drain(..) {
                     shared.node.receive(link, frame);
                 }

@@ -16,6 +16,7 @@ mod peer;
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use peer::LinkId;
 
+use crate::events::{Event, EventKind, EventRing};
 use crate::fault;
 use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
@@ -102,6 +103,7 @@ pub struct Node {
     next_port: u64,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     effects: VecDeque<Effect>,
+    events: EventRing,
     now: Duration,
 }
 
@@ -117,6 +119,7 @@ impl Node {
             next_port: PortId::FIRST_FREE,
             deadlines: BinaryHeap::new(),
             effects: VecDeque::new(),
+            events: EventRing::default(),
             now: Duration::ZERO,
         };
         node.open_mailbox(PortId::AGENT, u32::MAX);
@@ -194,6 +197,13 @@ impl Node {
         let mut credits = Vec::new();
         while out.len() < max {
             let Some((frame, credit)) = mailbox.pop() else { break };
+            if self.events.is_on() {
+                let (head, at) = (&frame.head, self.now);
+                let (peer, call) = (head.from.proc, head.from.port);
+                let (rank, code, len) = (head.rank, 0, frame.tail.len());
+                let kind = EventKind::Taken;
+                self.events.push(Event { at, kind, port, peer, call, rank, code, len });
+            }
             out.push(frame);
             credits.extend(credit);
         }
@@ -228,6 +238,38 @@ impl Node {
             Some(Port::Mailbox(mailbox)) => !mailbox.is_empty() || mailbox.closed().is_some(),
             Some(Port::Call(call)) => call.is_ready(),
             None => true,
+        }
+    }
+
+    /// What happens here, for whoever subscribes.
+    pub fn events(&mut self) -> &mut EventRing {
+        &mut self.events
+    }
+
+    /// Says what time it is, for the events that follow.
+    pub fn set_now(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    /// Records something about a message.
+    fn record(
+        &mut self,
+        kind: EventKind,
+        port: PortId,
+        head: &Head,
+        peer: ProcId,
+        call: PortId,
+        len: usize,
+    ) {
+        let (rank, code, at) = (head.rank, head.flags, self.now);
+        self.events.push(Event { at, kind, port, peer, call, rank, code, len });
+    }
+
+    /// Records something about another process.
+    fn record_peer(&mut self, kind: EventKind, peer: ProcId) {
+        if self.events.is_on() {
+            let (at, port, call) = (self.now, PortId::NONE, PortId::NONE);
+            self.events.push(Event { at, kind, port, peer, call, rank: 0, code: 0, len: 0 });
         }
     }
 
@@ -288,6 +330,17 @@ impl Node {
 
     fn deliver_message(&mut self, frame: Frame) {
         let port = frame.head.to.port;
+        if self.events.is_on() {
+            let from = frame.head.from;
+            self.record(
+                EventKind::Received,
+                port,
+                &frame.head,
+                from.proc,
+                from.port,
+                frame.tail.len(),
+            );
+        }
         let refused = match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => {
@@ -305,19 +358,19 @@ impl Node {
     /// leaves the rest to the agent.
     fn deliver_spawn(&mut self, frame: Frame) {
         self.open_mailbox(frame.head.to.port, u32::from_le_bytes(first_u32(frame.meta())));
-        self.to_agent(frame);
+        self.tell_agent(frame);
     }
 
     /// A call that is queued is taken back; one that runs is for the agent to end.
     fn deliver_cancel(&mut self, frame: Frame) {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
         if mailbox.withdraw(frame.head.from).is_none() {
-            self.to_agent(frame);
+            self.tell_agent(frame);
         }
     }
 
     /// Puts a frame that is about this process into its agent's mailbox.
-    fn to_agent(&mut self, frame: Frame) {
+    fn tell_agent(&mut self, frame: Frame) {
         if let Some(Port::Mailbox(agent)) = self.ports.get_mut(&PortId::AGENT)
             && agent.push(frame).is_ok()
         {

@@ -1,6 +1,7 @@
 //! Calls, one-way messages and answers.
 
 use super::{Effect, Node, Port};
+use crate::events::EventKind;
 use crate::fault;
 use bytes::Bytes;
 use mesh_wire::frame::{Frame, Head, Kind};
@@ -174,6 +175,10 @@ impl Node {
         head.flags = code;
         head.rank = request.rank;
         (head.meta_len, head.part_count) = meta;
+        if self.events.is_on() {
+            let (from, len) = (request.from, tail.len());
+            self.record(EventKind::Answered, request.to.port, &head, from.proc, from.port, len);
+        }
         self.dispatch(Frame { head, tail });
     }
 
@@ -290,6 +295,10 @@ impl Node {
 
     pub(super) fn deliver_answer(&mut self, frame: Frame) {
         let (reply, from) = (frame.head.to.port, frame.head.from);
+        if self.events.is_on() {
+            let len = frame.tail.len();
+            self.record(EventKind::Completed, from.port, &frame.head, from.proc, reply, len);
+        }
         let is_ready = match self.ports.get_mut(&reply) {
             Some(Port::Call(call)) => {
                 let Some(index) = call.open_target(from.proc, frame.head.rank) else { return };
@@ -338,6 +347,10 @@ impl Node {
             let mut head = Head::new(spec.kind, to, from);
             head.rank = target.rank;
             (head.meta_len, head.part_count) = (spec.meta_len, spec.part_count);
+            if self.events.is_on() {
+                let len = spec.tail.len();
+                self.record(EventKind::Sent, spec.port, &head, target.proc, reply, len);
+            }
             if spec.kind != Kind::Spawn {
                 self.peer(target.proc).debit(spec.port);
             }

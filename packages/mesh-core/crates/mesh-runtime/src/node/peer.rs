@@ -5,6 +5,7 @@
 //! (slot 0) never dials the processes of its host: they report to it when they start.
 
 use super::{Effect, Node};
+use crate::events::EventKind;
 use crate::fault;
 use crate::hash::FastMap;
 use crate::session::{Acceptance, Session};
@@ -191,6 +192,7 @@ impl Node {
     }
 
     fn lost(&mut self, id: LinkId, proc: ProcId) {
+        self.record_peer(EventKind::LinkDown, proc);
         let waits_for_report = self.is_agent_of(proc);
         let peer = self.peers.entry(proc).or_default();
         let is_current = match peer.reach {
@@ -284,6 +286,7 @@ impl Node {
 
     /// Sends what the peer does not have over the new link.
     fn link_up(&mut self, id: LinkId, proc: ProcId, peer_received: u64) {
+        self.record_peer(EventKind::LinkUp, proc);
         let peer = self.peers.entry(proc).or_default();
         peer.reach = Reach::Up(id);
         peer.is_watched = false;
@@ -371,6 +374,7 @@ impl Node {
         self.fail_calls_to(proc, fault::PROC_DIED, &detail);
         self.effects.push_back(Effect::Credited);
         self.effects.push_back(Effect::Buried(proc));
+        self.record_peer(EventKind::Died, proc);
     }
 
     /// Sends the descriptor of one of our segments, unless the peer has it. `false` when the peer
@@ -451,7 +455,7 @@ impl Node {
         if !is_old && !self.is_agent_of(proc) {
             self.bury(proc, incarnation + 1, frame.tail.clone());
         }
-        self.to_agent(frame.clone());
+        self.tell_agent(frame.clone());
     }
 
     fn add_link(&mut self, link: Link) -> LinkId {
