@@ -43,7 +43,7 @@ from mesh_core._orders import (
 
 # What nearly every process needs, and what is safe to hold.
 _BASE_MODULES = ("asyncio", "cloudpickle", "logging", "pickle", "threading")
-_IMPORT_LIMIT_S = 120.0
+_IMPORT_LIMIT_S = 300.0
 _SAFE = "safe"
 _FAILED = "failed"
 _MIDWIFE_COUNT_MAX = 8
