@@ -91,6 +91,7 @@ class MeshError(Exception):
         @property
         def failures(self) -> tuple[Failure, ...]:
             """Every rank's failure of the call that raised this, itself among them."""
+            raise NotImplementedError
 
     else:
         failures = _Shadowable(
