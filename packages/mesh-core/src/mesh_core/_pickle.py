@@ -33,6 +33,7 @@ from types import (
     ModuleType,
 )
 
+from mesh_core._core import copy_fresh
 from mesh_core._pickle_arrays import array_reducers
 from mesh_core._pickle_classes import find_parcel, keep_parcel, open_parcel
 from mesh_core._pickle_path import unpicklable
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["decode", "encode", "encode_value", "is_importable"]
 
 _PROTOCOL = 5
+# From this length on, new memory is worth asking for huge pages.
+_HUGE_LEN = 4 << 20
 _PLAIN = 0x80  # every pickle of this protocol begins with it
 _SPLICED = b"\x00"
 # What one frame has room for. A message with more large values carries the rest in its stream,
@@ -353,7 +356,10 @@ class _SplicedReader:
     def readinto(self, target: memoryview) -> int:
         """Fills the target with the next bytes: the one copy of a large `bytes`."""
         data = self.read(target.nbytes)
-        target[: len(data)] = data
+        if len(data) < _HUGE_LEN:
+            target[: len(data)] = data
+        else:
+            copy_fresh(target, data)
         return len(data)
 
     def readline(self) -> bytes:

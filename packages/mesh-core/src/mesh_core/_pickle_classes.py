@@ -67,17 +67,17 @@ class Parcel:
 
     def is_current(self) -> bool:
         """Says whether everything that was packed is still bound to what it was."""
-        return (
-            all(
-                len(namespace) == len(values) and all(map(is_, namespace.values(), values))
-                for namespace, values in self._classes
-            )
-            and all(
-                all(map(is_, map(namespace.get, names), values))
-                for namespace, names, values in self._bound
-            )
-            and all(parcel.is_current() for parcel in self._within)
-        )
+        # Asked each time that the class is sent: loops are half the price of generators here.
+        for namespace, values in self._classes:
+            if len(namespace) != len(values) or not all(map(is_, namespace.values(), values)):
+                return False
+        for namespace, names, values in self._bound:
+            if not all(map(is_, map(namespace.get, names), values)):
+                return False
+        for parcel in self._within:  # noqa: SIM110 - see above
+            if not parcel.is_current():
+                return False
+        return True
 
 
 class _Names:

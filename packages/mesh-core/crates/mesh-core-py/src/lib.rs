@@ -2,8 +2,19 @@
 
 use pyo3::prelude::*;
 
+mod engine;
+mod message;
+mod region;
+mod segments;
+mod shared_buffer;
+mod supervisor;
+
 /// Fills the module `mesh_core._core`.
 #[pymodule]
-fn _core(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<message::Message>()?;
+    module.add_class::<supervisor::PySupervisor>()?;
+    shared_buffer::register(module)?;
+    region::register(module)?;
+    engine::register(module)
 }

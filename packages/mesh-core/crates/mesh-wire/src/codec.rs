@@ -2,7 +2,7 @@
 
 use crate::frame::{Frame, HEAD_LEN, Head, Kind, PART_LEN, Part, TAIL_LEN_MAX};
 use crate::id::{Address, PortId, ProcId};
-use bytes::{Buf, BytesMut};
+use bytes::Bytes;
 use thiserror::Error;
 
 /// The first byte of every head: a peer that speaks something else is noticed at once.
@@ -109,34 +109,89 @@ impl Part {
     }
 }
 
-/// Takes the first frame out of `buffer`, or nothing when it is not complete yet.
+/// Bytes that a decoder reads ahead.
+const READ_AHEAD_LEN: usize = 64 << 10;
+
+/// Turns a stream of bytes into frames, however they are cut.
 ///
-/// # Errors
-/// [`Malformed`] when the bytes can never become a frame; limits are checked on the head alone,
-/// before any memory is taken for the tail.
-pub fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, Malformed> {
-    let Some((head, tail_len)) = peek(buffer)? else { return Ok(None) };
-    if buffer.len() < HEAD_LEN + tail_len {
-        return Ok(None);
+/// The owner reads into [`Decoder::spare`], says how much with [`Decoder::filled`] and takes what is
+/// complete with [`Decoder::next_frame`]. A long tail is read straight into its own memory, which is
+/// taken only after its head has passed the limits.
+#[derive(Debug)]
+pub struct Decoder {
+    ahead: Box<[u8]>,
+    start: usize,
+    end: usize,
+    long: Option<LongTail>,
+}
+
+/// A frame whose tail does not fit in the read-ahead buffer.
+#[derive(Debug)]
+struct LongTail {
+    head: Head,
+    tail: Vec<u8>,
+    end: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self { ahead: vec![0; READ_AHEAD_LEN].into_boxed_slice(), start: 0, end: 0, long: None }
     }
-    buffer.advance(HEAD_LEN);
-    Ok(Some(Frame { head, tail: buffer.split_to(tail_len).freeze() }))
 }
 
-/// How many bytes the first frame of `buffer` still lacks; 0 when it is complete.
-///
-/// # Errors
-/// As [`take_frame`].
-pub fn missing(buffer: &[u8]) -> Result<usize, Malformed> {
-    let whole = match peek(buffer)? {
-        Some((_, tail_len)) => HEAD_LEN + tail_len,
-        None => HEAD_LEN,
-    };
-    Ok(whole.saturating_sub(buffer.len()))
-}
+impl Decoder {
+    /// Where the next bytes of the stream belong; never empty.
+    pub fn spare(&mut self) -> &mut [u8] {
+        if let Some(long) = &mut self.long {
+            return &mut long.tail[long.end..];
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.ahead.len() {
+            self.ahead.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        &mut self.ahead[self.end..]
+    }
 
-fn peek(buffer: &[u8]) -> Result<Option<(Head, usize)>, Malformed> {
-    buffer.first_chunk::<HEAD_LEN>().map(Head::decode).transpose()
+    /// Notes that `len` bytes were read into [`Decoder::spare`].
+    pub fn filled(&mut self, len: usize) {
+        match &mut self.long {
+            Some(long) => long.end += len,
+            None => self.end += len,
+        }
+    }
+
+    /// Takes the next complete frame.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes can never become a frame; the stream is of no more use.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, Malformed> {
+        if let Some(long) = self.long.take() {
+            if long.end < long.tail.len() {
+                self.long = Some(long);
+                return Ok(None);
+            }
+            return Ok(Some(Frame { head: long.head, tail: long.tail.into() }));
+        }
+        let unread = &self.ahead[self.start..self.end];
+        let Some(head) = unread.first_chunk::<HEAD_LEN>() else { return Ok(None) };
+        let (head, tail_len) = Head::decode(head)?;
+        let rest = &unread[HEAD_LEN..];
+        if let Some(tail) = rest.get(..tail_len) {
+            let tail = Bytes::copy_from_slice(tail);
+            self.start += HEAD_LEN + tail_len;
+            return Ok(Some(Frame { head, tail }));
+        }
+        if HEAD_LEN + tail_len > self.ahead.len() {
+            let mut tail = vec![0; tail_len];
+            tail[..rest.len()].copy_from_slice(rest);
+            let end = rest.len();
+            (self.start, self.end) = (0, 0);
+            self.long = Some(LongTail { head, tail, end });
+        }
+        Ok(None)
+    }
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {

@@ -159,6 +159,12 @@ pub struct Frame {
     pub tail: Bytes,
 }
 
+impl Part {
+    /// The segment number of a part that travels behind the body; `offset` counts from the start
+    /// of the body.
+    pub const INLINE: u32 = u32::MAX;
+}
+
 impl Frame {
     /// A frame with a head only.
     pub const fn bare(head: Head) -> Self {
@@ -170,7 +176,7 @@ impl Frame {
         &self.tail[..usize::from(self.head.meta_len)]
     }
 
-    /// The body.
+    /// The body, with the parts that travel behind it.
     pub fn body(&self) -> Bytes {
         self.tail.slice(self.body_start()..)
     }

@@ -5,9 +5,11 @@
 //!
 //! # Layout
 //! - [`id`]: hosts, procs, ports, jobs.
+//! - [`region`]: which ranks of a mesh, as an array with named dimensions.
 //! - [`frame`]: the fixed head of a frame, its kinds and limits.
 //! - [`codec`]: bytes to frames, incrementally.
 
 pub mod codec;
 pub mod frame;
 pub mod id;
+pub mod region;

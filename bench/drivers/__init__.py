@@ -1,0 +1,1 @@
+"""What is measured: Mesh, its peer, and the floors that no framework can go below."""

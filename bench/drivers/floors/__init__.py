@@ -1,0 +1,1 @@
+"""What the kernel and Python cost by themselves: nothing here routes, supervises or recovers."""

@@ -1,0 +1,40 @@
+"""Drives the peer, `torchmonarch` 0.7.0, through the same program as Mesh."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import monarch.actor  # type: ignore[import-not-found]
+from monarch.actor import Actor, endpoint, shutdown_context, this_host
+
+from bench.drivers.actor_program import ActorApi, ActorDriver, async_worker, blocking_worker
+from bench.drivers.driver import Driver
+
+_POLL = "HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY"
+
+BlockingWorker = blocking_worker(Actor, endpoint, __name__)
+AsyncWorker = async_worker(Actor, endpoint, __name__)
+
+# The default hook ends the client on any failure, those that a caller was told of included.
+monarch.actor.unhandled_fault_hook = lambda failure: None
+
+
+class _MonarchDriver(ActorDriver):
+    # A call to the second worker that is killed in a mesh was seen to wait for over a minute.
+    kills_per_mesh = 1
+    kill_pause_s_max = float(os.environ.get(_POLL, "10s").removesuffix("s"))
+
+    # Stopping a mesh with dead processes takes this peer up to a minute, so it is left alone.
+    def stop_after_kills(self) -> None:
+        pass
+
+    def close_after_kills(self) -> None:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def driver() -> Driver:
+    """Returns the driver of the peer."""
+    api = ActorApi(this_host, shutdown_context, BlockingWorker, AsyncWorker)
+    return _MonarchDriver("monarch", api)

@@ -1,0 +1,91 @@
+"""What machine this was, how fast its memory copies, and who else was using it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from bench.accounting import machine_busy_s
+
+
+class ForeignLoad:
+    """Measures, in cores, what processes that are not ours used while it was open.
+
+    Ours are the children that ended and were waited for meanwhile; the runs are.
+    """
+
+    def __enter__(self) -> ForeignLoad:
+        self._started = time.monotonic()
+        self._busy_s = machine_busy_s()
+        self._ours_s = _cpu_of_ended_children_s()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        took = max(time.monotonic() - self._started, 1e-3)
+        ours = _cpu_of_ended_children_s() - self._ours_s
+        self.cores = max(0.0, (machine_busy_s() - self._busy_s - ours) / took)
+
+
+def wait_quiet(cores_max: float, wait_s_max: float) -> bool:
+    """Waits for a moment in which others use less than `cores_max`, and says if it came."""
+    until = time.monotonic() + wait_s_max
+    while time.monotonic() < until:
+        with ForeignLoad() as load:
+            time.sleep(0.2)
+        if load.cores < cores_max:
+            return True
+    return False
+
+
+def description() -> dict[str, str | int | float]:
+    """Names the machine's processors, memory and kernel."""
+    fields = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((f.split(":", 1)[1].strip() for f in fields if f.startswith("model name")), "?")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": model,
+        "cores": os.cpu_count() or 0,
+        "memory_gib": round(memory / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def memcpy_gb_s() -> dict[str, float]:
+    """Copies 64 MB into warm and into fresh pages, and 1 MB within the cache, in GB/s."""
+    import numpy as np  # Only this needs it, and only when a table is made.
+
+    large = np.ones(64 << 20, np.uint8)
+    other = np.ones(64 << 20, np.uint8)
+    small, near = large[: 1 << 20], other[: 1 << 20]
+    return {
+        "64MB_warm": _rate(lambda: np.copyto(other, large), large.nbytes, 9),
+        "64MB_fresh_pages": _rate(large.copy, large.nbytes, 5),
+        "1MB_warm": _rate(lambda: np.copyto(near, small), small.nbytes, 100),
+    }
+
+
+def _rate(copy: Callable[[], object], size: int, reps: int) -> float:
+    times = []
+    for _ in range(reps):
+        started = time.perf_counter()
+        copy()
+        times.append(time.perf_counter() - started)
+    return size / statistics.median(times) / 1e9
+
+
+def _cpu_of_ended_children_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime + own.ru_utime + own.ru_stime

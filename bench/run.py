@@ -1,0 +1,232 @@
+"""Measures mesh-core against its peer and the floors, and prints the table of goals.
+
+python bench/run.py core --peer-python PATH     the whole table, medians over three rounds
+python bench/run.py core --only sync,failure    some rows of it
+python bench/run.py counts --check              the counts of a call; exit status 1 on a miss
+
+The interpreter that runs this is the one whose `mesh_core` is measured, and needs numpy. PATH is
+an interpreter with `torchmonarch==0.7.0` and numpy. Without it the peer is looked for where ours
+is; when it is not there either, its column stays empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+# It is started by its path, so the tree is not importable by itself.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.accounting import adopt_orphans, end_leftovers
+from bench.goals import OURS, PEER, PEER_POLLING_1S, ROWS, Row
+from bench.machine import ForeignLoad, description, memcpy_gb_s, wait_quiet
+from bench.plan import Run, runs_of_round
+from bench.results import Results, Verdict, judge
+from bench.scale import FULL, QUICK
+from bench.table import table
+
+_HERE = Path(__file__).resolve().parent
+_RUN_S_MAX = 240.0
+#: The exit status that says a gate could not be judged; a miss is 1.
+_UNJUDGED = 2
+
+
+def main() -> int:
+    """Measures what the command line asks for, and returns the exit status."""
+    arguments = _arguments()
+    adopt_orphans()
+    rows = _chosen(arguments.only)
+    interpreters = {} if arguments.without_ours else {OURS: sys.executable}
+    if arguments.peer_python is None and importlib.util.find_spec("monarch") is not None:
+        arguments.peer_python = sys.executable
+    if arguments.peer_python is not None:
+        interpreters |= dict.fromkeys((PEER, PEER_POLLING_1S), arguments.peer_python)
+    results = Results()
+    machines = []
+    errors: list[dict[str, Any]] = []
+    for index in range(arguments.rounds):
+        if arguments.command == "core":
+            machines.append({"load": os.getloadavg(), "memcpy_gb_s": memcpy_gb_s()})
+        for run in runs_of_round(rows, tuple(interpreters), index):
+            interpreter = interpreters.get(run.driver, sys.executable)
+            error = _measure(run, interpreter, index, arguments, results)
+            errors += [error] if error else []
+    verdicts = [judge(row, where, results) for row in rows for where in row.placements]
+    _report(verdicts, machines, results, errors, arguments)
+    if arguments.command == "counts" and arguments.check:
+        return _gate(verdicts)
+    return 1 if any(error["driver"] == OURS for error in errors) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=["core", "counts"])
+    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
+    parser.add_argument("--only", default="", help=f"rows, of {', '.join(_ids())}")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it all work?")
+    parser.add_argument("--peer-python", help="interpreter with torchmonarch 0.7.0 and numpy")
+    parser.add_argument("--without-ours", action="store_true", help="only the peer and floors")
+    parser.add_argument("--check", action="store_true", help="fail when a gate is missed")
+    parser.add_argument(
+        "--quiet-wait", type=float, default=3.0, metavar="S",
+        help="how long a run may wait for others to stop using the machine (default: 3)",
+    )  # fmt: skip
+    arguments = parser.parse_args()
+    if arguments.command == "counts":
+        arguments.only, arguments.rounds = "counts", 1
+    unknown = set(filter(None, arguments.only.split(","))) - set(_ids())
+    if unknown:
+        parser.error(f"unknown rows: {', '.join(sorted(unknown))}: choose of {', '.join(_ids())}")
+    return arguments
+
+
+def _ids() -> list[str]:
+    return list(dict.fromkeys(row.id for row in ROWS))
+
+
+def _chosen(only: str) -> list[Row]:
+    wanted = only.split(",") if only else _ids()
+    return [row for row in ROWS if row.id in wanted]
+
+
+def _measure(
+    run: Run, interpreter: str, index: int, arguments: argparse.Namespace, results: Results
+) -> dict[str, Any] | None:
+    """Runs one runner, keeps what it printed, and returns what went wrong, if anything."""
+    is_quiet = wait_quiet(0.25, arguments.quiet_wait)
+    command = [interpreter, "-m", "bench.runner", run.driver, run.workload, run.placement]
+    started = time.monotonic()
+    with ForeignLoad() as load:
+        out, err, status = _ended(command + (["--quick"] if arguments.quick else []))
+        left = end_leftovers()
+    beside = {
+        "round": index,
+        "foreign_cores": round(load.cores, 2),
+        "was_quiet": is_quiet,
+        "left_behind": left,
+    }
+    for text in out.splitlines():
+        if text.startswith('{"driver"'):
+            results.lines.append({**json.loads(text), **beside})
+    took = time.monotonic() - started
+    outcome = "" if status == 0 else f"  FAILED ({status}): {err.strip()[-300:]}"
+    print(
+        f"round {index}  {run.driver:<22} {run.workload:<22} {run.placement:<7}"
+        f"{took:6.1f} s  others {load.cores:.2f} cores{outcome}",
+        file=sys.stderr,
+        flush=True,
+    )
+    if status == 0:
+        return None
+    return {**asdict(run), **beside, "status": status, "stderr": err[-4000:]}
+
+
+def _ended(command: Sequence[str]) -> tuple[str, str, int | str]:
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join(filter(None, (str(_HERE.parent), inherited)))
+    runner = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )
+    try:
+        out, err = runner.communicate(timeout=_RUN_S_MAX)
+    except subprocess.TimeoutExpired:
+        runner.send_signal(signal.SIGKILL)
+        # Its children hold the pipes open, so they have to go before the pipes can end.
+        end_leftovers()
+        out, err = runner.communicate()
+        return out, err, f"no end after {_RUN_S_MAX:g} s"
+    return out, err, runner.returncode
+
+
+def _report(
+    verdicts: Sequence[Verdict],
+    machines: Sequence[dict[str, Any]],
+    results: Results,
+    errors: Sequence[dict[str, Any]],
+    arguments: argparse.Namespace,
+) -> None:
+    scale = QUICK if arguments.quick else FULL
+    print(table(verdicts, scale.procs))
+    print()
+    about = description()
+    print("machine:", ", ".join(f"{name} {value}" for name, value in about.items()))
+    for index, machine in enumerate(machines):
+        copies = ", ".join(f"{k} {v:.1f}" for k, v in machine["memcpy_gb_s"].items())
+        load = " ".join(f"{x:.1f}" for x in machine["load"])
+        print(f"round {index}: memcpy GB/s {copies}; load {load}; {_foreign(results, index)}")
+    folder = _HERE / "results"
+    folder.mkdir(exist_ok=True)
+    path = folder / time.strftime(f"{arguments.command}-%Y%m%d-%H%M%S.json")
+    document = {
+        "machine": about,
+        "rounds": machines,
+        "arguments": vars(arguments),
+        "rows": [_as_json(verdict) for verdict in verdicts],
+        "errors": errors,
+        "lines": results.lines,
+    }
+    path.write_text(json.dumps(document, indent=1))
+    print(f"every measurement: {path}")
+    left = sum(
+        line["left_behind"]
+        for line in results.lines
+        if line["metric"] == "run_s" and line["driver"] == OURS
+    )
+    if left:
+        print(f"left behind: {left} processes of ours had to be ended: look for left_behind")
+    for error in errors:
+        print(f"failed: {error['driver']} {error['workload']} {error['placement']}")
+
+
+def _foreign(results: Results, index: int) -> str:
+    loads = [line["foreign_cores"] for line in results.lines if line["round"] == index]
+    if not loads:
+        return "no run"
+    return f"others used {sum(loads) / len(loads):.2f} cores (most {max(loads):.2f})"
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "row": verdict.row.title.strip(),
+        "placement": verdict.placement,
+        "unit": verdict.row.unit,
+        "ours": verdict.ours,
+        "peer": verdict.peer,
+        "floor": verdict.floor,
+        "vs_peer": verdict.vs_peer,
+        "vs_floor": verdict.vs_floor,
+        "goal": verdict.row.goal(),
+        "is_met": verdict.is_met,
+    }
+
+
+def _gate(verdicts: Sequence[Verdict]) -> int:
+    gates = [verdict for verdict in verdicts if verdict.row.is_gate]
+    for verdict in gates:
+        if verdict.is_met is not True:
+            where = f"{verdict.row.title}, {verdict.placement}"
+            print(f"gate: {where}: {verdict.word()}, goal {verdict.row.goal()}")
+    if any(verdict.is_met is False for verdict in gates):
+        return 1
+    return _UNJUDGED if any(verdict.is_met is None for verdict in gates) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""One process that measures one workload with one driver in one placement.
+
+Started by `run.py`; by hand: `python -m bench.runner mesh latency.sync plain`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from types import ModuleType
+
+from bench.record import Recorder
+from bench.scale import FULL, QUICK
+
+
+def main() -> None:
+    """Runs the workload that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("driver", help="mesh, monarch, bare, or floors.<name>")
+    parser.add_argument("workload", help="<module>.<function> in workloads/")
+    parser.add_argument("placement", choices=["plain", "pinned"])
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.placement == "pinned":
+        # Before the framework starts a thread or a process, so that all of them inherit it.
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    record = Recorder(arguments.driver, arguments.workload, arguments.placement)
+    scale = QUICK if arguments.quick else FULL
+    module, function = arguments.workload.split(".")
+    workload = getattr(_import(f"bench.workloads.{module}"), function)
+    if module == "footprint":
+        workload(arguments.driver, scale, record)
+        return
+    driver = _import(f"bench.drivers.{arguments.driver}").driver()
+    started = time.perf_counter()
+    workload(driver, scale, record)
+    record.value("run_s", time.perf_counter() - started, "s")
+    driver.close()
+    sys.stdout.flush()
+
+
+def _import(module: str) -> ModuleType:
+    # By its name, because each interpreter has the packages of some drivers and workloads only.
+    return importlib.import_module(module)  # noqa: TID251
+
+
+if __name__ == "__main__":
+    main()

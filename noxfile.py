@@ -1,0 +1,182 @@
+"""The menu of checks: `nox -l` lists it. `python3 -m tools test` runs the lot."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+import nox.command
+
+# Nox loads this file by its path, so the tree is not importable by itself.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from tools import toolbox
+from tools.wheels import wheel
+from tools.workspace import PACKAGES, ROOT, package, packages
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.error_on_external_run = True
+nox.options.sessions = ["lint", "types", "rust", "tests", "layers"]
+
+os.environ.update(toolbox.environment())
+
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+
+#: Rust crates of the extension modules: they link only inside a Python, so cargo cannot test them.
+EXTENSION_CRATES = "*-py"
+
+
+@nox.session
+@nox.parametrize("part", [nox.param(part, id=part) for part in (*PACKAGES, "across")])
+def tests(session: nox.Session, part: str) -> None:
+    """Run the tests of each package with nothing else installed, then those across packages."""
+    if part == "across":
+        _install(session, "test", *PACKAGES)
+        folders = [f"tests/{name}" for name in ("integration", "compat", "plugins")]
+        _pytest(session, "tests/test_programs.py", *folders)
+    else:
+        _install(session, "test", part)
+        _pytest(session, f"packages/{part}/tests")
+
+
+@nox.session(venv_backend="none")
+def rust(session: nox.Session) -> None:
+    """Format, lint, document and test the Rust workspace."""
+    session.env["PYO3_PYTHON"] = str(toolbox.ensure())
+    session.env["RUSTDOCFLAGS"] = "--deny warnings"
+    ours = ["--workspace", "--locked", "--quiet"]
+    tested = [*ours, "--exclude", EXTENSION_CRATES]
+    _run_each(
+        session,
+        ["cargo", "fmt", "--all", "--check"],
+        ["cargo", "test", *tested],
+        ["cargo", "clippy", *ours, "--all-targets", "--", "--deny", "warnings"],
+        ["cargo", "doc", *tested, "--no-deps"],
+    )
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check the format, the import contracts, the house rules, and the tools themselves."""
+    _install(session, "lint")
+    session.env["PYTHONPATH"] = os.pathsep.join(str(one.source.parent) for one in packages())
+    _run_each(
+        session,
+        ["ruff", "check"],
+        ["ruff", "format", "--check"],
+        ["lint-imports", "--no-cache"],
+        ["python", "-m", "tools.tidy"],
+        ["python", "-m", "pytest", "tools/tests"],
+    )
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy and pyright, also that wrong programs are refused by both."""
+    _install(session, "types", *PACKAGES)
+    own = ["noxfile.py", "tools", *(str(one.source) for one in packages())]
+    stubs = [stub for one in packages() for stub in one.source.glob("_*.pyi")]
+    stubtest = [["stubtest", f"{stub.parent.name}.{stub.stem}"] for stub in stubs]
+    complete = ["pyright", "--ignoreexternal", "--verifytypes"]
+    _run_each(
+        session,
+        ["mypy", *own],
+        *stubtest,
+        ["pyright"],
+        *([*complete, one.import_name] for one in packages() if one.offers_names),
+        ["python", "-m", "pytest", "tests/types"],
+    )
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Install each wheel alone in a clean environment, and look for what must not be there."""
+    _install(session, "test")
+    session.install("uv", "packaging")
+    built = [wheel(one) for one in packages()]
+    _pytest(session, "tests/layers", env={"MESH_WHEELS": os.pathsep.join(map(str, built))})
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """Run every example, the notebooks too."""
+    _install(session, "examples", "mesh-core")
+    _pytest(session, "tests/examples")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Run every code block of the documents, and follow their links."""
+    _install(session, "test", "mesh-core")
+    _pytest(session, "tests/docs")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure Mesh beside its peer, `-- core`, or check what a call costs, `-- counts --check`."""
+    arguments = session.posargs or ["core"]
+    if arguments[0] == "counts":
+        _install(session, "test", "mesh-core")
+    else:
+        session.env["UV_CONSTRAINT"] = ""
+        _install(session, "bench", "mesh-core")
+    session.run("python", "bench/run.py", *arguments)
+
+
+@nox.session(venv_backend="none")
+def sim(session: nox.Session) -> None:
+    """Drive the real state machines through seeded faults: `nox -s sim -- --seeds 200`."""
+    run = ["cargo", "run", "--release", "--locked", "--quiet", "--package", "mesh-sim", "--"]
+    session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Start and end programs in every manner: `nox -s soak -- --programs 1000`."""
+    _install(session, "test", "mesh-core")
+    _pytest(session, "tests/soak", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def wheels(session: nox.Session) -> None:
+    """Build the wheel of every package into dist/."""
+    target = ROOT / "dist"
+    target.mkdir(exist_ok=True)
+    for one in packages():
+        session.log(f"{shutil.copy(wheel(one), target)}")
+
+
+@nox.session(venv_backend="none")
+@nox.parametrize("name", [nox.param(name, id=name) for name in PACKAGES])
+def release(session: nox.Session, name: str) -> None:
+    """Set a version, write the changelog from changes/, commit and tag: `-- 0.2.0`."""
+    session.run("python", "-m", "tools.release", name, *session.posargs, external=True)
+
+
+def _install(session: nox.Session, group: str, *names: str) -> None:
+    """Installs a dependency group, and packages as wheels: the same ones in every session."""
+    wanted = {one for name in names for one in (name, *package(name).siblings)}
+    try:
+        built = [str(wheel(package(name))) for name in sorted(wanted)]
+    except subprocess.CalledProcessError as error:
+        session.error(f"a wheel could not be built: status {error.returncode}")
+    session.install(*nox.project.dependency_groups(PYPROJECT, group), *built)
+
+
+def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None) -> None:
+    session.run("python", "-m", "pytest", *args, env=env)
+
+
+def _run_each(session: nox.Session, *commands: list[str]) -> None:
+    """Runs all commands, also after one failed, so that one run shows all there is to mend."""
+    failed = 0
+    for command in commands:
+        try:
+            session.run(*command, external=command[0] == "cargo")
+        except nox.command.CommandFailed:
+            failed += 1
+    if failed:
+        session.error(f"{failed} of {len(commands)} commands failed")

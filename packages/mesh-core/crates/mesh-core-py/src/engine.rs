@@ -1,0 +1,486 @@
+//! The engine of this process, as Python drives it.
+
+use crate::message::Message;
+use crate::segments::{Packed, Segments};
+use crate::shared_buffer::{SharedBuffer, contiguous};
+use mesh_runtime::engine::parker::Parker;
+use mesh_runtime::engine::ready::ReadyQueue;
+use mesh_runtime::engine::wire::Descriptors;
+use mesh_runtime::engine::{Engine, Waiter};
+use mesh_runtime::mailbox::Closed;
+use mesh_runtime::node::{CallSpec, NodeConfig, Progress, SendError, Target};
+use mesh_wire::frame::{Kind, Part, TAIL_LEN_MAX};
+use mesh_wire::id::{JobId, PortId, ProcId};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver has no room.");
+pyo3::create_exception!(_core, PortClosed, pyo3::exceptions::PyException, "(code, detail).");
+
+/// Fills the module with what is defined here.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("Full", module.py().get_type::<Full>())?;
+    module.add("PortClosed", module.py().get_type::<PortClosed>())?;
+    module.add_class::<PyTargets>()?;
+    module.add_class::<PyReadyQueue>()?;
+    module.add_class::<PyEngine>()
+}
+
+thread_local! {
+    /// Where this thread sleeps, and the engine that it sleeps for.
+    static PARKER: RefCell<Option<(*const Engine, Arc<Parker>)>> = const { RefCell::new(None) };
+}
+
+/// The receivers of a message, in the order of their ranks.
+#[pyclass(frozen, name = "Targets", module = "mesh_core._core")]
+pub(crate) struct PyTargets(Arc<[Target]>);
+
+#[pymethods]
+impl PyTargets {
+    #[new]
+    fn new(pairs: Vec<(u64, u32)>) -> Self {
+        let target = |(proc, rank)| Target { proc: ProcId::from_u64(proc), rank };
+        Self(pairs.into_iter().map(target).collect())
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __getitem__(&self, index: usize) -> PyResult<(u64, u32)> {
+        let target = self.0.get(index);
+        let target = target.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err(index))?;
+        Ok((target.proc.to_u64(), target.rank))
+    }
+}
+
+/// Ports that became ready, for an event loop.
+#[pyclass(frozen, name = "ReadyQueue", module = "mesh_core._core")]
+pub(crate) struct PyReadyQueue(Arc<ReadyQueue>);
+
+#[pymethods]
+impl PyReadyQueue {
+    #[new]
+    fn new() -> PyResult<Self> {
+        Ok(Self(Arc::new(ReadyQueue::new()?)))
+    }
+
+    fn fileno(&self) -> RawFd {
+        use std::os::fd::AsFd;
+        self.0.as_fd().as_raw_fd()
+    }
+
+    fn take(&self) -> Vec<u64> {
+        self.0.take().into_iter().map(|port| port.0).collect()
+    }
+}
+
+/// One process of a job.
+#[pyclass(frozen, name = "Engine", module = "mesh_core._core")]
+pub(crate) struct PyEngine {
+    engine: Arc<Engine>,
+    segments: Arc<Segments>,
+}
+
+/// A message on its way out: what [`CallSpec`] is made of.
+struct Outgoing<'a> {
+    kind: Kind,
+    targets: &'a PyTargets,
+    port: u64,
+    meta: &'a [u8],
+    body: &'a [u8],
+    packed: &'a Packed,
+    window: u32,
+    timeout: Option<f64>,
+}
+
+impl Outgoing<'_> {
+    fn spec(&self) -> PyResult<CallSpec> {
+        let tail_len = self.meta.len() + self.body.len() + self.packed.inline_len();
+        if tail_len > TAIL_LEN_MAX {
+            return Err(too_long(tail_len));
+        }
+        let meta_len = u16::try_from(self.meta.len())
+            .map_err(|_| PyValueError::new_err("endpoint name and region are too long"))?;
+        Ok(CallSpec {
+            kind: self.kind,
+            targets: Arc::clone(&self.targets.0),
+            port: PortId(self.port),
+            meta_len,
+            part_count: self.packed.part_count(),
+            tail: self.packed.tail(self.meta, self.body),
+            window: self.window,
+            timeout: self.timeout.map(seconds).transpose()?,
+        })
+    }
+}
+
+#[pymethods]
+impl PyEngine {
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "the one place where a process is described")]
+    fn new(
+        host: u32,
+        slot: u32,
+        incarnation: u32,
+        job: [u8; 16],
+        token: [u8; 32],
+        directory: PathBuf,
+        backlog_bytes_max: usize,
+        segment_pool_bytes_max: usize,
+        on_orphaned: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let me = ProcId::new(host, slot);
+        let job = JobId(job);
+        let config = NodeConfig { me, incarnation, job, token, backlog_bytes_max };
+        let orphaned = move || {
+            // The callback ends the process; what it raises has nobody to go to.
+            Python::attach(|py| on_orphaned.call0(py).map_or_else(|error| error.print(py), drop));
+        };
+        let segments = Arc::new(Segments::new(segment_pool_bytes_max));
+        let descriptors = Arc::clone(&segments) as Arc<dyn Descriptors>;
+        let engine = Engine::start(config, directory, descriptors, Box::new(orphaned))?;
+        Ok(Self { engine, segments })
+    }
+
+    #[getter]
+    fn me(&self) -> u64 {
+        self.engine.me().to_u64()
+    }
+
+    fn close(&self) {
+        self.engine.close();
+    }
+
+    fn dial(&self, proc: u64) {
+        self.engine.with_node(|node| node.dial(ProcId::from_u64(proc)));
+    }
+
+    fn new_port(&self) -> u64 {
+        self.engine.with_node(|node| node.new_port().0)
+    }
+
+    fn open_mailbox(&self, port: u64, window: u32) {
+        self.engine.with_node(|node| node.open_mailbox(PortId(port), window));
+    }
+
+    fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
+        let closed = Closed { code, detail: detail.to_vec().into() };
+        self.engine.with_node(|node| node.close_mailbox(PortId(port), closed));
+    }
+
+    fn drop_port(&self, port: u64) {
+        self.engine.with_node(|node| node.drop_port(PortId(port)));
+        self.engine.clear_waiter(PortId(port));
+    }
+
+    fn mailbox_len(&self, port: u64) -> usize {
+        self.engine.with_node(|node| node.mailbox_len(PortId(port)))
+    }
+
+    fn proc_started(&self, proc: u64, incarnation: u32) {
+        self.engine.with_node(|node| node.proc_started(ProcId::from_u64(proc), incarnation));
+    }
+
+    fn proc_died(&self, proc: u64, incarnation: u32, detail: &[u8]) {
+        let detail = detail.to_vec().into();
+        self.engine.with_node(|node| node.proc_died(ProcId::from_u64(proc), incarnation, detail));
+    }
+
+    fn watch(&self, proc: u64) {
+        self.engine.with_node(|node| node.watch(ProcId::from_u64(proc)));
+    }
+
+    /// Sends a message whose answers are waited for; returns the port of the answers.
+    #[expect(clippy::too_many_arguments, reason = "the hot path: one crossing of the border")]
+    fn call(
+        &self,
+        py: Python<'_>,
+        kind: u8,
+        targets: &PyTargets,
+        port: u64,
+        meta: &[u8],
+        body: &[u8],
+        buffers: Vec<PyBuffer<u8>>,
+        window: u32,
+        timeout: Option<f64>,
+        may_wait: bool,
+    ) -> PyResult<u64> {
+        let kind = sendable(kind)?;
+        let readers = targets.readers(&buffers);
+        let packed = self.pack(py, body.len(), &buffers, &readers)?;
+        let packed = &packed;
+        let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec();
+        let sent = spec.and_then(|spec| {
+            self.send_with(py, may_wait, &spec, |engine| {
+                let result = match spec.timeout {
+                    None => engine.with_node(|node| node.call(&spec)),
+                    Some(_) => engine.with_node_now(|node| node.call(&spec)),
+                };
+                result.map(|port| port.0)
+            })
+        });
+        sent.inspect_err(|_| self.segments.unpack(packed, &readers))
+    }
+
+    /// Sends a message; its answers, if any, are messages of the channel `answers` (0: none).
+    #[expect(clippy::too_many_arguments, reason = "the hot path: one crossing of the border")]
+    fn send(
+        &self,
+        py: Python<'_>,
+        kind: u8,
+        targets: &PyTargets,
+        port: u64,
+        meta: &[u8],
+        body: &[u8],
+        buffers: Vec<PyBuffer<u8>>,
+        window: u32,
+        answers: u64,
+        may_wait: bool,
+    ) -> PyResult<()> {
+        let kind = sendable(kind)?;
+        let readers = targets.readers(&buffers);
+        let packed = self.pack(py, body.len(), &buffers, &readers)?;
+        let (packed, timeout) = (&packed, None);
+        let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec();
+        let sent = spec.and_then(|spec| {
+            self.send_with(py, may_wait, &spec, |engine| {
+                engine.with_node(|node| node.send_from(&spec, PortId(answers)))
+            })
+        });
+        sent.inspect_err(|_| self.segments.unpack(packed, &readers))
+    }
+
+    /// Waits for answers; `None` when the time is over.
+    fn wait(
+        &self,
+        py: Python<'_>,
+        reply: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Vec<Message>>> {
+        let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
+        let parker = self.parker();
+        let mut answers = Vec::new();
+        loop {
+            let engine = &self.engine;
+            let port = PortId(reply);
+            if py.detach(|| engine.wait_answers(port, &parker, until, &mut answers)).is_some() {
+                return Ok(Some(answers.drain(..).map(Message::of_answer).collect()));
+            }
+            py.check_signals()?;
+            if is_over(until) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes the answers that have come; the flag says that no more will.
+    fn take(&self, reply: u64) -> (Vec<Message>, bool) {
+        let mut answers = Vec::new();
+        let done = self.engine.with_node(|node| node.take_answers(PortId(reply), &mut answers));
+        (answers.into_iter().map(Message::of_answer).collect(), done == Progress::Complete)
+    }
+
+    fn is_ready(&self, port: u64) -> bool {
+        self.engine.with_node(|node| node.is_ready(PortId(port)))
+    }
+
+    fn cancel(&self, reply: u64) {
+        self.engine.with_node(|node| node.cancel(PortId(reply)));
+        self.engine.clear_waiter(PortId(reply));
+    }
+
+    fn set_stream(&self, reply: u64) {
+        self.engine.with_node(|node| node.set_stream(PortId(reply)));
+    }
+
+    /// Waits for messages of a mailbox; an empty list when the time is over.
+    fn receive(
+        &self,
+        py: Python<'_>,
+        port: u64,
+        max: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<Message>> {
+        let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
+        let parker = self.parker();
+        let mut frames = Vec::new();
+        loop {
+            let engine = &self.engine;
+            let got = py.detach(|| engine.receive(PortId(port), &parker, until, max, &mut frames));
+            if got.map_err(|closed| port_closed(py, &closed))? {
+                return Ok(frames.into_iter().map(Message::of_frame).collect());
+            }
+            py.check_signals()?;
+            if is_over(until) {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    /// Takes messages that are there.
+    fn receive_nowait(&self, py: Python<'_>, port: u64, max: usize) -> PyResult<Vec<Message>> {
+        let mut frames = Vec::new();
+        let got = self.engine.with_node(|node| node.take_messages(PortId(port), max, &mut frames));
+        got.map_err(|closed| port_closed(py, &closed))?;
+        Ok(frames.into_iter().map(Message::of_frame).collect())
+    }
+
+    /// Reports `port` to the queue whenever something comes in.
+    fn notify(&self, port: u64, queue: &PyReadyQueue) {
+        self.engine.set_waiter(PortId(port), Waiter::Loop(Arc::clone(&queue.0)));
+    }
+
+    /// Answers a message; code 0 is a value.
+    #[pyo3(signature = (message, code, body, buffers = Vec::new()))]
+    fn answer(
+        &self,
+        py: Python<'_>,
+        message: &Message,
+        code: u8,
+        body: &[u8],
+        buffers: Vec<PyBuffer<u8>>,
+    ) -> PyResult<()> {
+        let head = &message.frame.head;
+        let packed = self.pack(py, body.len(), &buffers, &[head.from.proc])?;
+        let tail = packed.tail(&[], body);
+        if tail.len() > TAIL_LEN_MAX {
+            self.segments.unpack(&packed, &[head.from.proc]);
+            return Err(too_long(tail.len()));
+        }
+        self.engine.with_node(|node| node.answer(head, code, (0, packed.part_count()), tail));
+        Ok(())
+    }
+
+    /// The large parts of a message, in their order.
+    fn buffers<'py>(&self, py: Python<'py>, message: &Message) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let Some(first) = message.frame.parts().next() else { return Ok(Vec::new()) };
+        if first.segment == Part::INLINE {
+            return message.inline_buffers(py);
+        }
+        let opened = self.segments.open(&self.engine, message).map_err(PyOSError::new_err)?;
+        let object = |mapping| Ok(Bound::new(py, SharedBuffer::new(mapping))?.into_any());
+        opened.into_iter().map(object).collect()
+    }
+
+    /// Lets a call run without anyone to take its answers.
+    fn forget(&self, reply: u64) {
+        self.engine.with_node(|node| node.forget(PortId(reply)));
+        self.engine.clear_waiter(PortId(reply));
+    }
+
+    /// Whether somebody still holds a call that the death of a process has failed.
+    fn has_failed_calls(&self, proc: u64) -> bool {
+        self.engine.with_node(|node| node.has_failed_calls(ProcId::from_u64(proc)))
+    }
+
+    /// Who waits for whom: (reply port, process, port) of each answer that is missing.
+    fn waits(&self) -> Vec<(u64, u64, u64)> {
+        self.engine.with_node(|node| {
+            let waits = node.waits().map(|(reply, to)| (reply.0, to.proc.to_u64(), to.port.0));
+            waits.collect()
+        })
+    }
+}
+
+impl PyTargets {
+    /// The processes that will read the large parts; none when there are no such parts.
+    fn readers(&self, buffers: &[PyBuffer<u8>]) -> Vec<ProcId> {
+        if buffers.is_empty() {
+            return Vec::new();
+        }
+        self.0.iter().map(|target| target.proc).collect()
+    }
+}
+
+impl PyEngine {
+    /// Copies large buffers to where their readers find them, without the GIL.
+    fn pack(
+        &self,
+        py: Python<'_>,
+        body_len: usize,
+        buffers: &[PyBuffer<u8>],
+        readers: &[ProcId],
+    ) -> PyResult<Packed> {
+        if buffers.is_empty() {
+            return Ok(Packed::none());
+        }
+        let lent: Vec<_> = buffers.iter().map(contiguous).collect::<PyResult<_>>()?;
+        let (segments, engine) = (&self.segments, &self.engine);
+        let packed = py.detach(|| segments.pack(engine, body_len, &lent, readers));
+        packed.map_err(PyValueError::new_err)
+    }
+
+    fn parker(&self) -> Arc<Parker> {
+        let engine = Arc::as_ptr(&self.engine);
+        PARKER.with_borrow_mut(|slot| match slot {
+            Some((owner, parker)) if *owner == engine => Arc::clone(parker),
+            _ => {
+                let parker = self.engine.parker();
+                *slot = Some((engine, Arc::clone(&parker)));
+                parker
+            }
+        })
+    }
+
+    /// Sends, waiting for room where that is allowed.
+    fn send_with<T>(
+        &self,
+        py: Python<'_>,
+        may_wait: bool,
+        spec: &CallSpec,
+        send: impl Fn(&Engine) -> Result<T, SendError>,
+    ) -> PyResult<T> {
+        loop {
+            let full = match send(&self.engine) {
+                Ok(sent) => return Ok(sent),
+                Err(full) => full,
+            };
+            if !may_wait {
+                return Err(Full::new_err(match full {
+                    SendError::Full(target) => (target.proc.to_u64(), Some(target.rank)),
+                    SendError::Backlog(proc) => (proc.to_u64(), None),
+                }));
+            }
+            let parker = self.parker();
+            let engine = &self.engine;
+            py.detach(|| engine.wait_credit(&parker, None, |node| node.has_room(spec)));
+            py.check_signals()?;
+        }
+    }
+}
+
+fn too_long(len: usize) -> PyErr {
+    PyOverflowError::new_err(format!(
+        "message of {len} bytes is over the limit of {TAIL_LEN_MAX}: \
+         pass large data as buffers (numpy, bytes, torch) or in pieces"
+    ))
+}
+
+fn sendable(kind: u8) -> PyResult<Kind> {
+    match Kind::from_u8(kind) {
+        Some(kind @ (Kind::Call | Kind::Post | Kind::Spawn)) => Ok(kind),
+        _ => Err(PyValueError::new_err(format!("frames of kind {kind} are not sent by programs"))),
+    }
+}
+
+fn seconds(value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        PyValueError::new_err(format!("timeout {value} is not a number of seconds from 0 up"))
+    })
+}
+
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
+fn port_closed(py: Python<'_>, closed: &Closed) -> PyErr {
+    PortClosed::new_err((closed.code, PyBytes::new(py, &closed.detail).unbind()))
+}

@@ -1,0 +1,114 @@
+//! One message as Python sees it.
+
+use mesh_runtime::node::Answer;
+use mesh_wire::frame::{Frame, Head, Kind, Part};
+use mesh_wire::id::{Address, PortId, ProcId};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes};
+
+/// A message or an answer that came in.
+#[pyclass(frozen, module = "mesh_core._core")]
+pub(crate) struct Message {
+    pub(crate) frame: Frame,
+}
+
+impl Message {
+    pub(crate) fn of_frame(frame: Frame) -> Self {
+        Self { frame }
+    }
+
+    /// The parts that travel behind the body, as objects of their own that can be written to.
+    pub(crate) fn inline_buffers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let body = self.frame.body();
+        let slice = |part: Part| {
+            let (start, len) = (part.offset as usize, part.len as usize);
+            let end = start.checked_add(len).filter(|_| part.segment == Part::INLINE);
+            let bytes = end.and_then(|end| body.get(start..end));
+            let bytes =
+                bytes.ok_or_else(|| PyValueError::new_err("a part lies outside its frame"))?;
+            Ok(PyByteArray::new(py, bytes).into_any())
+        };
+        self.frame.parts().map(slice).collect()
+    }
+
+    pub(crate) fn of_answer(answer: Answer) -> Self {
+        Self { frame: answer.frame }
+    }
+}
+
+#[pymethods]
+impl Message {
+    /// What the frame is for: the number of its kind.
+    #[getter]
+    fn kind(&self) -> u8 {
+        self.frame.head.kind as u8
+    }
+
+    /// 0 for a value, else why there is none.
+    #[getter]
+    fn code(&self) -> u8 {
+        self.frame.head.flags
+    }
+
+    /// The rank of the receiver in the region called, or of the sender of an answer.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.frame.head.rank
+    }
+
+    /// The port it was sent to.
+    #[getter]
+    fn to_port(&self) -> u64 {
+        self.frame.head.to.port.0
+    }
+
+    /// The process that sent it.
+    #[getter]
+    fn from_proc(&self) -> u64 {
+        self.frame.head.from.proc.to_u64()
+    }
+
+    /// Where an answer goes; 0 when none is wanted.
+    #[getter]
+    fn from_port(&self) -> u64 {
+        self.frame.head.from.port.0
+    }
+
+    #[getter]
+    fn meta<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.frame.meta())
+    }
+
+    /// Where an answer to this goes, and as whom: what [`Message::at`] takes.
+    fn address(&self) -> (u64, u64, u64, u64, u32) {
+        let head = &self.frame.head;
+        let (to, from) = (head.to, head.from);
+        (to.proc.to_u64(), to.port.0, from.proc.to_u64(), from.port.0, head.rank)
+    }
+
+    /// A message without content that can be answered in the place of another.
+    #[staticmethod]
+    fn at(to_proc: u64, to_port: u64, from_proc: u64, from_port: u64, rank: u32) -> Self {
+        let address = |proc, port| Address { proc: ProcId::from_u64(proc), port: PortId(port) };
+        let to = address(to_proc, to_port);
+        let mut head = Head::new(Kind::Call, to, address(from_proc, from_port));
+        head.rank = rank;
+        Self { frame: Frame::bare(head) }
+    }
+
+    /// Whether large parts travel beside the body.
+    #[getter]
+    fn has_parts(&self) -> bool {
+        self.frame.head.part_count > 0
+    }
+
+    /// The body, without parts that travel behind it.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let body = self.frame.body();
+        let inline = self.frame.parts().find(|part| part.segment == Part::INLINE);
+        let end = inline.map_or(body.len(), |part| body.len().min(part.offset as usize));
+        PyBytes::new(py, &body[..end])
+    }
+}

@@ -1,0 +1,233 @@
+//! Received payloads as Python buffers, without a copy.
+#![expect(unsafe_code, reason = "implements and uses the buffer protocol")]
+
+use mesh_runtime::segment::{
+    CacheLimits, FillError, Mapping, OpenError, SegmentCache, SegmentLimits, SegmentPool,
+};
+use mesh_wire::frame::Part;
+use mesh_wire::id::ProcId;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// From this length on, dropping a buffer may take long enough to let other threads run.
+const SLOW_DROP_LEN: usize = 1 << 20;
+
+/// Adds the classes of this file to `mesh_core._core`.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<SharedBuffer>()?;
+    module.add_class::<SharedSender>()?;
+    module.add_class::<SharedReceiver>()?;
+    module.add_function(wrap_pyfunction!(copy_fresh, module)?)
+}
+
+/// Bytes of a received message that lie in memory of the sender until they are written.
+///
+/// A writable buffer: `memoryview(shared)`, `numpy.frombuffer(shared, ...)` and
+/// `torch.frombuffer(shared, ...)` use the bytes where they are and keep them alive. What is
+/// written is seen by no other process.
+#[pyclass(frozen, module = "mesh_core._core")]
+pub(crate) struct SharedBuffer {
+    /// Absent only while the buffer is being dropped.
+    bytes: Option<Mapping>,
+}
+
+impl SharedBuffer {
+    /// Wraps one part of a message.
+    pub(crate) fn new(bytes: Mapping) -> Self {
+        Self { bytes: Some(bytes) }
+    }
+
+    fn bytes(&self) -> &Mapping {
+        self.bytes.as_ref().expect("the bytes are taken only when the buffer is dropped")
+    }
+}
+
+#[pymethods]
+impl SharedBuffer {
+    fn __len__(&self) -> usize {
+        self.bytes().len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<SharedBuffer of {} bytes>", self.bytes().len())
+    }
+
+    /// Lends the bytes; the view holds a reference to this object for as long as it lives.
+    ///
+    /// # Safety
+    /// Called by Python, with a view to fill in.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = slf.get().bytes();
+        let len = ffi::Py_ssize_t::try_from(bytes.len())
+            .map_err(|_| PyBufferError::new_err("the bytes are too many for a view"))?;
+        let (start, is_read_only) = (bytes.as_mut_ptr().cast(), 0);
+        // SAFETY: the bytes stay mapped as long as `slf` lives, which the view holds. No slice of
+        // them is made in Rust any more, so Python alone decides who writes.
+        let result =
+            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, is_read_only, flags) };
+        if result == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+
+    /// Nothing to do: the reference that the view held is all there was.
+    ///
+    /// # Safety
+    /// Called by Python.
+    #[expect(clippy::unused_self, reason = "a slot of the protocol")]
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
+}
+
+impl Drop for SharedBuffer {
+    /// Gives the bytes back. To look for written pages takes about 10 us for a megabyte.
+    fn drop(&mut self) {
+        let bytes = self.bytes.take();
+        if bytes.as_ref().is_some_and(|bytes| bytes.len() >= SLOW_DROP_LEN) {
+            Python::try_attach(|py| py.detach(|| drop(bytes)));
+        }
+    }
+}
+
+/// The sending half of shared segments, without a link between: for tests of buffers.
+#[pyclass(frozen, module = "mesh_core._core")]
+struct SharedSender {
+    pool: SegmentPool,
+}
+
+/// A part as Python sees it: segment, generation, offset, length.
+type PartTuple = (u32, u32, u64, u64);
+
+#[pymethods]
+impl SharedSender {
+    #[new]
+    fn new() -> Self {
+        Self { pool: SegmentPool::new(SegmentLimits::default()) }
+    }
+
+    /// Copies buffers of bytes for readers in these slots; gives the descriptor and the parts.
+    fn fill(
+        &self,
+        py: Python<'_>,
+        buffers: Vec<PyBuffer<u8>>,
+        slots: Vec<u32>,
+    ) -> PyResult<(i32, Vec<PartTuple>)> {
+        let slices: Vec<_> = buffers.iter().map(contiguous).collect::<PyResult<_>>()?;
+        let readers: Vec<_> = slots.into_iter().map(|slot| ProcId::new(0, slot)).collect();
+        let filled = py.detach(|| self.pool.fill(&slices, &readers));
+        let filled = filled.map_err(|error: FillError| io::Error::from(error))?;
+        let tuple = |part: &Part| (part.segment, part.generation, part.offset, part.len);
+        // The pool keeps its segments, and with them the descriptor, open.
+        Ok((filled.fd.as_raw_fd(), filled.parts.iter().map(tuple).collect()))
+    }
+
+    /// Notes that the reader in `slot` has let go.
+    fn release(&self, segment: u32, generation: u32, slot: u32) {
+        self.pool.release(segment, generation, ProcId::new(0, slot));
+    }
+
+    /// Bytes that readers hold.
+    fn bytes_in_use(&self) -> usize {
+        self.pool.stats().bytes_in_use
+    }
+}
+
+/// The receiving half, likewise.
+#[pyclass(frozen, module = "mesh_core._core")]
+struct SharedReceiver {
+    cache: SegmentCache,
+}
+
+/// Who the messages of a `SharedReceiver` are from.
+const OWNER: ProcId = ProcId::new(0, 1);
+
+#[pymethods]
+impl SharedReceiver {
+    #[new]
+    fn new() -> Self {
+        Self { cache: SegmentCache::new(CacheLimits::default()) }
+    }
+
+    /// Remembers a descriptor, of which it makes its own copy.
+    fn learn(&self, segment: u32, fd: i32) -> PyResult<()> {
+        // SAFETY: the caller has the descriptor open; it is only copied.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?;
+        self.cache.learn(OWNER, segment, fd).map_err(|error: OpenError| io::Error::from(error))?;
+        Ok(())
+    }
+
+    /// Opens a message; `on_drop` is called when the last of its buffers is gone.
+    fn open(&self, parts: Vec<PartTuple>, on_drop: Py<PyAny>) -> PyResult<Vec<SharedBuffer>> {
+        let part = |(segment, generation, offset, len)| Part { segment, generation, offset, len };
+        let parts: Vec<_> = parts.into_iter().map(part).collect();
+        let call = move || {
+            Python::try_attach(|py| {
+                if let Err(error) = on_drop.call0(py) {
+                    error.write_unraisable(py, None);
+                }
+            });
+        };
+        let views = self.cache.open(OWNER, &parts, Box::new(call)).map_err(io::Error::from)?;
+        Ok(views.into_iter().map(SharedBuffer::new).collect())
+    }
+
+    /// Gives open messages pages of their own; to be called before a fork.
+    fn prepare_fork(&self) -> PyResult<()> {
+        Ok(self.cache.prepare_fork()?)
+    }
+}
+
+/// The bytes of a buffer. Python code that writes to it meanwhile is sent a mixture.
+pub(crate) fn contiguous(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
+    if !buffer.is_c_contiguous() {
+        return Err(PyBufferError::new_err("the buffer has gaps: copy it first"));
+    }
+    if buffer.len_bytes() == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the buffer is contiguous, not empty, and stays exported while it is borrowed.
+    Ok(unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) })
+}
+
+/// Copies all of `source` to the start of `target`, whose memory is new and has no pages yet.
+///
+/// Most of the time of such a copy goes into page faults, so huge pages are asked for first: 64 MB
+/// then take 32 faults instead of 16,384. The GIL is free meanwhile.
+///
+/// # Errors
+/// `BufferError` when a buffer has gaps, the target is read-only or it is too short.
+#[pyfunction]
+fn copy_fresh(py: Python<'_>, target: PyBuffer<u8>, source: PyBuffer<u8>) -> PyResult<()> {
+    let from = contiguous(&source)?;
+    if target.readonly() || !target.is_c_contiguous() || target.len_bytes() < from.len() {
+        return Err(PyBufferError::new_err("the target is read-only, has gaps or is too short"));
+    }
+    if from.is_empty() {
+        return Ok(());
+    }
+    let to = target.buf_ptr() as usize;
+    py.detach(|| {
+        advise_huge(to, from.len());
+        // SAFETY: both are contiguous and stay exported; the target is as long as the source, and
+        // nobody else has it yet, so it does not overlap the source.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to as *mut u8, from.len()) };
+    });
+    Ok(())
+}
+
+/// Asks for huge pages for the whole ones of a range; the kernel may not have any.
+fn advise_huge(start: usize, len: usize) {
+    const HUGE_LEN: usize = 2 << 20;
+    let first = start.next_multiple_of(HUGE_LEN);
+    let end = (start + len) / HUGE_LEN * HUGE_LEN;
+    if first < end {
+        // SAFETY: the advice changes how memory of this range is backed, never what is in it.
+        unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
+    }
+}

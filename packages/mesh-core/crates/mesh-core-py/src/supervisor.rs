@@ -1,0 +1,180 @@
+//! The supervision tree of this process, as Python drives it.
+
+use mesh_runtime::supervise::{
+    ChildId, Config, Effect, Event, FailureId, FailureKind, Outcome, Owner, Policy, Restart, Scope,
+    Supervisor, Verdict, Why,
+};
+use mesh_wire::id::PortId;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What has to be done: a name, then an owner, child or failure, then details.
+type Todo = (&'static str, u64, u64, String, Vec<u32>);
+
+/// What the actors of this process own, and who hears of their failures.
+#[pyclass(frozen, name = "Supervisor", module = "mesh_core._core")]
+pub(crate) struct PySupervisor {
+    tree: Mutex<Supervisor>,
+    epoch: Instant,
+}
+
+#[pymethods]
+impl PySupervisor {
+    #[new]
+    fn new(failure_grace_s: f64) -> PyResult<Self> {
+        let failure_grace = Duration::try_from_secs_f64(failure_grace_s)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let tree = Supervisor::new(Config { failure_grace, ..Config::default() });
+        Ok(Self { tree: Mutex::new(tree), epoch: Instant::now() })
+    }
+
+    fn owner_started(&self, owner: u64, has_supervise: bool) -> Vec<Todo> {
+        self.step(Event::OwnerStarted { owner: owner_of(owner), has_supervise })
+    }
+
+    fn child_spawned(
+        &self,
+        owner: u64,
+        child: u64,
+        ranks: u32,
+        restart: &str,
+        scope: &str,
+        intensity_max: u32,
+        period_s: f64,
+    ) -> PyResult<Vec<Todo>> {
+        let restart = match restart {
+            "never" => Restart::Never,
+            "temporary" => Restart::Temporary,
+            "transient" => Restart::Transient,
+            "permanent" => Restart::Permanent,
+            other => return Err(PyValueError::new_err(format!("unknown restart {other:?}"))),
+        };
+        let scope = match scope {
+            "one_for_one" => Scope::OneForOne,
+            "one_for_all" => Scope::OneForAll,
+            other => return Err(PyValueError::new_err(format!("unknown scope {other:?}"))),
+        };
+        let period = Duration::try_from_secs_f64(period_s)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let policy = Policy { restart, scope, intensity_max, period };
+        let (owner, child) = (owner_of(owner), ChildId(child));
+        Ok(self.step(Event::ChildSpawned { owner, child, ranks, policy }))
+    }
+
+    fn rank_failed(&self, child: u64, rank: u32, failure: u64, kind: &str) -> PyResult<Vec<Todo>> {
+        let kind = match kind {
+            "crash" => FailureKind::Crash,
+            "exit" => FailureKind::Exit { normal: true },
+            "abnormal_exit" => FailureKind::Exit { normal: false },
+            "proc_died" => FailureKind::ProcDied,
+            other => return Err(PyValueError::new_err(format!("unknown failure {other:?}"))),
+        };
+        let (child, failure) = (ChildId(child), FailureId(failure));
+        Ok(self.step(Event::RankFailed { child, rank, failure, kind }))
+    }
+
+    fn observed(&self, failure: u64) -> Vec<Todo> {
+        self.step(Event::Observed { failure: FailureId(failure) })
+    }
+
+    fn handled(&self, failure: u64, owner: u64, verdict: &str) -> PyResult<Vec<Todo>> {
+        let verdict = match verdict {
+            "handled" => Verdict::Handled,
+            "unhandled" => Verdict::Unhandled,
+            "raised" => Verdict::Raised,
+            other => return Err(PyValueError::new_err(format!("unknown verdict {other:?}"))),
+        };
+        let (failure, owner) = (FailureId(failure), owner_of(owner));
+        Ok(self.step(Event::Handled { failure, owner, verdict }))
+    }
+
+    fn restart_done(&self, child: u64, rank: u32, ok: bool) -> Vec<Todo> {
+        self.step(Event::RestartDone { child: ChildId(child), rank, ok })
+    }
+
+    fn child_stopping(&self, child: u64) -> Vec<Todo> {
+        self.step(Event::ChildStopping { child: ChildId(child) })
+    }
+
+    fn child_stopped(&self, child: u64) -> Vec<Todo> {
+        self.step(Event::ChildStopped { child: ChildId(child) })
+    }
+
+    fn owner_failed(&self, owner: u64) -> Vec<Todo> {
+        self.step(Event::OwnerFailed { owner: owner_of(owner) })
+    }
+
+    fn owner_stopping(&self, owner: u64) -> Vec<Todo> {
+        self.step(Event::OwnerStopping { owner: owner_of(owner) })
+    }
+
+    fn owner_stopped(&self, owner: u64) -> Vec<Todo> {
+        self.step(Event::OwnerStopped { owner: owner_of(owner) })
+    }
+
+    fn tick(&self) -> Vec<Todo> {
+        self.step(Event::Tick)
+    }
+
+    /// Seconds until `tick` is due, if at all.
+    fn due_in_s(&self) -> Option<f64> {
+        let due = self.lock().next_deadline()?;
+        Some(due.saturating_sub(self.epoch.elapsed()).as_secs_f64())
+    }
+
+    fn children_of(&self, owner: u64) -> Vec<u64> {
+        self.lock().children_of(owner_of(owner)).iter().map(|child| child.0).collect()
+    }
+
+    fn has_child(&self, child: u64) -> bool {
+        self.lock().child(ChildId(child)).is_some()
+    }
+}
+
+impl PySupervisor {
+    fn step(&self, event: Event) -> Vec<Todo> {
+        let mut effects = Vec::new();
+        self.lock().step(event, self.epoch.elapsed(), &mut effects);
+        effects.into_iter().filter_map(todo).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Supervisor> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn owner_of(port: u64) -> Owner {
+    PortId(port)
+}
+
+fn todo(effect: Effect) -> Option<Todo> {
+    Some(match effect {
+        Effect::Restart { child, ranks } => ("restart", child.0, 0, String::new(), ranks),
+        Effect::AskOwner { owner, failure, why } => {
+            ("ask_owner", owner.0, failure.0, why_text(why), Vec::new())
+        }
+        Effect::FailOwner { owner, failure, why } => {
+            ("fail_owner", owner.0, failure.0, why_text(why), Vec::new())
+        }
+        Effect::Root { failure, why } => ("root", 0, failure.0, why_text(why), Vec::new()),
+        Effect::StopChild { child, owner_failed } => {
+            ("stop_child", child.0, u64::from(owner_failed), String::new(), Vec::new())
+        }
+        Effect::OwnerDone { owner } => ("owner_done", owner.0, 0, String::new(), Vec::new()),
+        Effect::Settled { failure, owner, outcome } => {
+            ("settled", owner.0, failure.0, outcome_text(outcome), Vec::new())
+        }
+        // The driver asks `due_in_s` after each step.
+        Effect::WakeAt(_) => return None,
+    })
+}
+
+fn why_text(why: Why) -> String {
+    format!("{why:?}")
+}
+
+fn outcome_text(outcome: Outcome) -> String {
+    format!("{outcome:?}")
+}

@@ -1,0 +1,159 @@
+//! The answers of a cast on their way to becoming one.
+
+/// What an answer did to a merge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Nothing: the rank was not expected, or has answered before.
+    Ignored,
+    /// More answers will come.
+    Waiting,
+    /// This was the last one. Reported once.
+    Complete,
+}
+
+/// Collects one answer of each expected rank, whichever way it comes.
+///
+/// Memory is bounded by the ranks expected: an answer that was not asked for is not kept.
+///
+/// ```
+/// use mesh_runtime::cast::{Merge, Progress};
+/// let mut merge = Merge::new([4, 5, 6]);
+/// assert_eq!(merge.add(5, "five"), Progress::Waiting);
+/// assert_eq!(merge.add(5, "again"), Progress::Ignored);
+/// assert_eq!(merge.fail_ranks([4, 6], |_| "dead"), Progress::Complete);
+/// assert_eq!(merge.take(), [(5, "five"), (4, "dead"), (6, "dead")]);
+/// ```
+#[derive(Debug)]
+pub struct Merge<A> {
+    open: RankSet,
+    collected: Vec<(u32, A)>,
+}
+
+impl<A> Merge<A> {
+    /// A merge that waits for one answer of each of these ranks; complete at once for none.
+    pub fn new(expected: impl IntoIterator<Item = u32>) -> Self {
+        Self { open: RankSet::new(expected), collected: Vec::new() }
+    }
+
+    /// Takes the answer of one rank.
+    pub fn add(&mut self, rank: u32, answer: A) -> Progress {
+        if !self.open.remove(rank) {
+            return Progress::Ignored;
+        }
+        self.collected.push((rank, answer));
+        self.progress()
+    }
+
+    /// Takes the answers that another merge has collected.
+    pub fn add_bundle(&mut self, answers: impl IntoIterator<Item = (u32, A)>) -> Progress {
+        let before = self.open.len;
+        for (rank, answer) in answers {
+            if self.open.remove(rank) {
+                self.collected.push((rank, answer));
+            }
+        }
+        if self.open.len == before { Progress::Ignored } else { self.progress() }
+    }
+
+    /// Makes up the answers of ranks that will not answer any more.
+    pub fn fail_ranks(
+        &mut self,
+        ranks: impl IntoIterator<Item = u32>,
+        mut fault: impl FnMut(u32) -> A,
+    ) -> Progress {
+        let before = self.open.len;
+        for rank in ranks {
+            if self.open.remove(rank) {
+                self.collected.push((rank, fault(rank)));
+            }
+        }
+        if self.open.len == before { Progress::Ignored } else { self.progress() }
+    }
+
+    /// Makes up all answers that are missing, in the order of the ranks.
+    pub fn fail_open(&mut self, fault: impl FnMut(u32) -> A) -> Progress {
+        let open: Vec<u32> = self.open_ranks().collect();
+        self.fail_ranks(open, fault)
+    }
+
+    /// Hands out what has been collected since the last time, in the order of arrival.
+    pub fn take(&mut self) -> Vec<(u32, A)> {
+        std::mem::take(&mut self.collected)
+    }
+
+    /// How many answers can be taken now.
+    pub fn collected_count(&self) -> usize {
+        self.collected.len()
+    }
+
+    /// Whether every expected rank has answered.
+    pub fn is_complete(&self) -> bool {
+        self.open.len == 0
+    }
+
+    /// How many ranks have not answered.
+    pub fn open_count(&self) -> usize {
+        self.open.len
+    }
+
+    /// Whether an answer of the rank is still expected.
+    pub fn is_open(&self, rank: u32) -> bool {
+        self.open.contains(rank)
+    }
+
+    /// The ranks that have not answered, in order.
+    pub fn open_ranks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.open.iter()
+    }
+
+    fn progress(&self) -> Progress {
+        if self.is_complete() { Progress::Complete } else { Progress::Waiting }
+    }
+}
+
+/// Ranks, one bit each from the lowest to the highest.
+#[derive(Debug)]
+struct RankSet {
+    first: u32,
+    bits: Vec<u64>,
+    len: usize,
+}
+
+impl RankSet {
+    fn new(ranks: impl IntoIterator<Item = u32>) -> Self {
+        let ranks: Vec<u32> = ranks.into_iter().collect();
+        let first = ranks.iter().min().copied().unwrap_or(0);
+        let last = ranks.iter().max().copied().unwrap_or(0);
+        let mut set = Self { first, bits: vec![0; (last - first) as usize / 64 + 1], len: 0 };
+        for rank in ranks {
+            let (word, bit) = set.place(rank).expect("the set spans the lowest to the highest");
+            set.len += usize::from(set.bits[word] & bit == 0);
+            set.bits[word] |= bit;
+        }
+        set
+    }
+
+    fn contains(&self, rank: u32) -> bool {
+        self.place(rank).is_some_and(|(word, bit)| self.bits[word] & bit != 0)
+    }
+
+    fn remove(&mut self, rank: u32) -> bool {
+        let Some((word, bit)) = self.place(rank) else { return false };
+        let was_there = self.bits[word] & bit != 0;
+        self.bits[word] &= !bit;
+        self.len -= usize::from(was_there);
+        was_there
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.bits.iter().enumerate().flat_map(move |(index, word)| {
+            let set = (0..64).filter(move |bit| word >> bit & 1 == 1);
+            set.map(move |bit| self.first + index as u32 * 64 + bit)
+        })
+    }
+
+    fn place(&self, rank: u32) -> Option<(usize, u64)> {
+        let at = rank.checked_sub(self.first)? as usize;
+        (at / 64 < self.bits.len()).then_some((at / 64, 1 << (at % 64)))
+    }
+}

@@ -1,0 +1,89 @@
+//! Which hosts a host passes a cast on to.
+
+use std::ops::Range;
+
+/// A k-ary tree over the hosts of a cast, by their place in the order both ends agree on.
+///
+/// Place 0 is the root. The tree is a formula, not a list: every host finds its own place in it.
+///
+/// ```
+/// use mesh_runtime::cast::Tree;
+/// let tree = Tree::new(7, 2);
+/// assert_eq!(tree.children(1), 3..5);
+/// assert_eq!(tree.live_children(0, |host| host == 1), [3, 4, 2]);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tree {
+    count: usize,
+    fanout: usize,
+}
+
+impl Tree {
+    /// A tree of `count` hosts in which a host passes a cast on to at most `fanout` others.
+    ///
+    /// # Panics
+    /// When `fanout` is 0.
+    pub fn new(count: usize, fanout: usize) -> Self {
+        assert!(fanout > 0, "a tree needs a fanout");
+        Self { count, fanout }
+    }
+
+    /// How many hosts it spans.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The places directly below `place`.
+    pub fn children(&self, place: usize) -> Range<usize> {
+        let first = place.saturating_mul(self.fanout).saturating_add(1).min(self.count);
+        let end = first.saturating_add(self.fanout).min(self.count);
+        first..end
+    }
+
+    /// The place directly above; nothing above the root.
+    pub fn parent(&self, place: usize) -> Option<usize> {
+        place.checked_sub(1).map(|before| before / self.fanout)
+    }
+
+    /// The places that `place` passes a cast on to when some are known to be dead: the children of
+    /// a dead one are adopted, in its stead in the order.
+    ///
+    /// Those who disagree about who is dead may both pass a cast on to the same place, so only a
+    /// cast that has not been sent yet may take this way.
+    pub fn live_children(&self, place: usize, is_dead: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut live = Vec::new();
+        let mut unseen: Vec<usize> = self.children(place).rev().collect();
+        while let Some(next) = unseen.pop() {
+            if is_dead(next) {
+                unseen.extend(self.children(next).rev());
+            } else {
+                live.push(next);
+            }
+        }
+        live
+    }
+
+    /// Whether a cast passes through `above` on its way to `place`, or ends there.
+    pub fn is_under(&self, place: usize, above: usize) -> bool {
+        let mut at = place;
+        while at > above {
+            at = (at - 1) / self.fanout;
+        }
+        at == above
+    }
+
+    /// All places that hear of a cast through `place`, itself first, in the order of the tree.
+    pub fn subtree(&self, place: usize) -> impl Iterator<Item = usize> {
+        let tree = *self;
+        let mut level = place..(place + 1).min(tree.count);
+        let mut next = level.clone();
+        std::iter::from_fn(move || {
+            if next.is_empty() && !level.is_empty() {
+                // The places of one level below a place are consecutive.
+                level = tree.children(level.start).start..tree.children(level.end - 1).end;
+                next = level.clone();
+            }
+            next.next()
+        })
+    }
+}

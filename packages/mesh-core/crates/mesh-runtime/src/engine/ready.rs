@@ -1,0 +1,53 @@
+//! Waking an event loop: ports that became ready, behind one descriptor.
+
+use super::parker::Bell;
+use super::wire::lock;
+use mesh_wire::id::PortId;
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::sync::Mutex;
+
+/// Ports that became ready since the loop last looked.
+#[derive(Debug)]
+pub struct ReadyQueue {
+    /// At most one entry for each thing that came in, which the mailboxes bound.
+    ports: Mutex<Vec<PortId>>,
+    bell: Bell,
+}
+
+impl ReadyQueue {
+    /// An empty queue.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { ports: Mutex::default(), bell: Bell::new()? })
+    }
+
+    /// Adds a port; wakes the loop when the queue was empty.
+    pub fn push(&self, port: PortId) {
+        let is_first = {
+            let mut ports = lock(&self.ports);
+            let is_first = ports.is_empty();
+            if ports.last() != Some(&port) {
+                ports.push(port);
+            }
+            is_first
+        };
+        if is_first {
+            self.bell.ring();
+        }
+    }
+
+    /// Takes all ports; the descriptor is silent until the next one.
+    pub fn take(&self) -> Vec<PortId> {
+        self.bell.silence();
+        std::mem::take(&mut lock(&self.ports))
+    }
+}
+
+impl AsFd for ReadyQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}

@@ -1,0 +1,262 @@
+//! One socket: frames in, frames out.
+
+use bytes::Bytes;
+use mesh_wire::codec::Decoder;
+use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
+use mesh_wire::id::ProcId;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Frames that one system call writes at most.
+const BATCH_FRAMES_MAX: usize = 32;
+/// Descriptors that one read takes at most; a frame carries one.
+const FDS_MAX: usize = 32;
+
+/// Shared segments, as far as links carry them.
+pub trait Descriptors: Send + Sync {
+    /// The descriptor of one of our segments.
+    fn get(&self, segment: u32) -> Option<Arc<OwnedFd>>;
+    /// A peer has passed the descriptor of one of its segments.
+    fn learn(&self, owner: ProcId, segment: u32, descriptor: OwnedFd);
+    /// A peer no longer reads one use of one of our segments.
+    fn released(&self, reader: ProcId, segment: u32, generation: u32);
+    /// A peer is dead.
+    fn buried(&self, proc: ProcId);
+}
+
+/// How far writing has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// Nothing is left.
+    All,
+    /// The socket is full: call again when it is writable.
+    Blocked,
+    /// Another thread is writing and takes care of the rest.
+    Elsewhere,
+    /// The peer is gone.
+    Broken,
+}
+
+/// One connected socket.
+#[derive(Debug)]
+pub struct Wire {
+    stream: UnixStream,
+    /// Frames in the order of the session; the node's lock is held while adding.
+    queue: Mutex<VecDeque<Frame>>,
+    writing: Mutex<Writing>,
+    reading: Mutex<Reading>,
+}
+
+#[derive(Debug, Default)]
+struct Writing {
+    batch: VecDeque<Frame>,
+    /// Bytes of the first frame that have gone.
+    offset: usize,
+    is_blocked: bool,
+    /// A copy of the socket's descriptor, registered until the socket is writable.
+    watch: Option<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct Reading {
+    decoder: Decoder,
+    descriptors: VecDeque<OwnedFd>,
+}
+
+impl Wire {
+    /// Takes over a connected socket.
+    ///
+    /// # Errors
+    /// When the socket cannot be made non-blocking.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let (queue, writing, reading) = Default::default();
+        Ok(Self { stream, queue, writing, reading })
+    }
+
+    /// The socket.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Adds a frame; [`Wire::flush`] sends it.
+    pub fn push(&self, frame: Frame) {
+        lock(&self.queue).push_back(frame);
+    }
+
+    /// Keeps the descriptor under which an epoll set watches for room in the socket.
+    ///
+    /// A second descriptor is needed because one that is registered exclusively cannot change what
+    /// it waits for.
+    pub fn set_watch(&self, watch: OwnedFd) {
+        lock(&self.writing).watch = Some(watch);
+    }
+
+    /// The socket is writable again; returns the descriptor to take out of the epoll set.
+    pub fn unblock(&self) -> Option<OwnedFd> {
+        let mut writing = lock(&self.writing);
+        writing.is_blocked = false;
+        writing.watch.take()
+    }
+
+    /// Writes what is queued, as far as the socket takes it.
+    pub fn flush(&self, descriptors: &dyn Descriptors) -> Written {
+        loop {
+            let Ok(mut writing) = self.writing.try_lock() else { return Written::Elsewhere };
+            if writing.is_blocked {
+                return Written::Elsewhere;
+            }
+            let written = self.write_all(&mut writing, descriptors);
+            writing.is_blocked = written == Written::Blocked;
+            drop(writing);
+            // Someone may have queued after the last look and found the lock taken.
+            if written != Written::All || lock(&self.queue).is_empty() {
+                return written;
+            }
+        }
+    }
+
+    fn write_all(&self, writing: &mut Writing, descriptors: &dyn Descriptors) -> Written {
+        loop {
+            if writing.batch.is_empty() {
+                std::mem::swap(&mut writing.batch, &mut lock(&self.queue));
+            }
+            if writing.batch.is_empty() {
+                return Written::All;
+            }
+            match self.write_some(writing, descriptors) {
+                Ok(len) => writing.advance(len),
+                Err(Errno::AGAIN) => return Written::Blocked,
+                Err(Errno::INTR) => {}
+                Err(_) => return Written::Broken,
+            }
+        }
+    }
+
+    fn write_some(&self, writing: &Writing, descriptors: &dyn Descriptors) -> Result<usize, Errno> {
+        let is_segment = |frame: &Frame| frame.head.kind == Kind::Segment;
+        let first = &writing.batch[0];
+        // A descriptor rides on the first byte of its frame, so that frame starts the write.
+        let passed = if is_segment(first) && writing.offset == 0 {
+            descriptors.get(first.head.rank)
+        } else {
+            None
+        };
+        let rest = writing.batch.iter().skip(1).take_while(|frame| !is_segment(frame));
+        let frames: Vec<&Frame> =
+            std::iter::once(first).chain(rest).take(BATCH_FRAMES_MAX).collect();
+        let heads: Vec<[u8; HEAD_LEN]> =
+            frames.iter().map(|frame| frame.head.encode(frame.tail.len())).collect();
+        let mut slices = Vec::with_capacity(2 * frames.len());
+        for (head, frame) in heads.iter().zip(&frames) {
+            slices.push(IoSlice::new(head));
+            slices.push(IoSlice::new(&frame.tail));
+        }
+        let mut slices = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut slices, writing.offset);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fd = passed.as_ref().map(|fd| [fd.as_fd()]);
+        if let Some(fd) = &fd {
+            control.push(SendAncillaryMessage::ScmRights(fd));
+        }
+        sendmsg(&self.stream, slices, &mut control, SendFlags::NOSIGNAL)
+    }
+
+    /// Reads all that has come, and passes it on in pieces while no other thread can read.
+    ///
+    /// # Errors
+    /// When the link is at its end: closed, broken, or not speaking the protocol.
+    pub fn read(
+        &self,
+        descriptors: &dyn Descriptors,
+        mut handle: impl FnMut(&mut Vec<Frame>),
+    ) -> io::Result<()> {
+        let mut reading = lock(&self.reading);
+        let mut frames = Vec::new();
+        loop {
+            let more = self.read_some(&mut reading)?;
+            while let Some(frame) = reading.decoder.next_frame().map_err(io::Error::other)? {
+                if frame.head.kind == Kind::Segment
+                    && let Some(descriptor) = reading.descriptors.pop_front()
+                {
+                    descriptors.learn(frame.head.from.proc, frame.head.rank, descriptor);
+                }
+                frames.push(frame);
+            }
+            if !frames.is_empty() {
+                handle(&mut frames);
+                frames.clear();
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns whether there may be more to read.
+    fn read_some(&self, reading: &mut Reading) -> io::Result<bool> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let spare = reading.decoder.spare();
+        let spare_len = spare.len();
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got = match recvmsg(&self.stream, &mut [IoSliceMut::new(spare)], &mut control, flags) {
+            Ok(got) => got.bytes,
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        reading.decoder.filled(got);
+        let mut has_descriptors = false;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                reading.descriptors.extend(fds);
+                has_descriptors = true;
+            }
+        }
+        // A short read means that the socket is empty, unless a descriptor cut it.
+        Ok(got == spare_len || has_descriptors)
+    }
+}
+
+impl Writing {
+    fn advance(&mut self, mut len: usize) {
+        len += self.offset;
+        while let Some(first) = self.batch.front() {
+            let whole = HEAD_LEN + first.tail.len();
+            if len < whole {
+                break;
+            }
+            len -= whole;
+            self.batch.pop_front();
+        }
+        self.offset = len;
+    }
+}
+
+/// A frame's tail made of three pieces.
+pub fn tail_of(meta: &[u8], parts: &[u8], body: &[u8]) -> Bytes {
+    let mut tail = Vec::with_capacity(meta.len() + parts.len() + body.len());
+    tail.extend_from_slice(meta);
+    tail.extend_from_slice(parts);
+    tail.extend_from_slice(body);
+    tail.into()
+}
+
+/// Locks; a thread that panicked while holding it left it as consistent as any other moment.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

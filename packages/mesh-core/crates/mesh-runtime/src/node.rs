@@ -1,0 +1,347 @@
+//! One process of a job as a pure state machine.
+//!
+//! Everything that happens to a process comes in through a method here (a frame from a link, a
+//! call from the program, a death, the passing of time); everything it wants done comes out as an
+//! [`Effect`]. There is no IO, no clock and no lock inside, so the simulator runs a thousand of
+//! these in one thread, and the engine runs one behind a mutex.
+//!
+//! # Layout
+//! - [`peer`]: links to other processes, handshake, replay, deaths;
+//! - [`call`]: calls and their answers;
+//! - this file: ports, delivery, time.
+
+mod call;
+mod peer;
+
+pub use call::{Answer, CallSpec, Progress, SendError, Target};
+pub use peer::LinkId;
+
+use crate::fault;
+use crate::hash::FastMap;
+use crate::mailbox::{Closed, Mailbox};
+use bytes::Bytes;
+use call::PendingCall;
+use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
+use mesh_wire::id::{Address, JobId, PortId, ProcId};
+use peer::{Link, Peer};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// Who this process is, and its limits.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The process.
+    pub me: ProcId,
+    /// How many processes had this slot before.
+    pub incarnation: u32,
+    /// The job; frames of another are refused.
+    pub job: JobId,
+    /// Proof of belonging to the job, shown in the handshake.
+    pub token: [u8; 32],
+    /// Bytes that may wait for a peer before senders are held back.
+    pub backlog_bytes_max: usize,
+}
+
+/// What the driver of a node has to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Write the frame to the link.
+    Transmit {
+        /// The link.
+        link: LinkId,
+        /// The frame, numbered.
+        frame: Frame,
+    },
+    /// Open a link to the process and report [`Node::connected`] or [`Node::connect_failed`].
+    Connect {
+        /// The process to reach.
+        peer: ProcId,
+        /// How long to wait first.
+        after: Duration,
+    },
+    /// Close the link; it is not reported back.
+    Close {
+        /// The link.
+        link: LinkId,
+    },
+    /// Something came in on this port: wake who waits on it.
+    Ready(PortId),
+    /// Credit came in: wake who waits to send.
+    Credited,
+    /// A reader has given a part of one of our segments back.
+    Released {
+        /// Who read it.
+        reader: ProcId,
+        /// The segment.
+        segment: u32,
+        /// Which use of it.
+        generation: u32,
+    },
+    /// A process is dead: what it held of ours is free, what we hold of it stays readable.
+    Buried(ProcId),
+}
+
+/// A receiver in this process.
+#[derive(Debug)]
+enum Port {
+    /// An actor or a channel.
+    Mailbox(Mailbox),
+    /// The answers of a call.
+    Call(PendingCall),
+}
+
+/// One process of a job.
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    peers: FastMap<ProcId, Peer>,
+    links: FastMap<LinkId, Link>,
+    next_link: u32,
+    ports: FastMap<PortId, Port>,
+    next_port: u64,
+    deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
+    effects: VecDeque<Effect>,
+    now: Duration,
+}
+
+impl Node {
+    /// A process without links. Its agent mailbox is open.
+    pub fn new(config: NodeConfig) -> Self {
+        let mut node = Self {
+            config,
+            peers: FastMap::default(),
+            links: FastMap::default(),
+            next_link: 0,
+            ports: FastMap::default(),
+            next_port: PortId::FIRST_FREE,
+            deadlines: BinaryHeap::new(),
+            effects: VecDeque::new(),
+            now: Duration::ZERO,
+        };
+        node.open_mailbox(PortId::AGENT, u32::MAX);
+        node
+    }
+
+    /// The process.
+    pub fn me(&self) -> ProcId {
+        self.config.me
+    }
+
+    /// What has to be done, oldest first. The driver empties this after each call.
+    pub fn effects(&mut self) -> std::collections::vec_deque::Drain<'_, Effect> {
+        self.effects.drain(..)
+    }
+
+    /// Whether there is anything to do.
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// A port number that no one in this job has had: the process is part of it.
+    ///
+    /// Actor meshes use one number on all their processes, so a number carries its maker.
+    pub fn new_port(&mut self) -> PortId {
+        self.next_port += 1;
+        // 24 bits of maker (slot), 40 bits of count; the host is folded in above slot 2^12.
+        let maker = (u64::from(self.config.me.host.0) << 12) ^ u64::from(self.config.me.slot);
+        PortId(((maker & 0xFF_FFFF) << 40) | self.next_port)
+    }
+
+    /// Opens a mailbox whose senders may each have `window` messages outstanding.
+    ///
+    /// A mailbox that is there already is opened again with what it holds.
+    pub fn open_mailbox(&mut self, port: PortId, window: u32) {
+        match self.ports.get_mut(&port) {
+            Some(Port::Mailbox(mailbox)) => mailbox.reopen(),
+            _ => {
+                self.ports.insert(port, Port::Mailbox(Mailbox::new(window)));
+            }
+        }
+    }
+
+    /// Closes a mailbox: what is queued and what still comes is answered with `closed`.
+    ///
+    /// The port stays known, so that late callers hear the reason.
+    pub fn close_mailbox(&mut self, port: PortId, closed: Closed) {
+        let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else { return };
+        let queued = mailbox.close(closed.clone());
+        for frame in queued {
+            self.refuse(&frame.head, &closed);
+        }
+        self.effects.push_back(Effect::Ready(port));
+    }
+
+    /// Forgets a port; nothing is answered any more but with [`fault::STOPPED`].
+    pub fn drop_port(&mut self, port: PortId) {
+        self.ports.remove(&port);
+    }
+
+    /// Takes up to `max` messages out of a mailbox, oldest first.
+    ///
+    /// # Errors
+    /// The reason when the mailbox is closed and empty, or [`fault::STOPPED`] when there is none.
+    pub fn take_messages(
+        &mut self,
+        port: PortId,
+        max: usize,
+        out: &mut Vec<Frame>,
+    ) -> Result<(), Closed> {
+        let me = self.config.me;
+        let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else {
+            return Err(Closed { code: fault::STOPPED, detail: Bytes::new() });
+        };
+        let mut credits = Vec::new();
+        while out.len() < max {
+            let Some((frame, credit)) = mailbox.pop() else { break };
+            out.push(frame);
+            credits.extend(credit);
+        }
+        if out.is_empty()
+            && let Some(closed) = mailbox.closed()
+        {
+            return Err(closed.clone());
+        }
+        for (sender, count) in credits {
+            let mut head = Head::new(
+                Kind::Credit,
+                Address { proc: sender, port: PortId::NONE },
+                Address { proc: me, port },
+            );
+            head.rank = count;
+            self.dispatch(Frame::bare(head));
+        }
+        Ok(())
+    }
+
+    /// Messages queued in a mailbox.
+    pub fn mailbox_len(&self, port: PortId) -> usize {
+        match self.ports.get(&port) {
+            Some(Port::Mailbox(mailbox)) => mailbox.len(),
+            _ => 0,
+        }
+    }
+
+    /// Whether a consumer of the port would find something: a message, answers, an end.
+    pub fn is_ready(&self, port: PortId) -> bool {
+        match self.ports.get(&port) {
+            Some(Port::Mailbox(mailbox)) => !mailbox.is_empty() || mailbox.closed().is_some(),
+            Some(Port::Call(call)) => call.is_ready(),
+            None => true,
+        }
+    }
+
+    /// Lets time pass: calls whose deadline is over fail.
+    pub fn advance(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        while let Some(&Reverse((due, port))) = self.deadlines.peek() {
+            if due > now {
+                break;
+            }
+            self.deadlines.pop();
+            self.expire(port);
+        }
+    }
+
+    /// When [`Node::advance`] has something to do next.
+    pub fn next_deadline(&mut self) -> Option<Duration> {
+        while let Some(&Reverse((due, port))) = self.deadlines.peek() {
+            if self.ports.contains_key(&port) {
+                return Some(due);
+            }
+            self.deadlines.pop();
+        }
+        None
+    }
+
+    /// Sends a frame to where its head says, which may be here.
+    fn dispatch(&mut self, mut frame: Frame) {
+        if frame.head.to.proc == self.config.me {
+            self.deliver(frame);
+        } else if frame.head.hops < HOPS_MAX {
+            frame.head.hops += 1;
+            self.transmit(frame);
+        }
+    }
+
+    /// Handles a frame for this process.
+    fn deliver(&mut self, frame: Frame) {
+        match frame.head.kind {
+            Kind::Call | Kind::Post => self.deliver_message(frame),
+            Kind::Spawn => self.deliver_spawn(frame),
+            Kind::Answer | Kind::Fault => self.deliver_answer(frame),
+            Kind::Cancel => self.deliver_cancel(frame),
+            Kind::Credit => self.credited(frame.head.from, frame.head.rank),
+            Kind::Watch => self.deliver_watch(frame.head),
+            Kind::Died => self.deliver_died(&frame),
+            // The engine has taken the descriptor out; there is nothing left to do.
+            Kind::Segment => {}
+            Kind::Release => self.effects.push_back(Effect::Released {
+                reader: frame.head.from.proc,
+                segment: frame.head.rank,
+                generation: u32::from_le_bytes(first_u32(&frame.tail)),
+            }),
+            // Handshake and acks never get here; casts between hosts are not spoken yet.
+            Kind::Hello | Kind::Welcome | Kind::Ack | Kind::Ping | Kind::Cast | Kind::Answers => {}
+        }
+    }
+
+    fn deliver_message(&mut self, frame: Frame) {
+        let port = frame.head.to.port;
+        let refused = match self.ports.get_mut(&port) {
+            Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
+                Ok(()) => {
+                    self.effects.push_back(Effect::Ready(port));
+                    return;
+                }
+                Err(refused) => refused,
+            },
+            _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
+        };
+        self.refuse(&refused.0.head, &refused.1);
+    }
+
+    /// Opens the mailbox of a new actor at once, so that calls sent right behind find it, and
+    /// leaves the rest to the agent.
+    fn deliver_spawn(&mut self, frame: Frame) {
+        self.open_mailbox(frame.head.to.port, u32::from_le_bytes(first_u32(frame.meta())));
+        self.to_agent(frame);
+    }
+
+    /// A call that is queued is taken back; one that runs is for the agent to end.
+    fn deliver_cancel(&mut self, frame: Frame) {
+        let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
+        if mailbox.withdraw(frame.head.from).is_none() {
+            self.to_agent(frame);
+        }
+    }
+
+    /// Puts a frame that is about this process into its agent's mailbox.
+    fn to_agent(&mut self, frame: Frame) {
+        if let Some(Port::Mailbox(agent)) = self.ports.get_mut(&PortId::AGENT)
+            && agent.push(frame).is_ok()
+        {
+            self.effects.push_back(Effect::Ready(PortId::AGENT));
+        }
+    }
+
+    /// Answers a message that cannot be delivered, or gives its credit back.
+    fn refuse(&mut self, head: &Head, closed: &Closed) {
+        if head.wants_answer() {
+            let mut back = Head::new(Kind::Fault, head.from, head.to);
+            back.flags = closed.code;
+            back.rank = head.rank;
+            self.dispatch(Frame { head: back, tail: closed.detail.clone() });
+        } else if matches!(head.kind, Kind::Call | Kind::Post) {
+            let sender = Address { proc: head.from.proc, port: PortId::NONE };
+            let mut back = Head::new(Kind::Credit, sender, head.to);
+            back.rank = 1;
+            self.dispatch(Frame::bare(back));
+        }
+    }
+}
+
+/// The first four bytes, or the largest number when there are fewer.
+fn first_u32(bytes: &[u8]) -> [u8; 4] {
+    bytes.first_chunk::<4>().copied().unwrap_or([0xFF; 4])
+}

@@ -1,0 +1,368 @@
+//! Calls, one-way messages and answers.
+
+use super::{Effect, Node, Port};
+use crate::fault;
+use bytes::Bytes;
+use mesh_wire::frame::{Frame, Head, Kind};
+use mesh_wire::id::{Address, PortId, ProcId};
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One receiver of a call: where it is and which rank it has in the region called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The process.
+    pub proc: ProcId,
+    /// The rank.
+    pub rank: u32,
+}
+
+/// A message to one port in some processes.
+#[derive(Clone, Debug)]
+pub struct CallSpec {
+    /// [`Kind::Call`], [`Kind::Post`] or [`Kind::Spawn`].
+    pub kind: Kind,
+    /// The receivers.
+    pub targets: Arc<[Target]>,
+    /// The port, the same in each process.
+    pub port: PortId,
+    /// Bytes of meta at the start of `tail`.
+    pub meta_len: u16,
+    /// Part descriptors behind the meta.
+    pub part_count: u8,
+    /// Meta, descriptors, body.
+    pub tail: Bytes,
+    /// How many messages this process may have outstanding at each receiver.
+    pub window: u32,
+    /// How long to wait for the answers.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a message was not sent. Nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// A receiver has `window` messages of ours outstanding: wait for [`Effect::Credited`].
+    Full(Target),
+    /// Too many bytes wait for the process: wait for [`Effect::Credited`].
+    Backlog(ProcId),
+}
+
+/// What one receiver answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The rank that answers.
+    pub rank: u32,
+    /// 0 for a value, else a code of [`crate::fault`].
+    pub code: u8,
+    /// The frame: its body is the value or the detail. Made up here for a death or a deadline.
+    pub frame: Frame,
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// More answers will come.
+    Waiting,
+    /// No more answers will come.
+    Complete,
+}
+
+/// The answers of a call.
+#[derive(Debug)]
+pub(super) struct PendingCall {
+    port: PortId,
+    targets: Arc<[Target]>,
+    /// Answers to come.
+    missing: usize,
+    /// Which targets have answered; only kept when there are several.
+    has_answered: Vec<bool>,
+    answers: Vec<Answer>,
+    /// Wake the consumer at each answer, not only at the end.
+    is_stream: bool,
+    /// Nobody will take the answers.
+    is_forgotten: bool,
+}
+
+impl PendingCall {
+    pub(super) fn is_ready(&self) -> bool {
+        self.missing == 0 || (self.is_stream && !self.answers.is_empty())
+    }
+
+    /// The index of an answering target that has not answered yet.
+    fn open_target(&self, proc: ProcId, rank: u32) -> Option<usize> {
+        let guess = rank as usize;
+        let is_match = |target: &Target| target.rank == rank && target.proc == proc;
+        let index = match self.targets.get(guess) {
+            Some(target) if is_match(target) => guess,
+            _ => self.targets.iter().position(is_match)?,
+        };
+        let is_open = self.missing > 0 && !self.has_answered.get(index).copied().unwrap_or(false);
+        is_open.then_some(index)
+    }
+
+    fn record(&mut self, index: usize, answer: Answer) {
+        if let Some(flag) = self.has_answered.get_mut(index) {
+            *flag = true;
+        }
+        self.missing -= 1;
+        self.answers.push(answer);
+    }
+
+    fn open_indexes(&self) -> Vec<usize> {
+        if self.missing == 0 {
+            return Vec::new();
+        }
+        let all = 0..self.targets.len();
+        all.filter(|index| !self.has_answered.get(*index).copied().unwrap_or(false)).collect()
+    }
+}
+
+impl Node {
+    /// Sends a message to every target and opens a port for the answers.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing was sent.
+    pub fn call(&mut self, spec: &CallSpec) -> Result<PortId, SendError> {
+        self.admit(spec)?;
+        let reply = self.new_port();
+        let several = if spec.targets.len() > 1 { spec.targets.len() } else { 0 };
+        let pending = PendingCall {
+            port: spec.port,
+            targets: Arc::clone(&spec.targets),
+            missing: spec.targets.len(),
+            has_answered: vec![false; several],
+            answers: Vec::with_capacity(spec.targets.len()),
+            is_stream: false,
+            is_forgotten: false,
+        };
+        self.ports.insert(reply, Port::Call(pending));
+        if let Some(timeout) = spec.timeout {
+            self.deadlines.push(Reverse((self.now + timeout, reply)));
+        }
+        self.send_all(spec, reply);
+        Ok(reply)
+    }
+
+    /// Sends a message to every target; nobody answers.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing was sent.
+    pub fn send(&mut self, spec: &CallSpec) -> Result<(), SendError> {
+        self.admit(spec)?;
+        self.send_all(spec, PortId::NONE);
+        Ok(())
+    }
+
+    /// Sends a message whose answers go to a channel of this process.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing was sent.
+    pub fn send_from(&mut self, spec: &CallSpec, answers: PortId) -> Result<(), SendError> {
+        self.admit(spec)?;
+        self.send_all(spec, answers);
+        Ok(())
+    }
+
+    /// Answers a message that was taken out of a mailbox. Code 0 is a value.
+    pub fn answer(&mut self, request: &Head, code: u8, meta: (u16, u8), tail: Bytes) {
+        if !request.wants_answer() {
+            return;
+        }
+        let kind = if code == 0 { Kind::Answer } else { Kind::Fault };
+        let mut head = Head::new(kind, request.from, request.to);
+        head.flags = code;
+        head.rank = request.rank;
+        (head.meta_len, head.part_count) = meta;
+        self.dispatch(Frame { head, tail });
+    }
+
+    /// Asks to be woken at each answer of a call.
+    pub fn set_stream(&mut self, reply: PortId) {
+        if let Some(Port::Call(call)) = self.ports.get_mut(&reply) {
+            call.is_stream = true;
+        }
+    }
+
+    /// Moves the answers that have come into `out`; forgets the call when it is complete.
+    pub fn take_answers(&mut self, reply: PortId, out: &mut Vec<Answer>) -> Progress {
+        let Some(Port::Call(call)) = self.ports.get_mut(&reply) else {
+            return Progress::Complete;
+        };
+        out.append(&mut call.answers);
+        if call.missing > 0 {
+            return Progress::Waiting;
+        }
+        self.ports.remove(&reply);
+        Progress::Complete
+    }
+
+    /// Lets a call run without anyone to take its answers.
+    pub fn forget(&mut self, reply: PortId) {
+        match self.ports.get_mut(&reply) {
+            Some(Port::Call(call)) if call.missing > 0 => call.is_forgotten = true,
+            Some(Port::Call(_)) => {
+                self.ports.remove(&reply);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether somebody still holds a call that the death of `proc` has failed.
+    pub fn has_failed_calls(&self, proc: ProcId) -> bool {
+        let is_failed = |answer: &Answer| {
+            answer.code == fault::PROC_DIED && answer.frame.head.from.proc == proc
+        };
+        self.ports.values().any(|port| match port {
+            Port::Call(call) => !call.is_forgotten && call.answers.iter().any(is_failed),
+            Port::Mailbox(_) => false,
+        })
+    }
+
+    /// Gives up a call: receivers are told, answers that still come are dropped.
+    pub fn cancel(&mut self, reply: PortId) {
+        let Some(Port::Call(call)) = self.ports.remove(&reply) else { return };
+        self.cancel_targets(reply, &call);
+    }
+
+    /// Calls that wait for an answer of `proc`, with the port called: who waits for whom.
+    pub fn waits(&self) -> impl Iterator<Item = (PortId, Address)> + '_ {
+        self.ports.iter().flat_map(|(reply, port)| {
+            let call = match port {
+                Port::Call(call) => Some(call),
+                Port::Mailbox(_) => None,
+            };
+            call.into_iter().flat_map(|call| {
+                let open = call.open_indexes().into_iter();
+                open.map(|i| (*reply, Address { proc: call.targets[i].proc, port: call.port }))
+            })
+        })
+    }
+
+    /// Fails every open target of a call with [`fault::DEADLINE`] and tells the receivers.
+    pub(super) fn expire(&mut self, reply: PortId) {
+        let Some(Port::Call(call)) = self.ports.remove(&reply) else { return };
+        self.cancel_targets(reply, &call);
+        self.ports.insert(reply, Port::Call(call));
+        self.fail_open_targets(reply, |_| true, fault::DEADLINE, &Bytes::new());
+    }
+
+    /// Fails what `proc` has not answered, in every call of this process.
+    pub(super) fn fail_calls_to(&mut self, proc: ProcId, code: u8, detail: &Bytes) {
+        let is_hit = |port: &Port| match port {
+            Port::Call(call) => call.targets.iter().any(|target| target.proc == proc),
+            Port::Mailbox(_) => false,
+        };
+        let hit = self.ports.iter().filter(|(_, port)| is_hit(port)).map(|(reply, _)| *reply);
+        let mut hit: Vec<PortId> = hit.collect();
+        hit.sort_unstable();
+        for reply in hit {
+            self.fail_open_targets(reply, |target| target.proc == proc, code, detail);
+        }
+    }
+
+    fn fail_open_targets(
+        &mut self,
+        reply: PortId,
+        is_hit: impl Fn(&Target) -> bool,
+        code: u8,
+        detail: &Bytes,
+    ) {
+        let Some(Port::Call(call)) = self.ports.get_mut(&reply) else { return };
+        let me = Address { proc: self.config.me, port: reply };
+        for index in call.open_indexes() {
+            let target = call.targets[index];
+            if !is_hit(&target) {
+                continue;
+            }
+            let from = Address { proc: target.proc, port: call.port };
+            let mut head = Head::new(Kind::Fault, me, from);
+            (head.flags, head.rank) = (code, target.rank);
+            let frame = Frame { head, tail: detail.clone() };
+            call.record(index, Answer { rank: target.rank, code, frame });
+        }
+        if call.missing == 0 && call.is_forgotten {
+            self.ports.remove(&reply);
+        } else if call.is_ready() {
+            self.effects.push_back(Effect::Ready(reply));
+        }
+    }
+
+    pub(super) fn deliver_answer(&mut self, frame: Frame) {
+        let (reply, from) = (frame.head.to.port, frame.head.from);
+        let is_ready = match self.ports.get_mut(&reply) {
+            Some(Port::Call(call)) => {
+                let Some(index) = call.open_target(from.proc, frame.head.rank) else { return };
+                let (rank, code) = (frame.head.rank, frame.head.flags);
+                call.record(index, Answer { rank, code, frame });
+                let (is_ready, is_over) = (call.is_ready(), call.missing == 0);
+                if is_over && call.is_forgotten {
+                    self.ports.remove(&reply);
+                }
+                is_ready
+            }
+            // Answers to a channel: the sender named one with `send_from`.
+            Some(Port::Mailbox(mailbox)) => mailbox.push(frame).is_ok(),
+            // The caller no longer waits, and took its credit back when it gave up.
+            None => return,
+        };
+        self.credited(from, 1);
+        if is_ready {
+            self.effects.push_back(Effect::Ready(reply));
+        }
+    }
+
+    /// Whether every target has room for the message.
+    pub fn has_room(&self, spec: &CallSpec) -> bool {
+        self.admit(spec).is_ok()
+    }
+
+    /// Checks that every target has room, so that a message reaches all or none.
+    fn admit(&self, spec: &CallSpec) -> Result<(), SendError> {
+        for target in spec.targets.iter() {
+            let Some(peer) = self.peers.get(&target.proc) else { continue };
+            if peer.outstanding(spec.port) >= spec.window {
+                return Err(SendError::Full(*target));
+            }
+            if peer.unacked_bytes() > self.config.backlog_bytes_max {
+                return Err(SendError::Backlog(target.proc));
+            }
+        }
+        Ok(())
+    }
+
+    fn send_all(&mut self, spec: &CallSpec, reply: PortId) {
+        let from = Address { proc: self.config.me, port: reply };
+        for target in spec.targets.iter() {
+            let to = Address { proc: target.proc, port: spec.port };
+            let mut head = Head::new(spec.kind, to, from);
+            head.rank = target.rank;
+            (head.meta_len, head.part_count) = (spec.meta_len, spec.part_count);
+            if spec.kind != Kind::Spawn {
+                self.peer(target.proc).debit(spec.port);
+            }
+            self.dispatch(Frame { head, tail: spec.tail.clone() });
+        }
+    }
+
+    fn cancel_targets(&mut self, reply: PortId, call: &PendingCall) {
+        let from = Address { proc: self.config.me, port: reply };
+        for index in call.open_indexes() {
+            let target = call.targets[index];
+            let to = Address { proc: target.proc, port: call.port };
+            self.credited(to, 1);
+            let mut head = Head::new(Kind::Cancel, to, from);
+            head.rank = target.rank;
+            self.dispatch(Frame::bare(head));
+        }
+    }
+
+    /// Notes that `count` messages to `receiver` are no longer outstanding.
+    pub(super) fn credited(&mut self, receiver: Address, count: u32) {
+        if let Some(peer) = self.peers.get_mut(&receiver.proc)
+            && peer.credit(receiver.port, count)
+        {
+            self.effects.push_back(Effect::Credited);
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Links to other processes: handshake, replay after a break, deaths.
+//!
+//! A process talks to a peer over one session; links come and go under it. Whoever needs a link
+//! first dials; when both dial at once the link of the lower process id stays. The agent of a host
+//! (slot 0) never dials the processes of its host: they report to it when they start.
+
+use super::{Effect, Node};
+use crate::fault;
+use crate::hash::FastMap;
+use crate::session::{Acceptance, Session};
+use bytes::{BufMut, Bytes, BytesMut};
+use mesh_wire::frame::{Frame, Head, Kind};
+use mesh_wire::id::{Address, PortId, ProcId};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// The first pause before a link is dialled again; it doubles up to [`REDIAL_MAX`].
+const REDIAL_MIN: Duration = Duration::from_millis(2);
+/// The longest pause between two attempts.
+const REDIAL_MAX: Duration = Duration::from_millis(200);
+/// Bytes of the body of a hello or welcome.
+const GREETING_LEN: usize = 16 + 32 + 4 + 8;
+
+/// A link of one process, numbered by it and never again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct LinkId(pub u32);
+
+/// One connection, from the first byte to the last.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Known from the start by the dialler, from the hello by the other side.
+    peer: Option<ProcId>,
+    is_dialled: bool,
+}
+
+/// Where a peer stands.
+#[derive(Debug, Default)]
+enum Reach {
+    /// No link, and none asked for.
+    #[default]
+    Idle,
+    /// A link was asked for or is shaking hands; frames wait in the session.
+    Dialling { link: Option<LinkId>, pause: Duration },
+    /// Frames flow.
+    Up(LinkId),
+    /// Its host says that it is dead.
+    Dead(Bytes),
+}
+
+/// One other process, or this one.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    reach: Reach,
+    session: Session,
+    /// Which incarnation the session is with; unknown until the first handshake or the agent's
+    /// word.
+    incarnation: Option<u32>,
+    /// Incarnations below this one are dead.
+    living_from: u32,
+    /// Messages sent to each port there and not known to have left its mailbox.
+    outstanding: FastMap<PortId, u32>,
+    /// Who wants to hear of its death. Kept by the agent of its host.
+    watchers: Vec<Address>,
+    /// What its host said of the incarnation before.
+    obituary: Option<Bytes>,
+    is_watched: bool,
+    /// Our segments whose descriptor this peer has been sent.
+    announced: HashSet<u32>,
+}
+
+impl Peer {
+    pub(super) fn outstanding(&self, port: PortId) -> u32 {
+        self.outstanding.get(&port).copied().unwrap_or(0)
+    }
+
+    pub(super) fn unacked_bytes(&self) -> usize {
+        self.session.unacked_bytes()
+    }
+
+    pub(super) fn debit(&mut self, port: PortId) {
+        *self.outstanding.entry(port).or_default() += 1;
+    }
+
+    /// Returns whether there was something to give back.
+    pub(super) fn credit(&mut self, port: PortId, count: u32) -> bool {
+        let Some(outstanding) = self.outstanding.get_mut(&port) else { return false };
+        *outstanding = outstanding.saturating_sub(count);
+        if *outstanding == 0 {
+            self.outstanding.remove(&port);
+        }
+        true
+    }
+}
+
+impl Node {
+    pub(super) fn peer(&mut self, proc: ProcId) -> &mut Peer {
+        self.peers.entry(proc).or_default()
+    }
+
+    /// Whether this process looks after the host that `proc` is on.
+    fn is_agent_of(&self, proc: ProcId) -> bool {
+        self.config.me.slot == 0 && self.config.me.host == proc.host
+    }
+
+    fn agent_of(proc: ProcId) -> Address {
+        Address { proc: ProcId { host: proc.host, slot: 0 }, port: PortId::NONE }
+    }
+
+    /// Hands a frame to the session of its receiver, and to a link if there is one.
+    pub(super) fn transmit(&mut self, frame: Frame) {
+        let to = next_hop(self.config.me, frame.head.to.proc);
+        let waits_for_report = self.is_agent_of(to);
+        let peer = self.peers.entry(to).or_default();
+        if let (Reach::Dead(detail), true) = (&peer.reach, waits_for_report) {
+            let detail = detail.clone();
+            self.bounce(&frame.head, &detail);
+            return;
+        }
+        let frame = peer.session.stamp(frame);
+        match peer.reach {
+            Reach::Up(link) => self.effects.push_back(Effect::Transmit { link, frame }),
+            Reach::Dialling { .. } => {}
+            Reach::Idle | Reach::Dead(_) if waits_for_report => {}
+            Reach::Idle | Reach::Dead(_) => {
+                // A process that was replaced answers at the same place: try before refusing.
+                peer.reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
+                self.effects.push_back(Effect::Connect { peer: to, after: Duration::ZERO });
+            }
+        }
+    }
+
+    /// Answers a message to a dead process.
+    fn bounce(&mut self, head: &Head, detail: &Bytes) {
+        if !head.wants_answer() {
+            self.credited(head.to, 1);
+        } else if matches!(head.kind, Kind::Call | Kind::Spawn) {
+            let mut back = Head::new(Kind::Fault, head.from, head.to);
+            (back.flags, back.rank) = (fault::PROC_DIED, head.rank);
+            self.dispatch(Frame { head: back, tail: detail.clone() });
+        }
+    }
+
+    /// Opens a link now, without anything to send: the way a process reports to its agent.
+    pub fn dial(&mut self, peer: ProcId) {
+        let reach = &mut self.peer(peer).reach;
+        if matches!(reach, Reach::Idle) {
+            *reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
+            self.effects.push_back(Effect::Connect { peer, after: Duration::ZERO });
+        }
+    }
+
+    /// A link that this process asked for is open. Greets the peer.
+    pub fn connected(&mut self, peer: ProcId) -> LinkId {
+        let link = self.add_link(Link { peer: Some(peer), is_dialled: true });
+        match &mut self.peer(peer).reach {
+            Reach::Dialling { link: slot @ None, .. } => {
+                *slot = Some(link);
+                self.greet(link, peer, Kind::Hello);
+            }
+            // The peer's own link won meanwhile.
+            _ => self.close(link),
+        }
+        link
+    }
+
+    /// A link was opened by a process that has not said yet who it is.
+    pub fn accepted(&mut self) -> LinkId {
+        self.add_link(Link { peer: None, is_dialled: false })
+    }
+
+    /// A link that this process asked for could not be opened.
+    pub fn connect_failed(&mut self, proc: ProcId) {
+        let peer = self.peers.entry(proc).or_default();
+        let Reach::Dialling { link: None, pause } = &mut peer.reach else { return };
+        if let Some(detail) = peer.obituary.clone() {
+            // Known to have died, and nobody has taken the place.
+            let living_from = peer.living_from;
+            return self.bury(proc, living_from, detail);
+        }
+        let after = *pause;
+        *pause = (*pause * 2).min(REDIAL_MAX);
+        self.effects.push_back(Effect::Connect { peer: proc, after });
+        self.watch(proc);
+    }
+
+    /// A link is gone, by whatever cause.
+    pub fn link_down(&mut self, id: LinkId) {
+        if let Some(Link { peer: Some(proc), .. }) = self.links.remove(&id) {
+            self.lost(id, proc);
+        }
+    }
+
+    fn lost(&mut self, id: LinkId, proc: ProcId) {
+        let waits_for_report = self.is_agent_of(proc);
+        let peer = self.peers.entry(proc).or_default();
+        let is_current = match peer.reach {
+            Reach::Up(current) => current == id,
+            Reach::Dialling { link, .. } => link == Some(id),
+            Reach::Idle | Reach::Dead(_) => false,
+        };
+        if !is_current {
+            return;
+        }
+        if waits_for_report {
+            peer.reach = Reach::Idle;
+        } else {
+            peer.reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
+            self.effects.push_back(Effect::Connect { peer: proc, after: REDIAL_MIN });
+            self.watch(proc);
+        }
+    }
+
+    /// Handles one frame of a link. A link that breaks the protocol is closed.
+    pub fn receive(&mut self, id: LinkId, frame: Frame) {
+        let Some(link) = self.links.get(&id) else { return };
+        match (frame.head.kind, link.peer) {
+            (Kind::Hello, None) => self.receive_hello(id, &frame),
+            (Kind::Welcome, Some(peer)) if link.is_dialled => {
+                self.receive_welcome(id, peer, &frame);
+            }
+            (Kind::Hello | Kind::Welcome, _) | (_, None) => self.close(id),
+            (_, Some(peer)) => self.receive_sequenced(id, peer, frame),
+        }
+    }
+
+    fn receive_sequenced(&mut self, id: LinkId, proc: ProcId, frame: Frame) {
+        let Some(peer) = self.peers.get_mut(&proc) else { return };
+        if !matches!(peer.reach, Reach::Up(current) if current == id) {
+            return;
+        }
+        match peer.session.accept(&frame.head, frame.tail.len()) {
+            Acceptance::Duplicate => return,
+            Acceptance::Gap => {
+                self.close(id);
+                return self.lost(id, proc);
+            }
+            Acceptance::New => {}
+        }
+        if peer.session.owes_ack() || frame.head.kind == Kind::Ping {
+            let to = Address { proc, port: PortId::NONE };
+            let ack =
+                Head::new(Kind::Ack, to, Address { proc: self.config.me, port: PortId::NONE });
+            let frame = peer.session.stamp(Frame::bare(ack));
+            self.effects.push_back(Effect::Transmit { link: id, frame });
+        }
+        if frame.head.kind.is_sequenced() {
+            self.dispatch(frame);
+        }
+    }
+
+    fn receive_hello(&mut self, id: LinkId, frame: &Frame) {
+        let proc = frame.head.from.proc;
+        let Some(greeting) = self.check_greeting(frame) else { return self.close(id) };
+        let is_lower = self.config.me < proc;
+        let peer = self.peers.entry(proc).or_default();
+        let oldest = peer.incarnation.unwrap_or(peer.living_from);
+        let is_stale = greeting.incarnation < oldest;
+        if is_stale || (is_lower && matches!(peer.reach, Reach::Dialling { link: Some(_), .. })) {
+            // An old process, or both dialled and ours stays.
+            return self.close(id);
+        }
+        let old = match peer.reach {
+            Reach::Up(link) => Some(link),
+            Reach::Dialling { link, .. } => link,
+            Reach::Idle | Reach::Dead(_) => None,
+        };
+        self.links.insert(id, Link { peer: Some(proc), is_dialled: false });
+        if let Some(old) = old {
+            self.close(old);
+        }
+        self.met(proc, greeting.incarnation);
+        self.greet(id, proc, Kind::Welcome);
+        self.link_up(id, proc, greeting.received);
+    }
+
+    fn receive_welcome(&mut self, id: LinkId, proc: ProcId, frame: &Frame) {
+        let Some(greeting) = self.check_greeting(frame) else { return self.close(id) };
+        if frame.head.from.proc != proc {
+            return self.close(id);
+        }
+        self.met(proc, greeting.incarnation);
+        self.link_up(id, proc, greeting.received);
+    }
+
+    /// Sends what the peer does not have over the new link.
+    fn link_up(&mut self, id: LinkId, proc: ProcId, peer_received: u64) {
+        let peer = self.peers.entry(proc).or_default();
+        peer.reach = Reach::Up(id);
+        peer.is_watched = false;
+        for frame in peer.session.resume(peer_received) {
+            self.effects.push_back(Effect::Transmit { link: id, frame });
+        }
+    }
+
+    /// Notes which incarnation of a peer is at the other end.
+    fn met(&mut self, proc: ProcId, incarnation: u32) {
+        let peer = self.peers.entry(proc).or_default();
+        if peer.incarnation.is_some_and(|known| known != incarnation) {
+            let detail = peer.obituary.take().unwrap_or_default();
+            self.bury(proc, incarnation, detail);
+        }
+        let peer = self.peers.entry(proc).or_default();
+        peer.incarnation = Some(incarnation);
+        peer.obituary = None;
+    }
+
+    fn greet(&mut self, link: LinkId, to: ProcId, kind: Kind) {
+        let received = self.peer(to).session.received();
+        let mut tail = BytesMut::with_capacity(GREETING_LEN);
+        tail.put_slice(&self.config.job.0);
+        tail.put_slice(&self.config.token);
+        tail.put_u32_le(self.config.incarnation);
+        tail.put_u64_le(received);
+        let from = Address { proc: self.config.me, port: PortId::NONE };
+        let head = Head::new(kind, Address { proc: to, port: PortId::NONE }, from);
+        let frame = Frame { head, tail: tail.freeze() };
+        self.effects.push_back(Effect::Transmit { link, frame });
+    }
+
+    fn check_greeting(&self, frame: &Frame) -> Option<Greeting> {
+        let tail: &[u8; GREETING_LEN] = frame.tail.as_ref().try_into().ok()?;
+        let (job, rest) = tail.split_first_chunk::<16>()?;
+        let (token, rest) = rest.split_first_chunk::<32>()?;
+        let (incarnation, received) = rest.split_first_chunk::<4>()?;
+        let is_ours = *job == self.config.job.0
+            && is_same(token, &self.config.token)
+            && frame.head.to.proc == self.config.me;
+        is_ours.then_some(Greeting {
+            incarnation: u32::from_le_bytes(*incarnation),
+            received: u64::from_le_bytes(received.try_into().ok()?),
+        })
+    }
+
+    /// The host reports the death of one of its processes.
+    pub fn proc_died(&mut self, proc: ProcId, incarnation: u32, detail: Bytes) {
+        let peer = self.peers.entry(proc).or_default();
+        if incarnation < peer.incarnation.unwrap_or(peer.living_from) {
+            return;
+        }
+        let watchers = std::mem::take(&mut peer.watchers);
+        self.bury(proc, incarnation + 1, detail.clone());
+        for watcher in watchers {
+            self.send_died(watcher, proc, incarnation, &detail);
+        }
+    }
+
+    /// The host has started a process: frames to it wait until it reports.
+    pub fn proc_started(&mut self, proc: ProcId, incarnation: u32) {
+        let peer = self.peers.entry(proc).or_default();
+        peer.incarnation = Some(incarnation);
+        peer.obituary = None;
+        if matches!(peer.reach, Reach::Dead(_)) {
+            peer.reach = Reach::Idle;
+        }
+    }
+
+    /// Ends the session with a dead process: its calls fail, its link closes.
+    fn bury(&mut self, proc: ProcId, living_from: u32, detail: Bytes) {
+        let peer = self.peers.entry(proc).or_default();
+        peer.session = Session::default();
+        peer.outstanding.clear();
+        peer.announced.clear();
+        peer.is_watched = false;
+        peer.incarnation = None;
+        peer.living_from = living_from;
+        peer.obituary = Some(detail.clone());
+        let reach = std::mem::replace(&mut peer.reach, Reach::Dead(detail.clone()));
+        if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
+            self.close(link);
+        }
+        self.fail_calls_to(proc, fault::PROC_DIED, &detail);
+        self.effects.push_back(Effect::Credited);
+        self.effects.push_back(Effect::Buried(proc));
+    }
+
+    /// Sends the descriptor of one of our segments, unless the peer has it. `false` when the peer
+    /// is not on this host and cannot have it.
+    pub fn announce(&mut self, proc: ProcId, segment: u32) -> bool {
+        if proc.host != self.config.me.host {
+            return false;
+        }
+        if proc != self.config.me && self.peer(proc).announced.insert(segment) {
+            let from = Address { proc: self.config.me, port: PortId::NONE };
+            let mut head = Head::new(Kind::Segment, Address { proc, port: PortId::NONE }, from);
+            head.rank = segment;
+            self.dispatch(Frame::bare(head));
+        }
+        true
+    }
+
+    /// Forgets who has the descriptor of a segment, because it has a new one.
+    pub fn renounce(&mut self, segment: u32) {
+        for peer in self.peers.values_mut() {
+            peer.announced.remove(&segment);
+        }
+    }
+
+    /// Gives a part of a segment back to the process that owns it.
+    pub fn release(&mut self, owner: ProcId, segment: u32, generation: u32) {
+        let from = Address { proc: self.config.me, port: PortId::NONE };
+        let to = Address { proc: owner, port: PortId::NONE };
+        let mut head = Head::new(Kind::Release, to, from);
+        head.rank = segment;
+        let tail = Bytes::copy_from_slice(&generation.to_le_bytes());
+        self.dispatch(Frame { head, tail });
+    }
+
+    /// Asks the host of a process to tell of its death; this process hears it through
+    /// [`PortId::AGENT`] too.
+    pub fn watch(&mut self, proc: ProcId) {
+        let me = Address { proc: self.config.me, port: PortId::AGENT };
+        let is_asked = std::mem::replace(&mut self.peer(proc).is_watched, true);
+        if is_asked || proc.slot == 0 {
+            return;
+        }
+        let mut head = Head::new(Kind::Watch, Self::agent_of(proc), me);
+        head.rank = proc.slot;
+        self.dispatch(Frame::bare(head));
+    }
+
+    pub(super) fn deliver_watch(&mut self, head: Head) {
+        let proc = ProcId { host: self.config.me.host, slot: head.rank };
+        let peer = self.peers.entry(proc).or_default();
+        let died = match (&peer.reach, peer.incarnation) {
+            (Reach::Dead(detail), _) => Some(detail.clone()),
+            // Nothing was ever started there.
+            (_, None) => Some(Bytes::new()),
+            (_, Some(_)) => None,
+        };
+        let last = peer.living_from.saturating_sub(1);
+        match died {
+            Some(detail) => self.send_died(head.from, proc, last, &detail),
+            None if peer.watchers.contains(&head.from) => {}
+            None => peer.watchers.push(head.from),
+        }
+    }
+
+    fn send_died(&mut self, to: Address, proc: ProcId, incarnation: u32, detail: &Bytes) {
+        let from = Address { proc, port: PortId::NONE };
+        let mut head = Head::new(Kind::Died, to, from);
+        head.rank = incarnation;
+        self.dispatch(Frame { head, tail: detail.clone() });
+    }
+
+    /// The host of a process says that it died: ends its session and tells the agent here.
+    pub(super) fn deliver_died(&mut self, frame: &Frame) {
+        let (proc, incarnation) = (frame.head.from.proc, frame.head.rank);
+        let peer = self.peers.entry(proc).or_default();
+        peer.is_watched = false;
+        let is_old = incarnation < peer.incarnation.unwrap_or(peer.living_from);
+        if !is_old && !self.is_agent_of(proc) {
+            self.bury(proc, incarnation + 1, frame.tail.clone());
+        }
+        self.to_agent(frame.clone());
+    }
+
+    fn add_link(&mut self, link: Link) -> LinkId {
+        self.next_link += 1;
+        let id = LinkId(self.next_link);
+        self.links.insert(id, link);
+        id
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.links.remove(&link);
+        self.effects.push_back(Effect::Close { link });
+    }
+}
+
+/// The process that a frame goes to next: straight to a neighbour on this host, over the agents of
+/// both hosts otherwise. A pair of processes always uses one way, which keeps the order.
+fn next_hop(me: ProcId, to: ProcId) -> ProcId {
+    if me.host == to.host {
+        return to;
+    }
+    let agent_host = if me.slot == 0 { to.host } else { me.host };
+    ProcId { host: agent_host, slot: 0 }
+}
+
+/// What a peer says of itself when a link opens.
+struct Greeting {
+    incarnation: u32,
+    received: u64,
+}
+
+/// Compares secrets in a time that does not depend on where they differ.
+fn is_same(left: &[u8; 32], right: &[u8; 32]) -> bool {
+    left.iter().zip(right).fold(0, |diff, (a, b)| diff | (a ^ b)) == 0
+}

@@ -1,0 +1,311 @@
+//! The receiver's side: segments of other processes, and views of them that are used again.
+
+use super::memory::checked_len;
+use super::message::{Mapping, Message, OnDrop};
+use super::pagemap::PageMap;
+use super::pages::{Pages, Sharing};
+use mesh_wire::frame::Part;
+use mesh_wire::id::ProcId;
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use thiserror::Error;
+
+/// How much a [`SegmentCache`] keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheLimits {
+    /// Segments, and so descriptors, kept for one owner.
+    pub segments_max: usize,
+    /// Views of one segment kept mapped while no message uses them. They take address space and
+    /// page tables (0.2 % of the payload), no memory.
+    pub idle_views_max: usize,
+}
+
+impl Default for CacheLimits {
+    fn default() -> Self {
+        Self { segments_max: 1024, idle_views_max: 2 }
+    }
+}
+
+/// Why a message cannot be opened or a segment not be learned.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Parts of a segment whose descriptor never came, or that was forgotten.
+    #[error("segment {segment} of process {owner} is unknown: announce it before it is used")]
+    Unknown {
+        /// Who sent the message.
+        owner: ProcId,
+        /// The segment named.
+        segment: u32,
+    },
+    /// The parts are no message that [`super::SegmentPool::fill`] makes.
+    #[error("parts of process {owner} are refused, {reason}: check that both sides match")]
+    Refused {
+        /// Who sent the message.
+        owner: ProcId,
+        /// What is wrong with them.
+        reason: &'static str,
+    },
+    /// The owner announces more segments than any pool has.
+    #[error("process {owner} announces more than {max} segments: raise segments_max")]
+    TooMany {
+        /// Who announces.
+        owner: ProcId,
+        /// [`CacheLimits::segments_max`].
+        max: usize,
+    },
+    /// The cache belongs to the process that this one was forked from.
+    #[error("the segment cache belongs to the parent process: make a new one after a fork")]
+    Forked,
+    /// The kernel refused.
+    #[error("cannot map a segment of process {owner}: {source}")]
+    Io {
+        /// Who owns the segment.
+        owner: ProcId,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        let kind = match &error {
+            OpenError::Io { source, .. } => source.kind(),
+            OpenError::Unknown { .. } => io::ErrorKind::NotFound,
+            OpenError::Refused { .. } => io::ErrorKind::InvalidData,
+            OpenError::TooMany { .. } => io::ErrorKind::QuotaExceeded,
+            OpenError::Forked => io::ErrorKind::Unsupported,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// Which announced segment a view shows. A segment that is announced again is another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ViewKey {
+    owner: ProcId,
+    segment: u32,
+    serial: u64,
+}
+
+/// One announced segment.
+struct Known {
+    serial: u64,
+    fd: Arc<OwnedFd>,
+    /// The length of the file when it was last asked for. It never gets shorter.
+    len: u64,
+    /// Clean views that no message uses.
+    idle: Vec<Pages>,
+}
+
+#[derive(Default)]
+struct Segments {
+    known: HashMap<ProcId, HashMap<u32, Known>>,
+    serial: u64,
+    /// Every open message, for [`SegmentCache::prepare_fork`].
+    open: HashMap<u64, Weak<Message>>,
+}
+
+/// What messages return to: it outlives the cache for as long as one of them is open.
+pub(super) struct Shelf {
+    limits: CacheLimits,
+    pagemap: PageMap,
+    segments: Mutex<Segments>,
+}
+
+impl Shelf {
+    fn lock(&self) -> MutexGuard<'_, Segments> {
+        // No code panics between two changes that belong together.
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the view of a message that was dropped, to use it for the next one.
+    pub(super) fn put_back(&self, key: ViewKey, pages: Pages, range: &Range<usize>) {
+        // Before anyone else can have the view: what was written to it is the old message's.
+        let is_clean = self.pagemap.wipe(&pages, range).is_ok();
+        let mut segments = self.lock();
+        let known = segments.known.get_mut(&key.owner).and_then(|all| all.get_mut(&key.segment));
+        let is_current = |known: &&mut Known| is_clean && known.serial == key.serial;
+        if let Some(known) = known.filter(is_current)
+            && known.idle.len() < self.limits.idle_views_max
+        {
+            known.idle.push(pages);
+            return;
+        }
+        // Unmapping takes long: not under the lock.
+        drop(segments);
+        drop(pages);
+    }
+}
+
+/// The segments that other processes of the host have announced to this one.
+///
+/// All methods may be called from any thread.
+pub struct SegmentCache {
+    shelf: Arc<Shelf>,
+    pid: u32,
+}
+
+impl SegmentCache {
+    /// A cache that knows no segment.
+    pub fn new(limits: CacheLimits) -> Self {
+        let shelf =
+            Shelf { limits, pagemap: PageMap::open(), segments: Mutex::new(Segments::default()) };
+        Self { shelf: Arc::new(shelf), pid: std::process::id() }
+    }
+
+    /// Remembers the descriptor of a segment; a later one for the same segment replaces it.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`] when the owner could shrink the file under our feet,
+    /// [`OpenError::TooMany`] when it has announced too many.
+    pub fn learn(&self, owner: ProcId, segment: u32, fd: OwnedFd) -> Result<(), OpenError> {
+        self.check_process()?;
+        let len = checked_len(&fd).map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidData => {
+                OpenError::Refused { owner, reason: "the segment is not sealed against shrinking" }
+            }
+            _ => OpenError::Io { owner, source },
+        })?;
+        let mut segments = self.shelf.lock();
+        segments.serial += 1;
+        let serial = segments.serial;
+        let of_owner = segments.known.entry(owner).or_default();
+        let max = self.shelf.limits.segments_max;
+        if of_owner.len() >= max && !of_owner.contains_key(&segment) {
+            return Err(OpenError::TooMany { owner, max });
+        }
+        let known = Known { serial, fd: Arc::new(fd), len, idle: Vec::new() };
+        let replaced = of_owner.insert(segment, known);
+        drop(segments);
+        drop(replaced);
+        Ok(())
+    }
+
+    /// Opens the parts of one message as private bytes, one [`Mapping`] for each part.
+    ///
+    /// `on_drop` is called once, when the last of them is dropped, by the thread that drops it;
+    /// when this returns an error it is not called.
+    ///
+    /// # Errors
+    /// [`OpenError`]. Parts are checked against the real size of the segment first, so that a peer
+    /// which lies is an error and not a SIGBUS.
+    pub fn open(
+        &self,
+        owner: ProcId,
+        parts: &[Part],
+        on_drop: OnDrop,
+    ) -> Result<Vec<Mapping>, OpenError> {
+        self.check_process()?;
+        let (segment, range) = extent(owner, parts)?;
+        let (key, pages) = self.view(owner, segment, range.end)?;
+        let message = Arc::new(Message::new(pages, range, key, &self.shelf, on_drop));
+        self.note(&message);
+        let byte = |at| usize::try_from(at).expect("the extent was converted before");
+        let mapping =
+            |part: &Part| Mapping::new(&message, byte(part.offset)..byte(part.offset + part.len));
+        Ok(parts.iter().map(mapping).collect())
+    }
+
+    /// Drops a segment that its owner no longer has. Open messages stay valid.
+    pub fn forget(&self, owner: ProcId, segment: u32) {
+        if self.check_process().is_ok() {
+            let mut segments = self.shelf.lock();
+            let known = segments.known.get_mut(&owner).and_then(|all| all.remove(&segment));
+            drop(segments);
+            drop(known);
+        }
+    }
+
+    /// Drops all segments of a process that died. Open messages stay valid.
+    pub fn owner_died(&self, owner: ProcId) {
+        if self.check_process().is_ok() {
+            let known = self.shelf.lock().known.remove(&owner);
+            drop(known);
+        }
+    }
+
+    /// Gives every open message its own copy of its pages, so that a fork may keep reading them.
+    ///
+    /// A forked child inherits the views, but the sender waits only for the parent: once that has
+    /// let go, the pages are filled again and the child would see the next message in the old.
+    /// To be called in the parent before it forks; takes as long as copying all open messages.
+    ///
+    /// # Errors
+    /// What the kernel said, usually that memory is short.
+    pub fn prepare_fork(&self) -> io::Result<()> {
+        if self.check_process().is_err() {
+            return Ok(());
+        }
+        let open: Vec<_> = self.shelf.lock().open.values().filter_map(Weak::upgrade).collect();
+        open.iter().try_for_each(|message| message.own())
+    }
+
+    fn check_process(&self) -> Result<(), OpenError> {
+        if self.pid == std::process::id() { Ok(()) } else { Err(OpenError::Forked) }
+    }
+
+    /// A private view of at least `len` bytes of a segment: a warm one, or a new one.
+    fn view(&self, owner: ProcId, segment: u32, len: usize) -> Result<(ViewKey, Pages), OpenError> {
+        let mut segments = self.shelf.lock();
+        let known = segments.known.get_mut(&owner).and_then(|all| all.get_mut(&segment));
+        let known = known.ok_or(OpenError::Unknown { owner, segment })?;
+        let io = |source| OpenError::Io { owner, source };
+        if len as u64 > known.len {
+            known.len = checked_len(&known.fd).map_err(io)?;
+            if len as u64 > known.len {
+                let reason = "they lie beyond the end of the segment";
+                return Err(OpenError::Refused { owner, reason });
+            }
+        }
+        let key = ViewKey { owner, segment, serial: known.serial };
+        let idle = known.idle.pop();
+        let (fd, file_len) = (Arc::clone(&known.fd), known.len);
+        drop(segments);
+        match idle {
+            Some(pages) if pages.len() >= len => Ok((key, pages)),
+            // Too short since the segment grew, or none. All of the file: it will be used again.
+            _ => {
+                let all = usize::try_from(file_len).unwrap_or(len);
+                let pages = Pages::map(fd.as_fd(), all, Sharing::Private).map_err(io)?;
+                Ok((key, pages))
+            }
+        }
+    }
+
+    /// Remembers an open message, and from time to time drops those that are not open any more.
+    fn note(&self, message: &Arc<Message>) {
+        let mut segments = self.shelf.lock();
+        segments.serial += 1;
+        let serial = segments.serial;
+        if segments.open.len() == segments.open.capacity() {
+            segments.open.retain(|_, message| message.strong_count() > 0);
+        }
+        segments.open.insert(serial, Arc::downgrade(message));
+    }
+}
+
+/// The segment that the parts of a message lie in, and the range that covers them.
+fn extent(owner: ProcId, parts: &[Part]) -> Result<(u32, Range<usize>), OpenError> {
+    let refused = |reason| OpenError::Refused { owner, reason };
+    let first = parts.first().ok_or_else(|| refused("there are none"))?;
+    let start = usize::try_from(first.offset).map_err(|_| refused("they are too far out"))?;
+    let mut end = first.offset;
+    for part in parts {
+        if (part.segment, part.generation) != (first.segment, first.generation) {
+            return Err(refused("they are of several messages"));
+        }
+        // Two slices of the same bytes would see each other's writes.
+        if part.offset < end {
+            return Err(refused("they overlap or are out of order"));
+        }
+        end = part.offset.checked_add(part.len).ok_or_else(|| refused("they are too long"))?;
+    }
+    // Leaves room to round up to whole pages.
+    match usize::try_from(end) {
+        Ok(end) if end <= isize::MAX as usize / 2 => Ok((first.segment, start..end)),
+        _ => Err(refused("they are too long")),
+    }
+}

@@ -1,0 +1,160 @@
+//! Which pages of a private mapping were written.
+//!
+//! The kernel says it page by page in `/proc/self/pagemap`: a page that was written is no page of
+//! the file any more. So a view can be used again for the next message without unmapping it: only
+//! what was written is discarded, and the rest, usually everything, stays in the page table.
+
+use super::pages::{Pages, page_len, whole_pages};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// The page is of a file, or of shared memory.
+const OF_FILE: u64 = 1 << 61;
+/// The page is swapped out, or on the move.
+const SWAPPED: u64 = 1 << 62;
+/// The page is in memory.
+const PRESENT: u64 = 1 << 63;
+
+/// Pages described by one read.
+const BATCH: usize = 1024;
+/// Clean pages between written ones that are discarded with them. The kernel maps this many
+/// around a page that is touched, so they cost nothing more; and calls stay few.
+const GAP: usize = 16;
+
+/// The open page map of this process.
+#[derive(Debug)]
+pub(super) struct PageMap {
+    /// None where `/proc` does not offer it.
+    file: Option<File>,
+}
+
+impl PageMap {
+    /// Opens the page map of this process; after a fork it still is that of the parent.
+    pub(super) fn open() -> Self {
+        Self { file: File::open("/proc/self/pagemap").ok() }
+    }
+
+    /// Discards what was written to `range` of a private mapping.
+    pub(super) fn wipe(&self, pages: &Pages, range: &Range<usize>) -> io::Result<()> {
+        let Some(file) = &self.file else { return pages.discard(range) };
+        let page = page_len();
+        let range = whole_pages(range);
+        let mut run: Option<Range<usize>> = None;
+        let mut entries = [0; BATCH * size_of::<u64>()];
+        for batch in range.clone().step_by(BATCH * page) {
+            let count = BATCH.min((range.end - batch) / page);
+            let entries = &mut entries[..count * size_of::<u64>()];
+            let number = (pages.at(batch).as_ptr() as usize / page) as u64;
+            if file.read_exact_at(entries, number * size_of::<u64>() as u64).is_err() {
+                return pages.discard(&range);
+            }
+            for at in written(entries).map(|index| batch + index * page) {
+                match &mut run {
+                    Some(run) if at <= run.end + GAP * page => run.end = at + page,
+                    _ => {
+                        if let Some(run) = run.replace(at..at + page) {
+                            pages.discard(&run)?;
+                        }
+                    }
+                }
+            }
+        }
+        run.map_or(Ok(()), |run| pages.discard(&run))
+    }
+}
+
+/// The positions of the entries of written pages.
+fn written(entries: &[u8]) -> impl Iterator<Item = usize> {
+    let entries = entries.as_chunks().0.iter().copied().map(u64::from_ne_bytes);
+    entries
+        .enumerate()
+        .filter(|(_, entry)| entry & OF_FILE == 0 && entry & (PRESENT | SWAPPED) != 0)
+        .map(|(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::copy::Copier;
+    use super::super::memory::Memory;
+    use super::super::pages::{Pages, Sharing, page_len};
+    use super::PageMap;
+    use std::os::fd::AsFd;
+
+    const LEN: usize = 5 << 20;
+
+    /// A segment full of ones, and a private view of it.
+    fn segment() -> (Memory, Pages) {
+        let mut memory = Memory::create(LEN).expect("there is memory");
+        fill(&mut memory, 1);
+        let view =
+            Pages::map(memory.fd().as_fd(), LEN, Sharing::Private).expect("it can be mapped");
+        (memory, view)
+    }
+
+    fn fill(memory: &mut Memory, byte: u8) {
+        memory.fill(&[(0, &vec![byte; LEN])], &Copier::new(1)).expect("there is memory");
+    }
+
+    fn write(view: &mut Pages, offset: usize, byte: u8) {
+        view.write(&[(offset, &[byte])], &Copier::new(1));
+    }
+
+    /// The first byte of every page.
+    fn heads(view: &Pages) -> Vec<u8> {
+        let head = |offset| view.byte_at(offset);
+        (0..LEN).step_by(page_len()).map(head).collect()
+    }
+
+    fn check_wipe(pagemap: &PageMap) {
+        let page = page_len();
+        for stride in [1, 2, 3, 17, 18, 40, 1024] {
+            let (mut memory, mut view) = segment();
+            (0..LEN).step_by(stride * page).for_each(|offset| write(&mut view, offset, 9));
+            pagemap.wipe(&view, &(0..LEN)).expect("the kernel discards pages");
+            fill(&mut memory, 2);
+            assert!(heads(&view).iter().all(|byte| *byte == 2), "every page {stride}");
+        }
+    }
+
+    #[test]
+    fn written_pages_are_found_and_discarded() {
+        let pagemap = PageMap::open();
+        assert!(pagemap.file.is_some(), "the test is about the page map");
+        check_wipe(&pagemap);
+    }
+
+    #[test]
+    fn without_a_page_map_all_pages_are_discarded() {
+        check_wipe(&PageMap { file: None });
+    }
+
+    #[test]
+    fn pages_outside_the_range_are_left_alone() {
+        let (mut memory, mut view) = segment();
+        let page = page_len();
+        [0, 7 * page, 100 * page].into_iter().for_each(|offset| write(&mut view, offset, 9));
+        PageMap::open().wipe(&view, &(5 * page + 1..9 * page)).expect("the kernel discards pages");
+        fill(&mut memory, 2);
+        let heads = heads(&view);
+        assert_eq!((heads[0], heads[7], heads[100], heads[101]), (9, 2, 9, 2));
+    }
+
+    #[test]
+    fn owned_pages_stay_as_they_are() {
+        for own in [
+            |view: &Pages| view.own(&(0..LEN)).expect("there is memory"),
+            |view: &Pages| {
+                view.touch(&(0..LEN));
+            },
+        ] {
+            let (mut memory, mut view) = segment();
+            write(&mut view, 0, 9);
+            own(&view);
+            fill(&mut memory, 2);
+            let heads = heads(&view);
+            assert!(heads[0] == 9 && heads[1..].iter().all(|byte| *byte == 1));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A range of mapped pages: every `mmap` and `madvise` of the crate is here.
+#![expect(unsafe_code, reason = "maps memory and copies into it")]
+
+use super::copy::{Copier, Stretch};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Bytes of a page.
+pub(super) fn page_len() -> usize {
+    // SAFETY: sysconf reads no memory of ours.
+    let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(len).expect("every kernel has a page size")
+}
+
+/// The smallest range of whole pages that covers `range`.
+pub(super) fn whole_pages(range: &Range<usize>) -> Range<usize> {
+    let page = page_len();
+    range.start / page * page..range.end.next_multiple_of(page)
+}
+
+/// Who sees what is written to a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sharing {
+    /// Everyone who has mapped the file.
+    Shared,
+    /// Only this mapping: a page is copied when it is first written.
+    Private,
+}
+
+/// Mapped pages of a memfd from its first byte on, unmapped when dropped.
+///
+/// The file must be sealed against shrinking and at least as long as the mapping, so that no
+/// access faults; [`super::memory::Memory`] and [`super::cache::SegmentCache`] see to it.
+#[derive(Debug)]
+pub(super) struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and `Pages` owns it alone.
+unsafe impl Send for Pages {}
+// SAFETY: through a shared reference only addresses and kernel calls are reachable, no bytes.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps the first `len` bytes of `file`.
+    pub(super) fn map(file: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Self> {
+        let len = len.max(1).next_multiple_of(page_len());
+        let flags = match sharing {
+            Sharing::Shared => libc::MAP_SHARED,
+            Sharing::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: no address is asked for, so no mapping of ours is replaced.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
+        Ok(Self { start: mapped(start)?, len })
+    }
+
+    /// Makes the mapping longer; it may move.
+    pub(super) fn grow(&mut self, len: usize) -> io::Result<()> {
+        let len = len.next_multiple_of(page_len());
+        if len <= self.len {
+            return Ok(());
+        }
+        // SAFETY: start and len are a mapping that we own; `&mut` says that nobody uses it now.
+        let start = unsafe {
+            libc::mremap(self.start.as_ptr().cast(), self.len, len, libc::MREMAP_MAYMOVE)
+        };
+        self.start = mapped(start)?;
+        self.len = len;
+        Ok(())
+    }
+
+    /// Bytes mapped.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where byte `offset` lies.
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.len, "offset {offset} is outside the mapping");
+        // SAFETY: the offset is inside the mapping or one past its end.
+        unsafe { self.start.add(offset) }
+    }
+
+    /// Copies each buffer to the offset beside it; they do not overlap.
+    pub(super) fn write(&mut self, buffers: &[(usize, &[u8])], copier: &Copier) {
+        let stretch = |(offset, bytes): &(usize, &[u8])| {
+            assert!(bytes.len() <= self.len.saturating_sub(*offset), "{offset} is too far out");
+            Stretch { from: bytes.as_ptr(), to: self.at(*offset).as_ptr(), len: bytes.len() }
+        };
+        let stretches: Vec<_> = buffers.iter().map(stretch).collect();
+        // SAFETY: the targets are inside our mapping, which `&mut` lends to us alone, and the
+        // sources are borrowed until we return; a slice given to us cannot lie in the mapping,
+        // since bytes are never lent out of one that is written.
+        unsafe { copier.copy(&stretches) };
+    }
+
+    /// Enters pages that exist already into the page table, many at a time.
+    ///
+    /// Only a matter of speed: on a kernel that cannot do it (before 5.14), each is entered when
+    /// it is first touched.
+    pub(super) fn populate(&self, range: &Range<usize>) {
+        let _ = self.advise(range, libc::MADV_POPULATE_READ);
+    }
+
+    /// Forgets what was written to a private mapping: the pages of the file show again.
+    pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
+        self.advise(range, libc::MADV_DONTNEED)
+    }
+
+    /// Gives a private mapping its own copy of every page in `range`, without changing a byte.
+    pub(super) fn own(&self, range: &Range<usize>) -> io::Result<()> {
+        match self.advise(range, libc::MADV_POPULATE_WRITE) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.touch(range);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// As `own`, for kernels before 5.14.
+    pub(super) fn touch(&self, range: &Range<usize>) {
+        for offset in whole_pages(range).step_by(page_len()) {
+            // SAFETY: the byte is inside the mapping. Others may write it meanwhile; an exchange
+            // of equal values faults the page in for writing and loses no write.
+            let byte = unsafe { AtomicU8::from_ptr(self.at(offset).as_ptr()) };
+            let value = byte.load(Ordering::Relaxed);
+            let _ = byte.compare_exchange(value, value, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// One byte as it is now.
+    #[cfg(test)]
+    pub(super) fn byte_at(&self, offset: usize) -> u8 {
+        assert!(offset < self.len, "the byte is mapped");
+        // SAFETY: the byte is inside the mapping, and a test writes from one thread only.
+        unsafe { self.at(offset).read_volatile() }
+    }
+
+    fn advise(&self, range: &Range<usize>, advice: libc::c_int) -> io::Result<()> {
+        let range = whole_pages(range);
+        assert!(range.end <= self.len, "{range:?} is outside a mapping of {}", self.len);
+        // SAFETY: the range is inside our mapping. Of the advices used here only DONTNEED changes
+        // what is read, and its caller is the last owner of the bytes.
+        match unsafe { libc::madvise(self.at(range.start).as_ptr().cast(), range.len(), advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing that borrows from it is left.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+fn mapped(start: *mut libc::c_void) -> io::Result<NonNull<u8>> {
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at address zero unasked"))
+}

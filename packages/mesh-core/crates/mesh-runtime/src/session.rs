@@ -1,0 +1,106 @@
+//! The state of the conversation with one peer, whatever links carry it.
+//!
+//! Frames are numbered, kept until the peer has acknowledged them, and sent again on the next link
+//! when one breaks. A receiver takes each number once and in order, so a break loses nothing,
+//! doubles nothing and reorders nothing while both processes live.
+
+use mesh_wire::frame::{Frame, Head};
+use std::collections::VecDeque;
+
+/// An ack travels alone after this many frames without one that could carry it.
+const ACK_EVERY_FRAMES: u64 = 64;
+/// An ack travels alone after this many bytes without a frame that could carry it.
+const ACK_EVERY_BYTES: usize = 256 << 10;
+
+/// What to do with a frame that came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acceptance {
+    /// Next in order: handle it.
+    New,
+    /// Seen before: drop it.
+    Duplicate,
+    /// One before it is missing: the link is broken, close it and resume.
+    Gap,
+}
+
+/// Numbering, acknowledgement and replay towards one incarnation of one peer.
+#[derive(Debug, Default)]
+pub struct Session {
+    sent: u64,
+    received: u64,
+    /// The value of `received` that the peer was last told.
+    told: u64,
+    bytes_since_told: usize,
+    /// Sent and not acknowledged, oldest first. The node bounds it by `unacked_bytes`.
+    unacked: VecDeque<Frame>,
+    unacked_bytes: usize,
+}
+
+impl Session {
+    /// Gives the frame its number and keeps it for replay.
+    pub fn stamp(&mut self, mut frame: Frame) -> Frame {
+        if frame.head.kind.is_sequenced() {
+            self.sent += 1;
+            frame.head.seq = self.sent;
+            self.unacked_bytes += frame.tail.len();
+            self.unacked.push_back(frame.clone());
+        }
+        frame.head.ack = self.received;
+        self.told = self.received;
+        self.bytes_since_told = 0;
+        frame
+    }
+
+    /// Takes note of a frame that came in.
+    pub fn accept(&mut self, head: &Head, tail_len: usize) -> Acceptance {
+        self.acknowledged(head.ack);
+        if head.seq == 0 {
+            return Acceptance::New;
+        }
+        if head.seq <= self.received {
+            return Acceptance::Duplicate;
+        }
+        if head.seq != self.received + 1 {
+            return Acceptance::Gap;
+        }
+        self.received = head.seq;
+        self.bytes_since_told += tail_len;
+        Acceptance::New
+    }
+
+    /// Whether the peer should be told now what has arrived.
+    pub fn owes_ack(&self) -> bool {
+        self.received - self.told >= ACK_EVERY_FRAMES || self.bytes_since_told >= ACK_EVERY_BYTES
+    }
+
+    /// The last frame that arrived, for the handshake of the next link.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Forgets what the peer has and returns the rest, to be sent again on a new link.
+    pub fn resume(&mut self, peer_received: u64) -> Vec<Frame> {
+        self.acknowledged(peer_received);
+        self.told = self.received;
+        let ack = self.received;
+        let again = self.unacked.iter().cloned();
+        again.map(|frame| Frame { head: Head { ack, ..frame.head }, ..frame }).collect()
+    }
+
+    /// Bytes that wait for an ack.
+    pub fn unacked_bytes(&self) -> usize {
+        self.unacked_bytes
+    }
+
+    /// Frames that wait for an ack, oldest first.
+    pub fn unacked(&self) -> impl Iterator<Item = &Frame> {
+        self.unacked.iter()
+    }
+
+    fn acknowledged(&mut self, up_to: u64) {
+        while self.unacked.front().is_some_and(|frame| frame.head.seq <= up_to) {
+            let frame = self.unacked.pop_front().expect("front was just seen");
+            self.unacked_bytes -= frame.tail.len();
+        }
+    }
+}

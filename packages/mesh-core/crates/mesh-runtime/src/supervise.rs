@@ -1,0 +1,329 @@
+//! Who hears of a failure, what is restarted, and what stops with what.
+//!
+//! One [`Supervisor`] per process holds the meshes that actors of this process own. It is pure:
+//! the driver feeds it [`Event`]s and carries out its [`Effect`]s. The rules are in
+//! `docs/protocol/supervision.md`.
+
+mod child;
+mod event;
+mod ledger;
+mod policy;
+
+pub use child::Child;
+pub use event::{ChildId, Effect, Event, FailureId, Outcome, Owner, ROOT, Verdict, Why};
+pub use policy::{FailureKind, Policy, Restart, Scope};
+
+use child::{Mending, RoundEnd};
+use ledger::Ledger;
+use policy::Reaction;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Limits of a supervisor.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How long a failure that nobody was given waits for a caller before it goes up.
+    pub failure_grace: Duration,
+    /// How many settled or observed failures are remembered, to recognise what comes late.
+    pub recent_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { failure_grace: Duration::from_secs(1), recent_max: 1024 }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OwnerState {
+    Running,
+    Stopping,
+    Failed,
+}
+
+#[derive(Debug)]
+struct OwnerEntry {
+    has_supervise: bool,
+    state: OwnerState,
+    /// In the order of creation.
+    children: Vec<ChildId>,
+}
+
+/// The owners of one process, what they own, and the failures that are not settled.
+#[derive(Debug)]
+pub struct Supervisor {
+    owners: BTreeMap<Owner, OwnerEntry>,
+    children: BTreeMap<ChildId, Child>,
+    ledger: Ledger,
+}
+
+impl Supervisor {
+    /// A supervisor that knows only the root.
+    pub fn new(config: Config) -> Self {
+        let mut supervisor = Self {
+            owners: BTreeMap::new(),
+            children: BTreeMap::new(),
+            ledger: Ledger::new(config.failure_grace, config.recent_max),
+        };
+        supervisor.owner_started(ROOT, false);
+        supervisor
+    }
+
+    /// Takes one event in and adds what has to be done to `out`, in order.
+    pub fn step(&mut self, event: Event, now: Duration, out: &mut Vec<Effect>) {
+        match event {
+            Event::OwnerStarted { owner, has_supervise } => {
+                self.owner_started(owner, has_supervise);
+            }
+            Event::ChildSpawned { owner, child, ranks, policy } => {
+                self.child_spawned(owner, child, Child::new(owner, ranks, policy), out);
+            }
+            Event::RankFailed { child, rank, failure, kind } => {
+                self.rank_failed(child, rank, failure, kind, now, out);
+            }
+            Event::Observed { failure } => self.ledger.observed(failure, now, out),
+            Event::Handled { failure, owner, verdict } => {
+                if let Some(why) = self.ledger.handled(failure, owner, verdict, now, out) {
+                    self.go_up(failure, owner, why, out);
+                }
+            }
+            Event::RestartDone { child, rank, ok } => self.restart_done(child, rank, ok, now, out),
+            Event::ChildStopping { child } => self.child_stopping(child, out),
+            Event::ChildStopped { child } => self.child_stopped(child, out),
+            Event::OwnerFailed { owner } => self.owner_failed(owner, out),
+            Event::OwnerStopping { owner } => self.owner_stopping(owner, out),
+            Event::OwnerStopped { owner } => self.owner_stopped(owner, out),
+            Event::Tick => {}
+        }
+        self.end_graces(now, out);
+    }
+
+    /// A mesh that has not stopped yet.
+    pub fn child(&self, child: ChildId) -> Option<&Child> {
+        self.children.get(&child)
+    }
+
+    /// What an owner owns, in the order of creation.
+    pub fn children_of(&self, owner: Owner) -> &[ChildId] {
+        self.owners.get(&owner).map_or(&[], |entry| &entry.children)
+    }
+
+    /// Whether the failure is still to be settled for the owner.
+    pub fn is_open(&self, failure: FailureId, owner: Owner) -> bool {
+        self.ledger.is_open(failure, owner)
+    }
+
+    /// How many failures are not settled.
+    pub fn open_count(&self) -> usize {
+        self.ledger.open_count()
+    }
+
+    /// When [`Event::Tick`] is due next, if at all.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.ledger.next_deadline()
+    }
+
+    fn owner_started(&mut self, owner: Owner, has_supervise: bool) {
+        let entry = OwnerEntry { has_supervise, state: OwnerState::Running, children: Vec::new() };
+        self.owners.entry(owner).or_insert(entry).has_supervise = has_supervise;
+    }
+
+    fn child_spawned(&mut self, owner: Owner, id: ChildId, child: Child, out: &mut Vec<Effect>) {
+        assert!(!self.children.contains_key(&id), "a child number is used once");
+        let Some(entry) = self.owners.get_mut(&owner) else {
+            // The owner ended while the spawn was under way: nothing outlives its owner.
+            out.push(Effect::StopChild { child: id, owner_failed: true });
+            return;
+        };
+        entry.children.push(id);
+        let waits_for_another = entry.children.len() > 1;
+        let is_running = entry.state == OwnerState::Running;
+        self.children.insert(id, child);
+        if !is_running && !waits_for_another {
+            self.stop_next(owner, out);
+        }
+    }
+
+    fn rank_failed(
+        &mut self,
+        id: ChildId,
+        rank: u32,
+        failure: FailureId,
+        kind: FailureKind,
+        now: Duration,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(child) = self.children.get_mut(&id) else { return };
+        if child.is_dead(rank) {
+            return;
+        }
+        let owner = child.owner;
+        let entry = &self.owners[&owner];
+        if child.is_stopping || entry.state != OwnerState::Running {
+            child.remove_rank(rank);
+            return;
+        }
+        match child.policy().reaction(kind) {
+            Reaction::Expected => child.remove_rank(rank),
+            Reaction::Report => {
+                child.remove_rank(rank);
+                let asks = entry.has_supervise;
+                self.ledger.report(failure, owner, Why::NoRestart, asks, now, out);
+            }
+            Reaction::Restart => match child.mend(rank, failure, now) {
+                Mending::Joined { is_new: false } => {}
+                Mending::Joined { is_new: true } => self.ledger.mending(failure, owner),
+                Mending::Start(ranks) => {
+                    self.ledger.mending(failure, owner);
+                    out.push(Effect::Restart { child: id, ranks });
+                }
+                Mending::Exceeded => {
+                    let asks = entry.has_supervise;
+                    self.ledger.report(failure, owner, Why::TooManyRestarts, asks, now, out);
+                }
+            },
+        }
+    }
+
+    fn restart_done(
+        &mut self,
+        id: ChildId,
+        rank: u32,
+        ok: bool,
+        now: Duration,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(child) = self.children.get_mut(&id) else { return };
+        let owner = child.owner;
+        match child.restart_done(rank, ok, now) {
+            RoundEnd::Open => {}
+            RoundEnd::Again(ranks) => out.push(Effect::Restart { child: id, ranks }),
+            RoundEnd::Mended(failures) => {
+                for failure in failures {
+                    self.ledger.round_ended(failure, owner, Outcome::Restarted, out);
+                }
+            }
+            RoundEnd::Exceeded(failures) => {
+                let asks = self.owners[&owner].has_supervise;
+                for failure in failures {
+                    let why = Why::TooManyRestarts;
+                    self.ledger.report(failure, owner, why, asks, now, out);
+                    self.ledger.round_ended(failure, owner, Outcome::Overtaken, out);
+                }
+            }
+        }
+    }
+
+    fn child_stopping(&mut self, id: ChildId, out: &mut Vec<Effect>) {
+        let Some(child) = self.children.get_mut(&id) else { return };
+        child.is_stopping = true;
+        let owner = child.owner;
+        for failure in child.abandon_rounds() {
+            self.ledger.round_ended(failure, owner, Outcome::Overtaken, out);
+        }
+    }
+
+    fn child_stopped(&mut self, id: ChildId, out: &mut Vec<Effect>) {
+        self.child_stopping(id, out);
+        let Some(child) = self.children.remove(&id) else { return };
+        let entry = self.owners.get_mut(&child.owner).expect("a child is removed with its owner");
+        if let Some(at) = entry.children.iter().rposition(|other| *other == id) {
+            entry.children.remove(at);
+        }
+        if entry.state != OwnerState::Running {
+            self.stop_next(child.owner, out);
+        }
+    }
+
+    fn owner_failed(&mut self, owner: Owner, out: &mut Vec<Effect>) {
+        self.begin_end(owner, OwnerState::Failed, out);
+        // The owner's own failure goes up; these would only repeat it.
+        self.ledger.settle_all(owner, Outcome::Overtaken, out);
+    }
+
+    fn owner_stopping(&mut self, owner: Owner, out: &mut Vec<Effect>) {
+        if self.owners.get(&owner).is_none_or(|entry| entry.state != OwnerState::Running) {
+            return;
+        }
+        // An end in good order hides no failure: what nobody was given goes up now.
+        for (failure, why) in self.ledger.unobserved(owner) {
+            self.go_up(failure, owner, why, out);
+        }
+        if self.owners[&owner].state == OwnerState::Running {
+            self.begin_end(owner, OwnerState::Stopping, out);
+        }
+    }
+
+    fn owner_stopped(&mut self, owner: Owner, out: &mut Vec<Effect>) {
+        for (failure, why) in self.ledger.asked(owner) {
+            self.go_up(failure, owner, why, out);
+        }
+        self.ledger.settle_all(owner, Outcome::Overtaken, out);
+        let Some(entry) = self.owners.remove(&owner) else { return };
+        for id in entry.children.into_iter().rev() {
+            let child = self.children.remove(&id).expect("an owner lists only what it owns");
+            if !child.is_stopping {
+                out.push(Effect::StopChild { child: id, owner_failed: true });
+            }
+        }
+    }
+
+    fn begin_end(&mut self, owner: Owner, state: OwnerState, out: &mut Vec<Effect>) {
+        let Some(entry) = self.owners.get_mut(&owner) else { return };
+        let was_running = entry.state == OwnerState::Running;
+        entry.state = state;
+        let ids = entry.children.clone();
+        for id in ids {
+            let child = self.children.get_mut(&id).expect("an owner lists only what it owns");
+            for failure in child.abandon_rounds() {
+                self.ledger.round_ended(failure, owner, Outcome::Overtaken, out);
+            }
+        }
+        if was_running {
+            self.stop_next(owner, out);
+        }
+    }
+
+    /// Stops the youngest child of an ending owner; the next follows when it is gone.
+    fn stop_next(&mut self, owner: Owner, out: &mut Vec<Effect>) {
+        let entry = &self.owners[&owner];
+        let owner_failed = entry.state == OwnerState::Failed;
+        let Some(id) = entry.children.last().copied() else {
+            out.push(Effect::OwnerDone { owner });
+            return;
+        };
+        let child = self.children.get_mut(&id).expect("an owner lists only what it owns");
+        if !child.is_stopping {
+            child.is_stopping = true;
+            out.push(Effect::StopChild { child: id, owner_failed });
+        }
+    }
+
+    /// Nobody took the failure at this owner.
+    fn go_up(&mut self, failure: FailureId, owner: Owner, why: Why, out: &mut Vec<Effect>) {
+        if !self.ledger.is_open(failure, owner) {
+            return;
+        }
+        if owner == ROOT {
+            out.push(Effect::Root { failure, why });
+            self.ledger.settle((failure, owner), Outcome::Root, out);
+        } else {
+            out.push(Effect::FailOwner { owner, failure, why });
+            self.ledger.settle((failure, owner), Outcome::FailedOwner, out);
+            self.owner_failed(owner, out);
+        }
+    }
+
+    fn end_graces(&mut self, now: Duration, out: &mut Vec<Effect>) {
+        let before = self.ledger.next_deadline();
+        for (failure, owner, why) in self.ledger.overdue(now) {
+            self.go_up(failure, owner, why, out);
+        }
+        let next = self.ledger.next_deadline();
+        if let Some(at) = next
+            && next != before
+        {
+            out.push(Effect::WakeAt(at));
+        }
+    }
+}

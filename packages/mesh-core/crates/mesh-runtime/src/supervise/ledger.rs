@@ -1,0 +1,256 @@
+//! The failures that are not settled yet, and how each came to its end.
+
+use super::{Effect, FailureId, Outcome, Owner, Verdict, Why};
+use mesh_wire::id::PortId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// How far a failure has come with one owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Restarts are under way and nothing else is needed so far.
+    Mending,
+    /// The owner's `__supervise__` is deciding.
+    Asked,
+    /// Somebody may still be waiting for what failed.
+    Grace { until: Duration },
+}
+
+#[derive(Debug)]
+struct Record {
+    stage: Stage,
+    why: Why,
+    is_observed: bool,
+    /// Restarts that would mend a part of it.
+    rounds: u32,
+}
+
+type Key = (FailureId, Owner);
+
+/// Open failures. One failure of several things that one owner owns is one entry.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    grace: Duration,
+    recent_max: usize,
+    open: BTreeMap<Key, Record>,
+    /// Ends of grace, soonest first: the grace is one constant.
+    deadlines: VecDeque<(Duration, Key)>,
+    /// Failures that callers were given lately: they may be reported here only afterwards.
+    observed: VecDeque<(Duration, FailureId)>,
+    /// Settled for good lately, oldest first: parts of the same failure may still be reported.
+    recent: VecDeque<Key>,
+    recent_set: BTreeSet<Key>,
+}
+
+impl Ledger {
+    pub(super) fn new(grace: Duration, recent_max: usize) -> Self {
+        Self {
+            grace,
+            recent_max,
+            open: BTreeMap::new(),
+            deadlines: VecDeque::new(),
+            observed: VecDeque::new(),
+            recent: VecDeque::new(),
+            recent_set: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn is_open(&self, failure: FailureId, owner: Owner) -> bool {
+        self.open.contains_key(&(failure, owner))
+    }
+
+    /// When a grace ends next.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.deadlines.front().map(|(at, _)| *at)
+    }
+
+    /// A restart began or was joined that mends a part of the failure.
+    pub(super) fn mending(&mut self, failure: FailureId, owner: Owner) {
+        if self.recent_set.contains(&(failure, owner)) {
+            return;
+        }
+        let is_observed = self.was_observed(failure);
+        let record = self.open.entry((failure, owner)).or_insert(Record {
+            stage: Stage::Mending,
+            why: Why::NoRestart,
+            is_observed,
+            rounds: 0,
+        });
+        record.rounds += 1;
+    }
+
+    /// A restart came to its end, or was given up because its child is going away.
+    pub(super) fn round_ended(
+        &mut self,
+        failure: FailureId,
+        owner: Owner,
+        outcome: Outcome,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(record) = self.open.get_mut(&(failure, owner)) else { return };
+        record.rounds = record.rounds.saturating_sub(1);
+        if record.rounds == 0 && record.stage == Stage::Mending {
+            self.settle((failure, owner), outcome, out);
+        }
+    }
+
+    /// A part of the failure will not be mended: the owner has to know, or a caller.
+    pub(super) fn report(
+        &mut self,
+        failure: FailureId,
+        owner: Owner,
+        why: Why,
+        has_supervise: bool,
+        now: Duration,
+        out: &mut Vec<Effect>,
+    ) {
+        let key = (failure, owner);
+        if self.recent_set.contains(&key) {
+            return;
+        }
+        let is_observed = self.was_observed(failure);
+        let record = self.open.entry(key).or_insert(Record {
+            stage: Stage::Mending,
+            why,
+            is_observed,
+            rounds: 0,
+        });
+        if record.stage != Stage::Mending {
+            return;
+        }
+        record.why = why;
+        if has_supervise {
+            record.stage = Stage::Asked;
+            out.push(Effect::AskOwner { owner, failure, why });
+        } else {
+            self.wait_for_observer(key, now, out);
+        }
+    }
+
+    /// A caller has been given the failure.
+    pub(super) fn observed(&mut self, failure: FailureId, now: Duration, out: &mut Vec<Effect>) {
+        if !self.was_observed(failure) {
+            self.observed.push_back((now + self.grace, failure));
+            if self.observed.len() > self.recent_max {
+                self.observed.pop_front();
+            }
+        }
+        let all = (failure, PortId(0))..=(failure, PortId(u64::MAX));
+        let mut consumed = Vec::new();
+        for (key, record) in self.open.range_mut(all) {
+            record.is_observed = true;
+            if matches!(record.stage, Stage::Grace { .. }) {
+                consumed.push(*key);
+            }
+        }
+        for key in consumed {
+            self.settle(key, Outcome::Observed, out);
+        }
+    }
+
+    /// The owner's `__supervise__` has decided; returns why its verdict fails it, if it does.
+    pub(super) fn handled(
+        &mut self,
+        failure: FailureId,
+        owner: Owner,
+        verdict: Verdict,
+        now: Duration,
+        out: &mut Vec<Effect>,
+    ) -> Option<Why> {
+        let key = (failure, owner);
+        if self.open.get(&key)?.stage != Stage::Asked {
+            return None;
+        }
+        match verdict {
+            Verdict::Handled => self.settle(key, Outcome::Handled, out),
+            Verdict::Unhandled => self.wait_for_observer(key, now, out),
+            Verdict::Raised => return Some(Why::SuperviseRaised),
+        }
+        None
+    }
+
+    /// The failures whose grace is over and that nobody was given.
+    pub(super) fn overdue(&mut self, now: Duration) -> Vec<(FailureId, Owner, Why)> {
+        while self.observed.front().is_some_and(|(until, _)| *until <= now) {
+            self.observed.pop_front();
+        }
+        let mut overdue = Vec::new();
+        while let Some((at, key)) = self.deadlines.front().copied() {
+            if at > now {
+                break;
+            }
+            self.deadlines.pop_front();
+            if let Some(record) = self.open.get(&key)
+                && record.stage == (Stage::Grace { until: at })
+            {
+                overdue.push((key.0, key.1, record.why));
+            }
+        }
+        overdue
+    }
+
+    /// Failures of one owner that only wait for an observer, when there is no time left to wait.
+    pub(super) fn unobserved(&self, owner: Owner) -> Vec<(FailureId, Why)> {
+        self.of_owner(owner)
+            .filter(|(_, record)| matches!(record.stage, Stage::Grace { .. }))
+            .map(|(failure, record)| (failure, record.why))
+            .collect()
+    }
+
+    /// Failures that the owner was asked about and has not judged.
+    pub(super) fn asked(&self, owner: Owner) -> Vec<(FailureId, Why)> {
+        self.of_owner(owner)
+            .filter(|(_, record)| record.stage == Stage::Asked)
+            .map(|(failure, record)| (failure, record.why))
+            .collect()
+    }
+
+    /// Ends all that is open for an owner that is itself failing.
+    pub(super) fn settle_all(&mut self, owner: Owner, outcome: Outcome, out: &mut Vec<Effect>) {
+        let keys: Vec<Key> = self.of_owner(owner).map(|(failure, _)| (failure, owner)).collect();
+        for key in keys {
+            self.settle(key, outcome, out);
+        }
+    }
+
+    pub(super) fn settle(&mut self, key: Key, outcome: Outcome, out: &mut Vec<Effect>) {
+        let Some(_record) = self.open.remove(&key) else { return };
+        let (failure, owner) = key;
+        out.push(Effect::Settled { failure, owner, outcome });
+        // What was mended may still turn out to have hit something that cannot be.
+        if outcome != Outcome::Restarted && self.recent_set.insert(key) {
+            self.recent.push_back(key);
+            if self.recent.len() > self.recent_max {
+                let oldest = self.recent.pop_front().expect("it is over its bound");
+                self.recent_set.remove(&oldest);
+            }
+        }
+    }
+
+    /// Gives a caller until the end of the grace to be given the failure.
+    fn wait_for_observer(&mut self, key: Key, now: Duration, out: &mut Vec<Effect>) {
+        let record = self.open.get_mut(&key).expect("the caller holds an open failure");
+        if record.is_observed {
+            self.settle(key, Outcome::Observed, out);
+            return;
+        }
+        let until = now + self.grace;
+        record.stage = Stage::Grace { until };
+        if self.deadlines.is_empty() {
+            out.push(Effect::WakeAt(until));
+        }
+        self.deadlines.push_back((until, key));
+    }
+
+    fn of_owner(&self, owner: Owner) -> impl Iterator<Item = (FailureId, &Record)> {
+        self.open.iter().filter(move |(key, _)| key.1 == owner).map(|(key, record)| (key.0, record))
+    }
+
+    fn was_observed(&self, failure: FailureId) -> bool {
+        self.observed.iter().any(|(_, observed)| *observed == failure)
+    }
+}

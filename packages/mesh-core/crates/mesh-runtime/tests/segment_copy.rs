@@ -1,0 +1,52 @@
+//! Large messages are copied by several threads, and arrive whole.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use mesh_runtime::segment::{CacheLimits, SegmentCache, SegmentLimits, SegmentPool};
+use mesh_wire::id::ProcId;
+use std::thread;
+
+const SENDER: ProcId = ProcId::new(0, 1);
+const READER: ProcId = ProcId::new(0, 2);
+
+/// Every 8 bytes are different, so that a stretch in the wrong place is noticed.
+fn numbered(seed: u64, len: usize) -> Vec<u8> {
+    let word = |at: usize| ((at as u64 / 8) ^ (seed << 40)).to_le_bytes()[at % 8];
+    (0..len).map(word).collect()
+}
+
+/// Fills twice, into cold and into warm pages, and compares what a reader sees.
+fn check(pool: &SegmentPool, seed: u64, lens: &[usize]) {
+    for round in 0..2 {
+        let buffers: Vec<_> = lens.iter().map(|len| numbered(seed ^ round, *len)).collect();
+        let slices: Vec<_> = buffers.iter().map(Vec::as_slice).collect();
+        let filled = pool.fill(&slices, &[READER]).unwrap();
+        let cache = SegmentCache::new(CacheLimits::default());
+        cache.learn(SENDER, filled.segment, filled.fd.try_clone().unwrap()).unwrap();
+        let views = cache.open(SENDER, &filled.parts, Box::new(|| {})).unwrap();
+        assert!(views.iter().zip(&buffers).all(|(view, buffer)| view[..] == buffer[..]));
+        pool.release(filled.segment, filled.generation, READER);
+    }
+}
+
+#[test]
+fn large_buffers_arrive_whole_however_many_threads_copy() {
+    for copy_threads_max in [0, 1, 2, 8] {
+        let pool = SegmentPool::new(SegmentLimits { copy_threads_max, ..Default::default() });
+        check(&pool, 1, &[9 << 20]);
+        check(&pool, 2, &[3, (4 << 20) + 1, 0, 512 << 10, (5 << 20) - 7]);
+        // Half in warm pages, half in new ones.
+        check(&pool, 3, &[(15 << 20) + 5]);
+    }
+}
+
+#[test]
+fn several_threads_may_send_large_messages_at_once() {
+    let pool = SegmentPool::new(SegmentLimits::default());
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let pool = &pool;
+            scope.spawn(move || check(pool, seed << 8, &[6 << 20, 1 << 20]));
+        }
+    });
+    assert_eq!(pool.stats().bytes_in_use, 0);
+}

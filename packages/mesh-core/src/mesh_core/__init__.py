@@ -1,0 +1,66 @@
+"""Actors, meshes and supervision: a distributed program in one script.
+
+Three doors lead into this package. This one is for programs; `mesh_core.spi` is for those who build
+on it (telemetry, transports, schedulers); `mesh_core.testing` is for their tests. Everything that
+begins with an underscore is behind the doors.
+"""
+
+from mesh_core._accumulator import Accumulator as Accumulator
+from mesh_core._actor import Actor as Actor
+from mesh_core._channel import Channel as Channel
+from mesh_core._channel import Port as Port
+from mesh_core._channel import PortReceiver as PortReceiver
+from mesh_core._channel import RankedPortReceiver as RankedPortReceiver
+from mesh_core._command import BootstrapCommand as BootstrapCommand
+from mesh_core._command import default_bootstrap_cmd as default_bootstrap_cmd
+from mesh_core._config import Config as Config
+from mesh_core._config import clear_runtime_config as clear_runtime_config
+from mesh_core._config import configure as configure
+from mesh_core._config import configured as configured
+from mesh_core._config import get_global_config as get_global_config
+from mesh_core._config import get_runtime_config as get_runtime_config
+from mesh_core._context import Context as Context
+from mesh_core._context import Instance as Instance
+from mesh_core._context import context as context
+from mesh_core._context import current_actor_name as current_actor_name
+from mesh_core._context import current_rank as current_rank
+from mesh_core._context import current_size as current_size
+from mesh_core._core import Region as Region
+from mesh_core._endpoint import Endpoint as Endpoint
+from mesh_core._endpoint import as_endpoint as as_endpoint
+from mesh_core._endpoint import concurrent_endpoint as concurrent_endpoint
+from mesh_core._endpoint import endpoint as endpoint
+from mesh_core._endpoint import send as send
+from mesh_core._errors import ActorError as ActorError
+from mesh_core._errors import ActorFailed as ActorFailed
+from mesh_core._errors import CallCancelled as CallCancelled
+from mesh_core._errors import ChannelClosed as ChannelClosed
+from mesh_core._errors import ConfigError as ConfigError
+from mesh_core._errors import DeadlineExceeded as DeadlineExceeded
+from mesh_core._errors import DeadlockError as DeadlockError
+from mesh_core._errors import HostDied as HostDied
+from mesh_core._errors import MailboxFull as MailboxFull
+from mesh_core._errors import MeshError as MeshError
+from mesh_core._errors import MeshStopped as MeshStopped
+from mesh_core._errors import NoReply as NoReply
+from mesh_core._errors import ProcDied as ProcDied
+from mesh_core._errors import SpawnError as SpawnError
+from mesh_core._errors import SupervisionError as SupervisionError
+from mesh_core._errors import Unpicklable as Unpicklable
+from mesh_core._future import Future as Future
+from mesh_core._mesh import ActorMesh as ActorMesh
+from mesh_core._mesh import HostMesh as HostMesh
+from mesh_core._mesh import ProcMesh as ProcMesh
+from mesh_core._mesh import this_host as this_host
+from mesh_core._mesh import this_proc as this_proc
+from mesh_core._mock import patch_actor as patch_actor
+from mesh_core._shape import Extent as Extent
+from mesh_core._shape import Point as Point
+from mesh_core._shape import Shape as Shape
+from mesh_core._shape import Slice as Slice
+from mesh_core._shutdown import shutdown_context as shutdown_context
+from mesh_core._supervision import MeshFailure as MeshFailure
+from mesh_core._supervision import RestartPolicy as RestartPolicy
+from mesh_core._supervision import unhandled_fault_hook as unhandled_fault_hook
+from mesh_core._thread_future import returns_future as returns_future
+from mesh_core._value_mesh import ValueMesh as ValueMesh

@@ -1,0 +1,285 @@
+"""One actor in its process: its messages, its answers, its end.
+
+Who runs the messages is the business of `_serve_thread` and `_serve_loop`; what a message means, and
+what follows from a failure, is here and the same for both.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mesh_core._actor import endpoints_of
+from mesh_core._config import effective
+from mesh_core._context import Serving
+from mesh_core._endpoint import EndpointProperty
+from mesh_core._errors import MeshError
+from mesh_core._failure import FailureDetail
+from mesh_core._pickle import encode_value
+from mesh_core._remote_error import encode_exception
+from mesh_core._shape import Extent, Point
+from mesh_core._wire import (
+    ACTOR_FAILED,
+    EXPLICIT_PORT,
+    INTERNAL,
+    RAISED,
+    STOPPED,
+    UNDECORATED,
+    proc_name,
+    read_call_meta,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mesh_core._channel import Port
+    from mesh_core._core import Message
+    from mesh_core._mesh import ProcMesh
+    from mesh_core._proc_table import ProcTable
+    from mesh_core._runtime import Runtime
+    from mesh_core._shape import Region
+
+__all__ = ["ActorCell", "ActorFailure", "Plan", "SpawnOrder"]
+
+
+class SpawnOrder:
+    """What a process needs to know to start an actor.
+
+    Attributes:
+        cls: The class.
+        args: Its arguments.
+        kwargs: Its arguments by keyword.
+        name: The name of the mesh.
+        table: The processes.
+        region: Which of them the mesh is on.
+        owner: Who spawned it: process and port.
+        owner_name: The same for humans.
+        window: How many messages a sender may have outstanding.
+    """
+
+    __slots__ = ("args", "cls", "kwargs", "name", "owner", "owner_name", "region", "table", "window")
+
+    def __init__(
+        self,
+        cls: type,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        table: ProcTable,
+        region: Region,
+        owner: tuple[int, int],
+        owner_name: str,
+        window: int,
+    ) -> None:
+        self.cls = cls
+        self.args = args
+        self.kwargs = kwargs
+        self.name = name
+        self.table = table
+        self.region = region
+        self.owner = owner
+        self.owner_name = owner_name
+        self.window = window
+
+
+class ActorFailure(Exception):
+    """Why an actor ends: its `__cause__`, or its text when there is none."""
+
+
+class Plan:
+    """What the actor does about one kind of message; worked out once."""
+
+    __slots__ = (
+        "error", "extent", "function", "is_async", "is_concurrent", "is_explicit", "is_internal",
+        "name",
+    )
+
+    def __init__(self, name: str, flags: int, extent: Extent, member: Any) -> None:
+        self.name = name
+        self.extent = extent
+        self.is_internal = bool(flags & INTERNAL)
+        self.is_explicit = bool(flags & EXPLICIT_PORT)
+        self.is_concurrent = False
+        self.function = member
+        self.error: Exception | None = None
+        if isinstance(member, EndpointProperty):
+            self.function = member.method
+            self.is_concurrent = member.is_concurrent
+            self.is_explicit = member.explicit_response_port
+            self.is_async = member.is_async
+        else:
+            code = getattr(member, "__code__", None)
+            self.is_async = code is not None and bool(code.co_flags & 0x80)
+            if not self.is_internal and (member is None or not flags & UNDECORATED):
+                self.error = MeshError(f"actor has no endpoint {name!r}: check both sides' code")
+
+
+class ActorCell:
+    """One actor of this process."""
+
+    def __init__(self, runtime: Runtime, port: int, rank: int, order: SpawnOrder) -> None:
+        self.runtime = runtime
+        self.engine = runtime.engine
+        self.port = port
+        self.order = order
+        self.rank = rank
+        self.name = order.name
+        self.class_name = order.cls.__qualname__
+        self.owner_name = order.owner_name
+        self.instance: Any = None
+        self.plans: dict[bytes, Plan] = {}
+        self.running_name = "__init__"
+        self.is_ended = False
+        self.cancelled: set[tuple[int, int]] = set()
+        self.abort_error: ActorFailure | None = None
+        self.is_stop_wanted = False
+        self.threshold = effective().segment_threshold_bytes
+        region = order.region
+        self.point = Point(rank, Extent(region.labels, region.sizes))
+        self.failure_code = ACTOR_FAILED
+
+    @property
+    def procs(self) -> ProcMesh:
+        """The processes that its mesh was spawned on."""
+        from mesh_core._mesh import ProcMesh
+
+        return ProcMesh(self.order.table, self.order.region)
+
+    def plan(self, meta: bytes) -> Plan:
+        """Gives what to do about messages with this meta."""
+        plan = self.plans.get(meta)
+        if plan is None:
+            name, flags, extent = read_call_meta(meta)
+            member = endpoints_of(type(self.instance)).get(name)
+            if member is None and flags & UNDECORATED:
+                member = getattr(type(self.instance), name, None)
+            plan = self.plans[meta] = Plan(name, flags, extent, member)
+        return plan
+
+    def is_exclusive(self, current: Serving) -> bool:
+        """Says whether no other message is served before the current one has ended."""
+        message = current.message
+        return message is None or not self.plan(message.meta).is_concurrent
+
+    def serving(self, message: Message, plan: Plan) -> Serving:
+        """Makes the context of a message."""
+        self.running_name = plan.name
+        return Serving(self, message, plan.extent)
+
+    def arguments(self, message: Message, plan: Plan) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Unpickles the arguments of a message; a port comes first where the endpoint wants one."""
+        if plan.error is not None:
+            raise plan.error
+        from mesh_core._runtime import value_of
+
+        args, kwargs = value_of(message)
+        if plan.is_explicit:
+            args = (self.answer_port(message), *args)
+        return args, kwargs
+
+    def answer_port(self, message: Message) -> Port[Any]:
+        """Makes the port that an endpoint with an explicit port answers on."""
+        from mesh_core._channel import AnswerPort
+
+        return AnswerPort(self, message)
+
+    def answer(self, message: Message, value: Any) -> None:
+        """Sends a result."""
+        if message.from_port:
+            try:
+                body, buffers = encode_value(value, self.threshold)
+                self.engine.answer(message, 0, body, buffers)
+            except Exception as error:
+                self.answer_error(message, error)
+
+    def answer_error(self, message: Message, error: BaseException) -> None:
+        """Sends an exception instead of a result."""
+        self.engine.answer(message, RAISED, encode_exception(error))
+
+    def settle_error(self, message: Message, plan: Plan, error: BaseException) -> None:
+        """Sends an exception to who waits for it.
+
+        Raises:
+            ActorFailure: Nobody waits: the actor fails of it.
+        """
+        if message.from_port and not plan.is_explicit:
+            self.answer_error(message, error)
+            return
+        raise ActorFailure from error
+
+    def take_cancelled(self, message: Message) -> bool:
+        """Says whether the caller of a message that was not started has given up."""
+        key = (message.from_proc, message.from_port)
+        if key in self.cancelled:
+            self.cancelled.discard(key)
+            return True
+        return False
+
+    def has_supervise(self) -> bool:
+        """Says whether the actor wants to hear of failures."""
+        return getattr(type(self.instance), "__supervise__", None) is not None
+
+    def abort(self, reason: str | None) -> None:
+        """Fails the actor when the current message has been answered."""
+        self.abort_error = ActorFailure(reason or "the actor called abort()")
+
+    def stop_soon(self, reason: str | None) -> None:
+        """Stops the actor when the current message has been answered."""
+        self.is_stop_wanted = True
+
+    def check_wishes(self) -> None:
+        """Does what the actor has asked for itself.
+
+        Raises:
+            ActorFailure: It has aborted.
+        """
+        if self.abort_error is not None:
+            raise self.abort_error
+
+    # The end. Both drivers call these in this order, from where the actor runs.
+
+    def close(self, error: ActorFailure | None, left: list[Message]) -> FailureDetail:
+        """Takes no more messages; what is queued or `left` is answered with the reason."""
+        detail = self.detail(error)
+        body = detail.encode()
+        self.engine.close_mailbox(self.port, detail.code, body)
+        for message in left:
+            if message.from_port:
+                self.engine.answer(message, detail.code, body)
+        if error is not None:
+            owner_proc, owner_port = self.order.owner
+            self.runtime.tell_agent(
+                owner_proc, "actor_failed", owner_port, self.port, self.rank, body
+            )
+        return detail
+
+    def end_children(self, failed: bool) -> None:
+        """Stops what this actor owns, and waits for it."""
+        self.runtime.ownership.end_owner(self.port, failed)
+
+    def ended(self) -> None:
+        """Nothing of the actor is left."""
+        self.is_ended = True
+        self.runtime.ownership.owner_stopped(self.port)
+        self.runtime.agent.cell_ended(self)
+
+    def detail(self, error: ActorFailure | None) -> FailureDetail:
+        """Says why the actor takes no more messages."""
+        identity = self.runtime.identity
+        fields = {
+            "mesh_name": self.name,
+            "actor": self.class_name,
+            "rank": self.rank,
+            "point": dict(self.point),
+            "host": identity.host_name,
+            "proc": proc_name(self.runtime.me),
+            "pid": os.getpid(),
+        }
+        if error is None:
+            return FailureDetail(0, STOPPED, fields)
+        cause = error.__cause__
+        if cause is None:
+            fields["reason"] = str(error)
+        encoded = None if cause is None else encode_exception(cause)
+        failure_id = self.engine.new_port()
+        return FailureDetail(failure_id, ACTOR_FAILED, fields, encoded, self.order.owner[0])

@@ -1,0 +1,112 @@
+"""Binding a process to processors and memory nodes, with the words of numactl."""
+
+import ctypes
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_NODES = Path("/sys/devices/system/node")
+_KEYS = ("cpunodebind", "membind", "physcpubind", "cpus")
+_MPOL_BIND = 2
+_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 269}
+_NODE_COUNT_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Where a process may run and where its memory may lie; None leaves it open."""
+
+    cpus: frozenset[int] | None = None
+    memory_nodes: frozenset[int] | None = None
+
+
+def parse_binding(words: Mapping[str, str] | None) -> Binding:
+    """Reads a binding and checks it against this host.
+
+    Args:
+        words: `cpunodebind` and `membind` list memory nodes, `physcpubind` and `cpus` list
+            processors, each like `"0-3,8"` or `"all"`. Several limits to processors intersect.
+
+    Raises:
+        ValueError: A key or a list is malformed, or names what this host does not have.
+    """
+    cpus: frozenset[int] | None = None
+    memory_nodes: frozenset[int] | None = None
+    for key, listed in (words or {}).items():
+        if key not in _KEYS:
+            raise ValueError(f"unknown binding {key!r}: use one of {', '.join(_KEYS)}")
+        if key == "membind":
+            memory_nodes = _parse_list(key, listed, _host_nodes())
+            continue
+        if key == "cpunodebind":
+            nodes = _parse_list(key, listed, _host_nodes())
+            allowed = frozenset().union(*(_node_cpus(node) for node in nodes))
+        else:
+            allowed = _parse_list(key, listed, frozenset(range(os.cpu_count() or 1)))
+        cpus = allowed if cpus is None else cpus & allowed
+    if cpus is not None and not cpus:
+        raise ValueError("binding leaves no processor: cpunodebind and physcpubind do not overlap")
+    return Binding(cpus, memory_nodes)
+
+
+def bind(cpus: frozenset[int] | None, memory_nodes: frozenset[int] | None) -> None:
+    """Binds the calling process; what it starts later inherits this.
+
+    Raises:
+        OSError: The kernel refuses, as it does inside some containers.
+    """
+    if cpus is not None:
+        try:
+            os.sched_setaffinity(0, cpus)
+        except OSError as error:
+            why = f"cannot bind to processors {sorted(cpus)}: {error.strerror}"
+            raise OSError(error.errno, why) from error
+    if memory_nodes is not None:
+        _bind_memory(memory_nodes)
+
+
+def _bind_memory(nodes: frozenset[int]) -> None:
+    number = _SET_MEMPOLICY.get(platform.machine())
+    if number is None:
+        raise OSError(0, f"cannot bind memory on {platform.machine()}: leave membind out")
+    bits_per_word = 8 * ctypes.sizeof(ctypes.c_ulong)
+    mask = (ctypes.c_ulong * (_NODE_COUNT_MAX // bits_per_word))()
+    for node in nodes:
+        mask[node // bits_per_word] |= 1 << node % bits_per_word
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, _MPOL_BIND, mask, ctypes.c_ulong(_NODE_COUNT_MAX)) != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"cannot bind memory to nodes {sorted(nodes)}: {os.strerror(errno)}")
+
+
+def _parse_list(key: str, listed: str, known: frozenset[int]) -> frozenset[int]:
+    """Reads a list such as `0-3,8`."""
+    if listed == "all":
+        return known
+    wanted: set[int] = set()
+    for part in str(listed).split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"malformed {key} {listed!r}: write a list such as '0-3,8'")
+        wanted.update(range(int(first), int(last or first) + 1))
+    if not wanted or not wanted <= known:
+        has = ", ".join(map(str, sorted(known)))
+        raise ValueError(f"{key} {listed!r} is not on this host: it has {has}")
+    return frozenset(wanted)
+
+
+def _host_nodes() -> frozenset[int]:
+    """Returns the memory nodes; a kernel without NUMA has just node 0."""
+    nodes = {int(path.name[4:]) for path in _NODES.glob("node[0-9]*")}
+    return frozenset(nodes or {0})
+
+
+def _node_cpus(node: int) -> frozenset[int]:
+    every = frozenset(range(os.cpu_count() or 1))
+    try:
+        listed = (_NODES / f"node{node}" / "cpulist").read_text().strip()
+    except FileNotFoundError:
+        return every
+    return _parse_list("cpulist", listed, every) if listed else frozenset()

@@ -1,0 +1,363 @@
+"""Channels: a port to send on, which travels in messages, and the receiver, which stays.
+
+A receiver hears of the death of every process that holds a port of it: `recv` then raises `ProcDied`
+once, after all that the process had sent. So no receiver waits for a sender that is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from threading import RLock
+from typing import Any, Generic, TypeVar, overload
+
+from mesh_core._config import effective
+from mesh_core._context import serving
+from mesh_core._core import Full, Message, PortClosed, Targets
+from mesh_core._errors import ChannelClosed, MailboxFull
+from mesh_core._failure import FailureDetail, failure_error
+from mesh_core._future import _ERROR, _PENDING, _VALUE, Future
+from mesh_core._loop import waker_of
+from mesh_core._pickle import encode_value
+from mesh_core._remote_error import decode_exception, encode_exception
+from mesh_core._runtime import is_running, runtime, value_of
+from mesh_core._wire import FAULT, NO_REPLY, POST, RAISED, STOPPED, proc_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Iterator
+    from typing import Literal
+
+    from mesh_core._actor_cell import ActorCell
+
+__all__ = ["AnswerPort", "Channel", "Port", "PortReceiver", "RankedPortReceiver"]
+
+R = TypeVar("R")
+_VALUE_META = b""
+_EXCEPTION_META = b"E"
+_DEATH_META = b"D"
+
+
+class Port(Generic[R]):
+    """Where values can be sent to; picklable, usable from any process and thread."""
+
+    def __init__(self, proc: int, port: int, once: bool) -> None:
+        self._proc = proc
+        self._port = port
+        self._once = once
+        self._is_used = False
+        self._is_remote = False
+
+    def send(self, value: R) -> None:
+        """Sends a value; it arrives after all that this process sent here before.
+
+        Raises:
+            RuntimeError: The port is for one value, and has sent it.
+            TypeError: The value cannot be pickled.
+            MailboxFull: On an event loop, when the receiver has too many of our messages.
+        """
+        body, buffers = encode_value(value, effective().segment_threshold_bytes)
+        self._post(_VALUE_META, body, buffers)
+
+    def exception(self, error: BaseException) -> None:
+        """Sends an exception, which `recv` raises.
+
+        Raises:
+            RuntimeError: The port is for one value, and has sent it.
+        """
+        self._post(_EXCEPTION_META, encode_exception(error), [])
+
+    def _post(self, meta: bytes, body: bytes, buffers: list[memoryview]) -> None:
+        if self._once and self._is_used:
+            raise RuntimeError("the port is for one value, which has been sent: open another one")
+        self._is_used = True
+        current = serving()
+        rank = 0 if current is None else current.point.rank
+        config = effective()
+        try:
+            runtime().engine.send(
+                POST, Targets([(self._proc, rank)]), self._port, meta, body, buffers,
+                config.mailbox_len_max, 0, not _on_event_loop(),
+            )
+        except Full:
+            raise MailboxFull(config.mailbox_len_max, "channel") from None
+
+    def _require_local(self) -> int:
+        if self._proc != runtime().me:
+            raise ValueError("answers can only go to a port of this process: open a channel here")
+        return self._port
+
+    def __reduce__(self) -> Any:
+        return _unpickle_port, (self._proc, self._port, self._once)
+
+    def __repr__(self) -> str:
+        return f"<Port {proc_name(self._proc)}:{self._port}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_remote", False) and is_running():
+            runtime().tell_agent(self._proc, "port_released", self._port)
+
+
+def _unpickle_port(proc: int, port: int, once: bool) -> Port[Any]:
+    """Makes a port again; where it is not at home, its receiver is told who holds it."""
+    made: Port[Any] = Port(proc, port, once)
+    if proc != runtime().me:
+        runtime().tell_agent(proc, "port_held", port)
+        made._is_remote = True
+    return made
+
+
+def _on_event_loop() -> bool:
+    from mesh_core._endpoint import _on_event_loop as asks
+
+    return asks()
+
+
+class AnswerPort(Port[R]):
+    """The port that an endpoint with an explicit port answers on, now or later.
+
+    Letting go of it unanswered tells the caller so.
+    """
+
+    def __init__(self, cell: ActorCell | None, message: Message) -> None:
+        super().__init__(message.from_proc, message.from_port, once=False)
+        self._message = message
+        self._is_answered = not message.from_port
+
+    def send(self, value: R) -> None:
+        """Answers with a value. A call takes the first answer; a channel takes all."""
+        body, buffers = encode_value(value, effective().segment_threshold_bytes)
+        self._is_answered = True
+        runtime().engine.answer(self._message, 0, body, buffers)
+
+    def exception(self, error: BaseException) -> None:
+        """Answers with an exception, which the caller's `get` raises."""
+        self._is_answered = True
+        runtime().engine.answer(self._message, RAISED, encode_exception(error))
+
+    def __reduce__(self) -> Any:
+        # Whoever gets the copy answers.
+        self._is_answered = True
+        return _unpickle_answer_port, self._message.address()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_answered", True) and is_running():
+            runtime().engine.answer(self._message, NO_REPLY, b"")
+
+
+def _unpickle_answer_port(*address: int) -> AnswerPort[Any]:
+    return AnswerPort(None, Message.at(*address))
+
+
+class PortReceiver(Generic[R]):
+    """The end of a channel where values come out, in the order of each sender."""
+
+    def __init__(self, port: int, once: bool) -> None:
+        self._port = port
+        self._once = once
+        self._is_asked = False
+        self._waiting: deque[RecvFuture[Any]] = deque()
+        self._lock = RLock()
+
+    def recv(self) -> Future[R]:
+        """Gives the next value, as a future.
+
+        The future raises an exception that was sent; `ProcDied` when a process that held a port has
+        died; `ChannelClosed` after `close`.
+
+        Raises:
+            ValueError: The channel is for one value, and it has been asked for.
+        """
+        if self._once and self._is_asked:
+            raise ValueError("the channel is for one value, which was asked for: open another one")
+        self._is_asked = True
+        future: RecvFuture[R] = RecvFuture(self)
+        with self._lock:
+            self._waiting.append(future)
+        return future
+
+    def close(self) -> None:
+        """Takes no more values: what is sent from now on is dropped."""
+        runtime().engine.close_mailbox(self._port, STOPPED, b"")
+        _holders.pop(self._port, None)
+
+    def _value_of(self, message: Message) -> Any:
+        return value_of(message)
+
+    def __iter__(self) -> Iterator[R]:
+        while True:
+            try:
+                yield self.recv().get()
+            except ChannelClosed:
+                return
+
+    async def __aiter__(self) -> AsyncIterator[R]:
+        while True:
+            try:
+                yield await self.recv()
+            except ChannelClosed:
+                return
+
+    def ranked(self) -> RankedPortReceiver[R]:
+        """Gives the same channel, whose values come with the rank of who sent them."""
+        ranked: RankedPortReceiver[R] = RankedPortReceiver(self._port, self._once)
+        ranked._waiting = self._waiting
+        ranked._lock = self._lock
+        return ranked
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a receiver belongs to its process: send the port, and receive here")
+
+    def __del__(self) -> None:
+        if is_running():
+            _holders.pop(self._port, None)
+            runtime().engine.drop_port(self._port)
+
+
+class RankedPortReceiver(PortReceiver[R]):
+    """As `PortReceiver`; values are pairs of rank and value."""
+
+    def _value_of(self, message: Message) -> Any:
+        return message.rank, value_of(message)
+
+    def __del__(self) -> None:
+        """The plain receiver that it was made of, if any, still needs the port."""
+
+
+class RecvFuture(Future[R]):
+    """One value of a channel. Futures of one channel are served in the order of `recv`."""
+
+    __slots__ = ("_receiver",)
+
+    def __init__(self, receiver: PortReceiver[R]) -> None:
+        self._start()
+        self._receiver = receiver
+
+    def _wait(self, timeout: float | None) -> None:
+        until = None if timeout is None else time.monotonic() + timeout
+        engine, port = runtime().engine, self._receiver._port
+        while self._state == _PENDING:
+            left = None if until is None else max(until - time.monotonic(), 0.0)
+            try:
+                messages = engine.receive(port, 1, left)
+            except PortClosed:
+                self._close()
+                return
+            if not messages:
+                raise TimeoutError(f"nothing was received in {timeout} s")
+            self._hand_out(messages)
+
+    def _poll(self) -> None:
+        engine, port = runtime().engine, self._receiver._port
+        try:
+            while self._state == _PENDING and engine.is_ready(port):
+                messages = engine.receive_nowait(port, 1)
+                if not messages:
+                    return
+                self._hand_out(messages)
+        except PortClosed:
+            self._close()
+
+    def _hand_out(self, messages: list[Message]) -> None:
+        for message in messages:
+            with self._receiver._lock:
+                first = self._receiver._waiting.popleft()
+            first._take(message)
+
+    def _take(self, message: Message) -> None:
+        try:
+            kind, meta = message.kind, message.meta
+            if meta == _EXCEPTION_META or (kind == FAULT and message.code == RAISED):
+                self._settle(_ERROR, decode_exception(message.body))
+            elif meta == _DEATH_META or kind == FAULT:
+                self._settle(_ERROR, failure_error(FailureDetail.decode(message.body)))
+            else:
+                self._settle(_VALUE, self._receiver._value_of(message))
+        except BaseException as error:
+            self._settle(_ERROR, error)
+
+    def _close(self) -> None:
+        self._settle(_ERROR, ChannelClosed("channel is closed: nothing more will be received"))
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        def look() -> None:
+            self._poll()
+            if self._state == _PENDING:
+                waker_of(loop).watch(self._receiver._port, look)
+
+        waker_of(loop).watch(self._receiver._port, look)
+
+    def _give_up(self) -> None:
+        with self._receiver._lock:
+            if self in self._receiver._waiting:
+                self._receiver._waiting.remove(self)
+
+
+class Channel(Generic[R]):
+    """Makes channels; the type parameter says what travels on one."""
+
+    @overload
+    @classmethod
+    def open(cls, once: Literal[False] = False) -> tuple[Port[R], PortReceiver[R]]: ...
+    @overload
+    @classmethod
+    def open(cls, once: Literal[True]) -> tuple[Port[R], PortReceiver[R]]: ...
+    @classmethod
+    def open(cls, once: bool = False) -> tuple[Port[R], PortReceiver[R]]:
+        """Opens a channel whose receiver is in this process.
+
+        Args:
+            once: One value only.
+        """
+        number = _open_port()
+        return Port(runtime().me, number, once), PortReceiver(number, once)
+
+    @classmethod
+    def open_ranked(cls, once: bool = False) -> tuple[Port[R], RankedPortReceiver[R]]:
+        """As `open`; values are received together with the rank of who sent them.
+
+        Args:
+            once: One value only.
+        """
+        number = _open_port()
+        ranked: RankedPortReceiver[R] = RankedPortReceiver(number, once)
+        return Port(runtime().me, number, once), ranked
+
+
+def _open_port() -> int:
+    engine = runtime().engine
+    number: int = engine.new_port()
+    engine.open_mailbox(number, effective().mailbox_len_max)
+    _holders[number] = {}
+    return number
+
+
+# Who holds ports of the channels of this process: port -> process -> how many.
+_holders: dict[int, dict[int, int]] = {}
+
+
+def port_held(proc: int, port: int) -> None:
+    """A process has got a port of a channel of ours."""
+    held = _holders.get(port)
+    if held is not None:
+        held[proc] = held.get(proc, 0) + 1
+        runtime().engine.watch(proc)
+
+
+def port_released(proc: int, port: int) -> None:
+    """A process has let go of one."""
+    held = _holders.get(port)
+    if held is not None and proc in held:
+        held[proc] -= 1
+        if not held[proc]:
+            del held[proc]
+
+
+def holder_died(proc: int, body: bytes) -> None:
+    """A process has died: every receiver of a channel that it held a port of is told."""
+    for port, held in list(_holders.items()):
+        if held.pop(proc, 0):
+            engine = runtime().engine
+            target = Targets([(engine.me, 0)])
+            engine.send(POST, target, port, _DEATH_META, body, [], 1 << 31, 0, True)

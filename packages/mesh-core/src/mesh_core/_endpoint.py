@@ -1,0 +1,498 @@
+"""Endpoints: how a class declares them, and how a mesh calls them.
+
+`@endpoint` leaves a descriptor in the class. Looked up on a mesh, a name gives an `Endpoint`: the
+verbs `call`, `call_one`, `choose`, `broadcast` and `stream`. Everything about a call that does not
+change from one to the next (receivers, name, limits) is worked out once and kept with the mesh.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from mesh_core._config import effective
+from mesh_core._core import Full
+from mesh_core._errors import MailboxFull, MeshStopped
+from mesh_core._future import CallFuture, Future, GatherFuture, stream_answers
+from mesh_core._pickle import encode
+from mesh_core._runtime import runtime
+from mesh_core._wire import CALL, EXPLICIT_PORT, UNDECORATED, call_meta
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mesh_core._channel import Port
+    from mesh_core._future import AnswerStream
+    from mesh_core._mesh import ActorMesh
+    from mesh_core._value_mesh import ValueMesh
+
+__all__ = ["Endpoint", "EndpointProperty", "as_endpoint", "concurrent_endpoint", "endpoint", "send"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class EndpointProperty(Generic[P, R]):
+    """A method that a mesh can call.
+
+    On a mesh it reads as an `Endpoint`; on the actor itself as the plain method, so that one
+    endpoint may use another.
+    """
+
+    def __init__(
+        self,
+        method: Callable[..., Any],
+        *,
+        propagate: Any = None,
+        explicit_response_port: bool = False,
+        instrument: bool = True,
+        is_concurrent: bool = False,
+    ) -> None:
+        self.method = method
+        self.propagate = propagate
+        self.explicit_response_port = explicit_response_port
+        self.instrument = instrument
+        self.is_concurrent = is_concurrent
+        self.is_async = _is_async(method)
+        self.__name__ = method.__name__
+        self.__doc__ = method.__doc__
+        self.__wrapped__ = method
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[P, R]:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        return self.method.__get__(instance, owner)  # type: ignore[no-any-return]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.__name__ = name
+
+
+def _is_async(method: Callable[..., Any]) -> bool:
+    """Says whether calling the method gives a coroutine; looks through partials and wrappers."""
+    if hasattr(method, "__code__"):
+        return bool(method.__code__.co_flags & 0x80)
+    from inspect import iscoroutinefunction
+
+    return iscoroutinefunction(method)
+
+
+if TYPE_CHECKING:
+    from typing import Concatenate, Protocol
+
+    Self = TypeVar("Self")
+    S = TypeVar("S", contravariant=True)
+
+    class _Decorator(Protocol):
+        @overload
+        def __call__(
+            self, method: Callable[Concatenate[Any, P], Awaitable[R]], /
+        ) -> EndpointProperty[P, R]: ...
+        @overload
+        def __call__(self, method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
+
+    class _PortDecorator(Protocol):
+        @overload
+        def __call__(
+            self, method: Callable[Concatenate[Any, Port[R], P], Awaitable[None]], /
+        ) -> EndpointProperty[P, R]: ...
+        @overload
+        def __call__(
+            self, method: Callable[Concatenate[Any, Port[R], P], None], /
+        ) -> EndpointProperty[P, R]: ...
+
+    from typing import Literal
+
+
+@overload
+def endpoint(method: Callable[Concatenate[Any, P], Awaitable[R]], /) -> EndpointProperty[P, R]: ...
+@overload
+def endpoint(method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
+@overload
+def endpoint(
+    *, propagate: Any = None, explicit_response_port: Literal[False] = False, instrument: bool = True
+) -> _Decorator: ...
+@overload
+def endpoint(
+    *, propagate: Any = None, explicit_response_port: Literal[True], instrument: bool = True
+) -> _PortDecorator: ...
+def endpoint(
+    method: Any = None,
+    /,
+    *,
+    propagate: Any = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """Marks a method, `def` or `async def`, as callable on a mesh of its actors.
+
+    Args:
+        propagate: How shapes follow from arguments, for distributed tensors.
+        explicit_response_port: The first parameter is a `Port`, and the method answers on it, now
+            or later, instead of returning.
+        instrument: Make a span of each call.
+
+    Example:
+        >>> from mesh_core import Actor, endpoint
+        >>> class Counter(Actor):
+        ...     @endpoint
+        ...     def add(self, n: int) -> int:
+        ...         return n + 1
+    """
+
+    def mark(method: Callable[..., Any]) -> EndpointProperty[Any, Any]:
+        return EndpointProperty(
+            method,
+            propagate=propagate,
+            explicit_response_port=explicit_response_port,
+            instrument=instrument,
+        )
+
+    return mark if method is None else mark(method)
+
+
+@overload
+def concurrent_endpoint(
+    method: Callable[Concatenate[Any, P], Awaitable[R]], /
+) -> EndpointProperty[P, R]: ...
+@overload
+def concurrent_endpoint(
+    *, propagate: Any = None, explicit_response_port: Literal[False] = False, instrument: bool = True
+) -> _Decorator: ...
+@overload
+def concurrent_endpoint(
+    *, propagate: Any = None, explicit_response_port: Literal[True], instrument: bool = True
+) -> _PortDecorator: ...
+def concurrent_endpoint(
+    method: Any = None,
+    /,
+    *,
+    propagate: Any = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """Marks an `async def` that runs beside the messages that follow it.
+
+    Calls of one sender start in order; they end in any order.
+
+    Raises:
+        ValueError: The method is not `async def`, or is an endpoint already.
+    """
+
+    def mark(method: Any) -> EndpointProperty[Any, Any]:
+        if isinstance(method, EndpointProperty):
+            raise ValueError(
+                f"{method.__name__!r} is an endpoint already: use one of the two decorators"
+            )
+        if not _is_async(method):
+            raise ValueError(
+                f"concurrent endpoint {method.__name__!r} must be 'async def': "
+                "a plain method would hold the actor up"
+            )
+        return EndpointProperty(
+            method,
+            propagate=propagate,
+            explicit_response_port=explicit_response_port,
+            instrument=instrument,
+            is_concurrent=True,
+        )
+
+    return mark if method is None else mark(method)
+
+
+class CallOptions:
+    """What a caller may ask for; see `Endpoint.options`."""
+
+    __slots__ = ("return_exceptions", "timeout")
+
+    def __init__(self, timeout: float | None = None, return_exceptions: bool = False) -> None:
+        self.timeout = timeout
+        self.return_exceptions = return_exceptions
+
+
+_DEFAULT_OPTIONS = CallOptions()
+
+
+class Endpoint(Generic[P, R]):
+    """One endpoint of one mesh or slice: what can be called there.
+
+    Sending happens at the call. It waits for room when a receiver's mailbox holds too much of ours,
+    but on an event loop, where nothing may wait, `MailboxFull` is raised.
+    """
+
+    __slots__ = ("_arity", "_mesh", "_meta", "_method", "_name", "_options")
+
+    def __init__(
+        self, mesh: ActorMesh[Any], name: str, method: Any, flags: int, options: CallOptions
+    ) -> None:
+        self._mesh = mesh
+        self._name = name
+        self._method = method
+        self._options = options
+        self._arity = _Arity.of(method, 2 if flags & EXPLICIT_PORT else 1)
+        self._meta = call_meta(name, flags, mesh._region)
+
+    @property
+    def name(self) -> str:
+        """The name of the method."""
+        return self._name
+
+    def options(
+        self, *, timeout: float | None = None, return_exceptions: bool = False
+    ) -> Endpoint[P, R]:
+        """Gives the same endpoint with other ways of calling.
+
+        Args:
+            timeout: Seconds after which a call raises `DeadlineExceeded` and is cancelled where it
+                runs.
+            return_exceptions: `call` gives a mesh of results and exceptions instead of raising.
+        """
+        other: Endpoint[P, R] = object.__new__(Endpoint)
+        for slot in Endpoint.__slots__:
+            setattr(other, slot, getattr(self, slot))
+        other._options = CallOptions(timeout, return_exceptions)
+        return other
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Calls every actor; the future gives their results, by rank.
+
+        Raises:
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when an actor has too many of our messages.
+        """
+        reply = self._call(self._mesh._targets, args, kwargs)
+        return GatherFuture(reply, self, self._options.return_exceptions)
+
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls the only actor of the mesh.
+
+        Raises:
+            ValueError: The mesh has not exactly one actor.
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when the actor has too many of our messages.
+        """
+        targets = self._mesh._targets
+        if len(targets) != 1:
+            raise ValueError(
+                f"call_one needs a mesh of one actor and this one has {len(targets)}: "
+                "slice it first, or use call or choose"
+            )
+        return CallFuture(self._call(targets, args, kwargs), self)
+
+    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls one actor, picked at random.
+
+        Raises:
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when the actor has too many of our messages.
+        """
+        target = self._mesh._target(_random_index(len(self._mesh._targets)))
+        return CallFuture(self._call(target, args, kwargs), self)
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
+        """Calls every actor; gives futures in the order in which the answers come.
+
+        Iterates with `for` and with `async for`; `with_ranks()` also gives the rank of each.
+
+        Raises:
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when an actor has too many of our messages.
+        """
+        reply = self._call(self._mesh._targets, args, kwargs)
+        return stream_answers(reply, self)
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Sends to every actor and waits for nothing; a failure there goes to the actor's owner.
+
+        Raises:
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when an actor has too many of our messages.
+            MeshStopped: The mesh was stopped by this program.
+        """
+        self._send(self._mesh._targets, args, kwargs, 0)
+
+    def rref(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls every actor and gives the distributed tensor of what they return.
+
+        Raises:
+            RuntimeError: No device mesh is active: this is mesh-tensor's part.
+        """
+        raise RuntimeError("no device mesh is active: install mesh-tensor and activate one")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"endpoint {self._name!r} is not callable by itself: "
+            "use .call(), .call_one(), .choose(), .broadcast() or .stream()"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self._name!r} of {self._mesh!r}>"
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._mesh, self._name)
+
+    def _call(self, targets: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        if kwargs or not self._arity.fits(len(args)):
+            self._arity.bind(self._method, args, kwargs)
+        mesh, config = self._mesh, effective()
+        if mesh._stopped:
+            raise self._stopped_error()
+        body, buffers = encode(args, kwargs, config.segment_threshold_bytes)
+        timeout = self._options.timeout
+        if timeout is None:
+            timeout = config.call_timeout_s
+        try:
+            return runtime().engine.call(
+                CALL, targets, mesh._port, self._meta, body, buffers, mesh._window, timeout,
+                not _on_event_loop(),
+            )
+        except Full:
+            raise self._full() from None
+
+    def _send(
+        self, targets: Any, args: tuple[Any, ...], kwargs: dict[str, Any], answers: int
+    ) -> None:
+        if kwargs or not self._arity.fits(len(args)):
+            self._arity.bind(self._method, args, kwargs)
+        mesh = self._mesh
+        if mesh._stopped:
+            raise self._stopped_error()
+        body, buffers = encode(args, kwargs, effective().segment_threshold_bytes)
+        try:
+            runtime().engine.send(
+                CALL, targets, mesh._port, self._meta, body, buffers, mesh._window, answers,
+                not _on_event_loop(),
+            )
+        except Full:
+            raise self._full() from None
+
+    def _full(self) -> MailboxFull:
+        return MailboxFull(self._mesh._window, self._mesh._name)
+
+    def _stopped_error(self) -> MeshStopped:
+        return MeshStopped(mesh_name=self._mesh._name, endpoint=self._name)
+
+
+class _Arity:
+    """How many positional arguments a method takes: the check that every call pays for."""
+
+    __slots__ = ("_least", "_most", "_skip")
+
+    def __init__(self, least: int, most: int, skip: int) -> None:
+        self._least = least
+        self._most = most
+        self._skip = skip
+
+    @classmethod
+    def of(cls, method: Any, skip: int) -> _Arity:
+        code = getattr(method, "__code__", None)
+        if code is None or getattr(method, "__wrapped__", None) is not None:
+            return cls(1, 0, skip)
+        most = sys.maxsize if code.co_flags & 0x04 else code.co_argcount - skip
+        least = code.co_argcount - skip - len(method.__defaults__ or ())
+        has_required_keyword = code.co_kwonlyargcount > len(method.__kwdefaults__ or ())
+        return cls(1, 0, skip) if has_required_keyword else cls(max(least, 0), most, skip)
+
+    def fits(self, count: int) -> bool:
+        return self._least <= count <= self._most
+
+    def bind(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises what a direct call of the method would raise."""
+        from inspect import signature
+
+        try:
+            signature(method).bind(*(None,) * self._skip, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{method.__qualname__}(): {error}") from None
+
+
+def _on_event_loop() -> bool:
+    """Says whether this thread runs an event loop, without importing asyncio for the question."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+def _random_index(count: int) -> int:
+    """Picks one of `count`; `random` is slow to import and seldom needed."""
+    from random import randrange
+
+    return randrange(count)
+
+
+def as_endpoint(
+    method: Any, *, propagate: Any = None, explicit_response_port: bool = False
+) -> Endpoint[..., Any]:
+    """Calls a method of a spawned mesh that its class does not mark as an endpoint.
+
+    Args:
+        method: `mesh.method`, looked up on a mesh.
+        propagate: As for `endpoint`.
+        explicit_response_port: As for `endpoint`.
+
+    Raises:
+        ValueError: It is not a method of a mesh.
+    """
+    if not isinstance(method, UndecoratedMethod):
+        raise ValueError(
+            f"{method!r} is not an undecorated method of a mesh: pass mesh.method to as_endpoint"
+        )
+    flags = UNDECORATED | (EXPLICIT_PORT if explicit_response_port else 0)
+    return Endpoint(method.mesh, method.name, method.method, flags, _DEFAULT_OPTIONS)
+
+
+class UndecoratedMethod:
+    """A method of an actor's class that is no endpoint, looked up on a mesh."""
+
+    __slots__ = ("mesh", "method", "name")
+
+    def __init__(self, mesh: ActorMesh[Any], name: str, method: Any) -> None:
+        self.mesh = mesh
+        self.name = name
+        self.method = method
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            f"method {self.name!r} is not an endpoint: mark it with @endpoint, or call it as "
+            f"as_endpoint(mesh.{self.name})"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        self()
+
+
+def endpoint_of(mesh: ActorMesh[Any], name: str, found: Any) -> Any:
+    """Gives what a name of the actor's class reads as on a mesh."""
+    if isinstance(found, EndpointProperty):
+        flags = EXPLICIT_PORT if found.explicit_response_port else 0
+        return Endpoint(mesh, name, found.method, flags, _DEFAULT_OPTIONS)
+    return UndecoratedMethod(mesh, name, found)
+
+
+def send(
+    endpoint: Endpoint[..., R],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    port: Port[R] | None = None,
+    selection: Literal["all", "choose"] = "all",
+) -> None:
+    """Sends a message whose answers, one for each actor, go to a port.
+
+    Args:
+        endpoint: What to call.
+        args: Its positional arguments.
+        kwargs: Its arguments by keyword.
+        port: Where answers go; nowhere when left out.
+        selection: All actors, or one picked at random.
+
+    Raises:
+        ValueError: The selection is neither of the two.
+        TypeError: The arguments do not fit the method, or cannot be pickled.
+    """
+    if selection not in ("all", "choose"):
+        raise ValueError(f"selection {selection!r} is neither 'all' nor 'choose'")
+    mesh = endpoint._mesh
+    targets = mesh._targets
+    if selection == "choose":
+        targets = mesh._target(_random_index(len(targets)))
+    answers = 0 if port is None else port._require_local()
+    endpoint._send(targets, args, kwargs, answers)

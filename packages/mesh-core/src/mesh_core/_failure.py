@@ -1,0 +1,127 @@
+"""Failures as they travel: what a process says of its own end or of an actor's.
+
+A failure has an id, the same for all who hear of it, so that each owner is told once and a waiting
+caller who has seen it takes it off everyone's list.
+"""
+
+from __future__ import annotations
+
+from _pickle import dumps, loads
+
+from mesh_core._errors import (
+    ActorFailed,
+    CallCancelled,
+    DeadlineExceeded,
+    HostDied,
+    MeshStopped,
+    NoReply,
+    ProcDied,
+    SupervisionError,
+)
+from mesh_core._remote_error import decode_exception
+from mesh_core._runtime import runtime
+from mesh_core._wire import (
+    ACTOR_FAILED,
+    CANCELLED,
+    DEADLINE,
+    HOST_DIED,
+    NO_REPLY,
+    PROC_DIED,
+    RAISED,
+    STOPPED,
+    proc_name,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mesh_core._core import Message
+    from mesh_core._endpoint import Endpoint
+
+__all__ = ["FailureDetail", "error_of", "failure_error"]
+
+_CLASSES = {PROC_DIED: ProcDied, ACTOR_FAILED: ActorFailed, STOPPED: MeshStopped, HOST_DIED: HostDied}
+
+
+class FailureDetail:
+    """What is known of a failure, in a form that travels.
+
+    Attributes:
+        failure_id: The same for all who hear of it; 0 for an orderly stop.
+        code: The fault code that callers get.
+        fields: Keyword arguments of the error that it becomes.
+        cause: The exception behind it, encoded.
+        owner_proc: The process whose supervisor deals with it.
+    """
+
+    __slots__ = ("cause", "code", "failure_id", "fields", "owner_proc")
+
+    def __init__(
+        self,
+        failure_id: int,
+        code: int,
+        fields: dict[str, Any],
+        cause: bytes | None = None,
+        owner_proc: int = 0,
+    ) -> None:
+        self.failure_id = failure_id
+        self.code = code
+        self.fields = fields
+        self.cause = cause
+        self.owner_proc = owner_proc
+
+    def encode(self) -> bytes:
+        """Gives the bytes that `FailureDetail.decode` reads."""
+        return dumps(
+            (self.failure_id, self.code, self.fields, self.cause, self.owner_proc), 5
+        )
+
+    @staticmethod
+    def decode(body: bytes) -> FailureDetail:
+        """Reads what `encode` gave; nothing known when it is empty."""
+        return FailureDetail(*loads(body)) if body else FailureDetail(0, STOPPED, {})
+
+
+def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
+    """Makes the error that a caller or an owner is given."""
+    fields = {**where, **{k: v for k, v in detail.fields.items() if v is not None}}
+    error = _CLASSES[detail.code](**fields)
+    if detail.cause is not None:
+        error.__cause__ = decode_exception(detail.cause)
+    error.__dict__["_failure_id"] = detail.failure_id
+    return error
+
+
+def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
+    """Makes the exception that an answer without a value stands for."""
+    mesh = endpoint._mesh
+    code = message.code
+    place = {
+        "mesh_name": mesh._name,
+        "actor": mesh._class_name,
+        "rank": message.rank,
+        "point": dict(mesh._point(message.rank)),
+        "endpoint": endpoint.name,
+    }
+    if code == RAISED:
+        return decode_exception(message.body, **place, proc=proc_name(message.from_proc))
+    if code == DEADLINE:
+        timeout = endpoint._options.timeout
+        return DeadlineExceeded(endpoint.name, timeout, mesh._name)
+    if code == CANCELLED:
+        return CallCancelled(f"call of {endpoint.name!r} was cancelled")
+    if code == NO_REPLY:
+        return NoReply(
+            f"endpoint {endpoint.name!r} ended and let go of its port without answering: "
+            "send a value or an exception on it"
+        )
+    detail = FailureDetail.decode(message.body)
+    if not message.body:
+        detail.code = code
+    error = failure_error(detail, **place, proc=proc_name(message.from_proc))
+    if detail.failure_id:
+        runtime().observed(detail.failure_id, detail.owner_proc)
+    return error
+
+

@@ -1,0 +1,392 @@
+"""Futures: waited for by threads, awaited by event loops.
+
+A future is a view of a port where answers come in. Nothing runs to complete it: the thread that
+waits reads the links itself, and an event loop is woken through a descriptor of its own. Values are
+unpickled by whoever asks for them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Generic, TypeVar
+
+from mesh_core._context import serving
+from mesh_core._deadlock import check_wait
+from mesh_core._errors import CallCancelled, join_failures
+from mesh_core._failure import error_of
+from mesh_core._loop import waker_of
+from mesh_core._runtime import runtime, value_of
+from mesh_core._shape import Extent, Point
+from mesh_core._value_mesh import ValueMesh
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
+
+    from mesh_core._core import Message
+    from mesh_core._endpoint import Endpoint
+
+__all__ = ["AnswerStream", "CallFuture", "Future", "GatherFuture", "stream_answers"]
+
+R = TypeVar("R")
+_PENDING, _VALUE, _ERROR = range(3)
+
+
+class Future(Generic[R]):
+    """A value that is on its way.
+
+    `get()` blocks this thread; `await` suspends this task. Both may be used any number of times.
+    """
+
+    __slots__ = ("__weakref__", "_callbacks", "_outcome", "_state")
+
+    def __init__(self) -> None:
+        raise TypeError("futures are made by calls: use mesh.endpoint.call(...)")
+
+    def get(self, timeout: float | None = None) -> R:
+        """Waits for the value.
+
+        Args:
+            timeout: Seconds to wait; the call goes on when they are over, and `get` may be called
+                again.
+
+        Raises:
+            TimeoutError: The time is over.
+            ValueError: The timeout is negative or not finite.
+            MeshError: The call failed; a remote exception is an instance of its own type too.
+        """
+        if self._state == _PENDING:
+            self._wait(_checked(timeout))
+        if self._state == _ERROR:
+            raise self._outcome
+        return self._outcome  # type: ignore[no-any-return]
+
+    result = get
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits, and gives the exception that `get` would raise, or None.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        if self._state == _PENDING:
+            self._wait(_checked(timeout))
+        return self._outcome if self._state == _ERROR else None
+
+    def done(self) -> bool:
+        """Says whether `get` would return or raise at once."""
+        if self._state == _PENDING:
+            self._poll()
+        return self._state != _PENDING
+
+    def cancel(self) -> bool:
+        """Gives the call up, here and where it runs.
+
+        A queued message is taken back; a running `async` endpoint is cancelled; a running plain one
+        gets `CallCancelled` raised at its next bytecode. Afterwards `get` raises `CallCancelled`.
+
+        Returns:
+            Whether the future was still pending.
+        """
+        if self.done():
+            return False
+        self._give_up()
+        self._settle(_ERROR, CallCancelled("call was cancelled by its caller"))
+        return True
+
+    def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
+        """Calls back with this future when it is done, from a thread of Mesh's."""
+        if self.done():
+            callback(self)
+            return
+        from mesh_core._loop import loop_thread
+
+        async def drive() -> None:
+            await self._ready()
+            callback(self)
+
+        loop_thread().submit(drive())
+
+    def as_asyncio(self) -> asyncio.Future[R]:
+        """Gives an asyncio future of the running loop with the same outcome.
+
+        Raises:
+            RuntimeError: No event loop runs in this thread.
+        """
+        import asyncio
+
+        async def outcome() -> R:
+            return await self
+
+        return asyncio.ensure_future(outcome())
+
+    def __await__(self) -> Generator[Any, None, R]:
+        if self._state == _PENDING:
+            self._poll()
+        if self._state == _PENDING:
+            yield from self._ready()
+        if self._state == _ERROR:
+            raise self._outcome
+        return self._outcome  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a future belongs to its process: send the value, or a Port for it")
+
+    def _start(self) -> None:
+        self._state = _PENDING
+        self._outcome: Any = None
+        self._callbacks: list[Callable[[], object]] | None = None
+
+    def _settle(self, state: int, outcome: Any) -> None:
+        if self._state != _PENDING:
+            return
+        self._outcome = outcome
+        self._state = state
+        for wake in self._callbacks or ():
+            wake()
+        self._callbacks = None
+
+    def _ready(self) -> asyncio.Future[None]:
+        """An asyncio future of the running loop that is done when this one is."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        if self._callbacks is None:
+            self._callbacks = []
+
+        def wake() -> None:
+            if asyncio._get_running_loop() is loop:
+                finish()
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(finish)
+
+        def finish() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self._callbacks.append(wake)
+        self._watch(loop)
+        return done
+
+    def _wait(self, timeout: float | None) -> None:
+        """Blocks until settled, or raises TimeoutError."""
+        raise NotImplementedError
+
+    def _poll(self) -> None:
+        """Settles if that needs no waiting."""
+        raise NotImplementedError
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has `_poll` called from the loop when there is something to settle with."""
+        raise NotImplementedError
+
+    def _give_up(self) -> None:
+        """Tells the other side that nobody waits any more."""
+
+
+class DoneFuture(Future[R]):
+    """A future that is done from the start."""
+
+    __slots__ = ()
+
+    def __init__(self, value: R) -> None:
+        self._start()
+        self._settle(_VALUE, value)
+
+
+class CallFuture(Future[R]):
+    """The answer of one actor."""
+
+    __slots__ = ("_endpoint", "_reply")
+
+    def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
+        self._state = _PENDING
+        self._outcome = None
+        self._callbacks = None
+        self._reply = reply
+        self._endpoint = endpoint
+
+    def _wait(self, timeout: float | None) -> None:
+        engine = runtime().engine
+        if serving() is None:
+            answers = engine.wait(self._reply, timeout)
+        else:
+            answers = check_wait(engine, self._reply, self._endpoint, timeout)
+        if answers is None:
+            raise TimeoutError(f"no answer of endpoint {self._endpoint.name!r} in {timeout} s")
+        self._take(answers)
+
+    def _poll(self) -> None:
+        engine = runtime().engine
+        if engine.is_ready(self._reply):
+            self._take(engine.take(self._reply)[0])
+
+    def _take(self, answers: list[Message]) -> None:
+        if not answers:
+            # Another thread has taken the answers and is about to settle.
+            while self._state == _PENDING:
+                _yield_thread()
+            return
+        try:
+            self._settle_with(answers)
+        except BaseException as error:
+            self._settle(_ERROR, error)
+
+    def _settle_with(self, answers: list[Message]) -> None:
+        message = answers[0]
+        if message.code:
+            self._settle(_ERROR, error_of(message, self._endpoint))
+        else:
+            self._settle(_VALUE, value_of(message))
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        waker_of(loop).watch(self._reply, self._poll)
+
+    def _give_up(self) -> None:
+        runtime().engine.cancel(self._reply)
+
+    def __del__(self) -> None:
+        if self._state == _PENDING:
+            current = sys.modules.get("mesh_core._runtime")
+            if current is not None and current.is_running():
+                current.runtime().engine.forget(self._reply)
+
+
+class GatherFuture(CallFuture[ValueMesh[R]]):
+    """The answers of all actors, by rank."""
+
+    __slots__ = ("_return_exceptions",)
+
+    def __init__(self, reply: int, endpoint: Endpoint[..., Any], return_exceptions: bool) -> None:
+        super().__init__(reply, endpoint)
+        self._return_exceptions = return_exceptions
+
+    def _settle_with(self, answers: list[Message]) -> None:
+        region = self._endpoint._mesh._region
+        failed = [message for message in answers if message.code]
+        if failed and not self._return_exceptions:
+            extent = Extent(region.labels, region.sizes)
+            failures = [(Point(m.rank, extent), error_of(m, self._endpoint)) for m in failed]
+            self._settle(_ERROR, join_failures(failures))
+            return
+        by_rank: list[Any] = [None] * len(answers)
+        for message in answers:
+            by_rank[message.rank] = message
+        self._settle(_VALUE, ValueMesh(region, by_rank, decode=self._value_of))
+
+    def _value_of(self, message: Message) -> Any:
+        if message.code:
+            return error_of(message, self._endpoint)
+        return value_of(message)
+
+
+class AnswerStream(Generic[R]):
+    """The answers of a call in the order in which they come."""
+
+    __slots__ = ("_answers", "_endpoint", "_futures", "_left", "_reply", "_taken")
+
+    def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
+        self._reply = reply
+        self._endpoint = endpoint
+        self._left = len(endpoint._mesh._targets)
+        self._answers: list[Message] = []
+
+    def __len__(self) -> int:
+        return self._left
+
+    def __iter__(self) -> Iterator[Future[R]]:
+        return self
+
+    def __next__(self) -> Future[R]:
+        return self._next_with_rank()[1]
+
+    def _next_with_rank(self) -> tuple[Point, Future[R]]:
+        if not self._left:
+            raise StopIteration
+        engine = runtime().engine
+        while not self._answers:
+            if serving() is None:
+                self._answers = engine.wait(self._reply, None)[::-1]
+            else:
+                self._answers = check_wait(engine, self._reply, self._endpoint, None)[::-1]
+        return self._pop()
+
+    def _pop(self) -> tuple[Point, Future[R]]:
+        self._left -= 1
+        message = self._answers.pop()
+        future: CallFuture[R] = CallFuture(0, self._endpoint)
+        future._take([message])
+        region = self._endpoint._mesh._region
+        return Point(message.rank, Extent(region.labels, region.sizes)), future
+
+    def with_ranks(self) -> RankedStream[R]:
+        """Iterates over pairs of the answering rank and its future."""
+        return RankedStream(self)
+
+    async def _next_async(self) -> tuple[Point, Future[R]]:
+        if not self._left:
+            raise StopAsyncIteration
+        import asyncio
+
+        engine = runtime().engine
+        loop = asyncio.get_running_loop()
+        while not self._answers:
+            woken = loop.create_future()
+            waker_of(loop).watch(
+                self._reply, lambda woken=woken: woken.done() or woken.set_result(None)
+            )
+            await woken
+            self._answers = engine.take(self._reply)[0][::-1]
+        return self._pop()
+
+    def __aiter__(self) -> AsyncIterator[R]:
+        return self._values()
+
+    async def _values(self) -> AsyncIterator[R]:
+        while self._left:
+            _, future = await self._next_async()
+            yield await future
+
+
+class RankedStream(Generic[R]):
+    """As `AnswerStream`, with the rank of each answer."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: AnswerStream[R]) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[tuple[Point, Future[R]]]:
+        return self
+
+    def __next__(self) -> tuple[Point, Future[R]]:
+        return self._stream._next_with_rank()
+
+    def __aiter__(self) -> AsyncIterator[tuple[Point, R]]:
+        return self._pairs()
+
+    async def _pairs(self) -> AsyncIterator[tuple[Point, R]]:
+        while self._stream._left:
+            point, future = await self._stream._next_async()
+            yield point, await future
+
+
+def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any]:
+    """Turns the answers of a call into a stream."""
+    runtime().engine.set_stream(reply)
+    return AnswerStream(reply, endpoint)
+
+
+def _checked(timeout: float | None) -> float | None:
+    if timeout is not None and not (timeout >= 0 and math.isfinite(timeout)):
+        raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
+    return timeout
+
+
+def _yield_thread() -> None:
+    import time
+
+    time.sleep(0)

@@ -1,0 +1,262 @@
+"""The processes of one host, for the job: slots, owners, deaths."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+
+from mesh_core._config import effective
+from mesh_core._core import Targets
+from mesh_core._failure import FailureDetail
+from mesh_core._host import LocalHost, ProcSpec
+from mesh_core._log_printer import LogPrinter
+from mesh_core._shape import Extent, Point
+from mesh_core._wire import PROC_DIED, STOPPED, proc_id, proc_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from mesh_core._command import BootstrapCommand
+    from mesh_core._core import Message
+    from mesh_core._host import ExitReport
+    from mesh_core._logs import LogLine
+    from mesh_core._proc_table import ProcTable
+    from mesh_core._runtime import Runtime
+
+__all__ = ["HostAgent", "StartOrder"]
+
+
+class StartOrder:
+    """Processes to start on one host.
+
+    Attributes:
+        table: The mesh that they are.
+        bootstrap: What each runs first, pickled; empty for nothing.
+        commands: What to execute for each, where it is not the template.
+        binds: Processors and memory of each.
+        config: What was configured where the mesh was spawned.
+        preload: Modules that the processes will need.
+    """
+
+    __slots__ = ("binds", "bootstrap", "commands", "config", "preload", "table")
+
+    def __init__(
+        self,
+        table: ProcTable,
+        bootstrap: bytes,
+        commands: list[BootstrapCommand] | None,
+        binds: list[Mapping[str, str]] | None,
+        config: Mapping[str, Any],
+        preload: tuple[str, ...],
+    ) -> None:
+        self.table = table
+        self.bootstrap = bootstrap
+        self.commands = commands
+        self.binds = binds
+        self.config = config
+        self.preload = preload
+
+
+class _Slot:
+    """One place for a process."""
+
+    __slots__ = ("incarnation", "is_alive", "is_stopping", "order", "rank")
+
+    def __init__(self, order: StartOrder, rank: int) -> None:
+        self.order = order
+        self.rank = rank
+        self.incarnation = 0
+        self.is_alive = True
+        self.is_stopping = False
+
+
+class HostAgent:
+    """Looks after the processes of this host."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._slots: dict[int, _Slot] = {}
+        self._next_slot = 1
+        self._changed = threading.Condition()
+        config = effective()
+        self._printer = LogPrinter(config.log_group_window_s)
+        self._host = LocalHost(
+            runtime.identity.directory,
+            on_exit=self._on_exit,
+            on_log=self._on_log,
+            tail_lines=config.log_tail_lines,
+            log_dir=config.log_dir,
+        )
+
+    def reserve(self, count: int) -> int:
+        """Sets slots in a row aside."""
+        with self._changed:
+            first = self._next_slot
+            self._next_slot += count
+        return first
+
+    def start(self, order: StartOrder) -> None:
+        """Starts the processes of a mesh that are on this host."""
+        me = self._runtime.identity.host
+        ranks = [
+            rank
+            for rank in range(len(order.table.region))
+            if order.table.proc(rank) >> 32 == me
+        ]
+        specs = []
+        with self._changed:
+            for rank in ranks:
+                slot = _Slot(order, rank)
+                number = order.table.proc(rank) & 0xFFFF_FFFF
+                self._slots[number] = slot
+                specs.append(self._spec(number, slot))
+        for spec in specs:
+            self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
+        self._host.spawn(specs, order.preload)
+
+    def _spec(self, number: int, slot: _Slot) -> ProcSpec:
+        order, rank = slot.order, slot.rank
+        identity = self._runtime.identity
+        entry = pickle.dumps(
+            {
+                "identity": {
+                    "host": identity.host,
+                    "host_name": identity.host_name,
+                    "slot": number,
+                    "incarnation": slot.incarnation,
+                    "job": identity.job,
+                    "token": identity.token,
+                    "directory": identity.directory,
+                    "table": order.table,
+                    "rank": rank,
+                },
+                "config": dict(order.config),
+                "bootstrap": order.bootstrap,
+            },
+            5,
+        )
+        return ProcSpec(
+            slot=number,
+            incarnation=slot.incarnation,
+            name=_log_name(order.table, rank),
+            entry=entry,
+            command=None if order.commands is None else order.commands[rank],
+            bind=None if order.binds is None else order.binds[rank % order.table.per_host],
+        )
+
+    def replace(self, number: int) -> None:
+        """Starts a new process in the slot of a dead one.
+
+        Raises:
+            RuntimeError: The process lives, or was never there.
+        """
+        with self._changed:
+            slot = self._slots.get(number)
+            if slot is None:
+                raise RuntimeError(f"no process was ever started in slot {number}")
+            if slot.is_alive:
+                raise RuntimeError("the process is alive: stop it before it is replaced")
+            slot.incarnation += 1
+            slot.is_alive = True
+            slot.is_stopping = False
+            spec = self._spec(number, slot)
+        proc = proc_id(self._runtime.identity.host, number)
+        self._runtime.engine.proc_started(proc, slot.incarnation)
+        self._host.spawn([spec], slot.order.preload)
+
+    def stop(self, message: Message | None, numbers: list[int], grace_s: float) -> None:
+        """Stops processes in good order, and answers when they are gone."""
+        with self._changed:
+            alive = [n for n in numbers if n in self._slots and self._slots[n].is_alive]
+            for number in alive:
+                self._slots[number].is_stopping = True
+        if alive:
+            host = self._runtime.identity.host
+            targets = Targets([(proc_id(host, n), i) for i, n in enumerate(alive)])
+            reply = self._runtime.call_agents(targets, "end", grace_s)
+            self._runtime.engine.forget(reply)
+        work = lambda: self._await_ends(message, alive, grace_s)  # noqa: E731
+        threading.Thread(target=work, name="mesh-stop", daemon=True).start()
+
+    def _await_ends(self, message: Message | None, numbers: list[int], grace_s: float) -> None:
+        until = time.monotonic() + grace_s
+        with self._changed:
+            self._changed.wait_for(lambda: not self._any_alive(numbers), grace_s)
+        for number in numbers:
+            if self._any_alive([number]):
+                self._host.kill(number)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._any_alive(numbers))
+        self._host.flush(max(until - time.monotonic(), 0.2))
+        self._printer.flush()
+        if message is not None and message.from_port:
+            self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
+
+    def _any_alive(self, numbers: list[int]) -> bool:
+        return any(self._slots[number].is_alive for number in numbers)
+
+    def owner_died(self, proc: int) -> None:
+        """Ends the processes that an actor of a dead process owned."""
+        with self._changed:
+            numbers = [
+                number
+                for number, slot in self._slots.items()
+                if slot.is_alive and slot.order.table.owner[0] == proc
+            ]
+        for number in numbers:
+            self._slots[number].is_stopping = True
+            self._host.kill(number)
+
+    def close(self, grace_s: float) -> None:
+        """Ends every process and waits for it."""
+        with self._changed:
+            for slot in self._slots.values():
+                slot.is_stopping = True
+        self._host.close(grace_s)
+        self._printer.flush()
+
+    def pid(self, number: int) -> int | None:
+        """Gives the process id in a slot."""
+        return self._host.pid(number)
+
+    def _on_log(self, line: LogLine) -> None:
+        if effective().log_forward:
+            self._printer(line)
+
+    def _on_exit(self, report: ExitReport) -> None:
+        with self._changed:
+            slot = self._slots[report.slot]
+            slot.is_alive = False
+            is_expected = slot.is_stopping
+            self._changed.notify_all()
+        table, rank = slot.order.table, slot.rank
+        proc = proc_id(self._runtime.identity.host, report.slot)
+        fields = {
+            "mesh_name": table.name,
+            "rank": rank,
+            "host": self._runtime.identity.host_name,
+            "proc": proc_name(proc),
+            "pid": report.pid,
+            "exit_code": report.exit_code,
+            "signal": report.signal,
+            "log_tail": report.log_tail,
+            "reason": report.reason if report.exit_code is None and report.signal is None else None,
+        }
+        if is_expected:
+            detail = FailureDetail(0, STOPPED, {**fields, "log_tail": (), "signal": None})
+            detail.fields.pop("exit_code")
+            detail.fields.pop("signal")
+        else:
+            failure_id = self._runtime.engine.new_port()
+            detail = FailureDetail(failure_id, PROC_DIED, fields, None, table.owner[0])
+        self._runtime.engine.proc_died(proc, report.incarnation, detail.encode())
+
+
+def _log_name(table: ProcTable, rank: int) -> str:
+    region = table.region
+    if not region.labels:
+        return table.name
+    return f"{table.name}{Point(rank, Extent(region.labels, region.sizes))}"

@@ -1,0 +1,154 @@
+"""What the kernel is asked about processes and told to do with them."""
+
+import contextlib
+import ctypes
+import os
+import select
+import time
+import warnings
+from collections.abc import Sequence
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/dri/")
+
+# Threads that a library joins before a fork may take a moment to leave the process table.
+_SETTLE_LIMIT_S = 0.2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, argument: object) -> None:
+    if _libc.prctl(option, argument, 0, 0, 0) != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"prctl {option} failed: {os.strerror(errno)}")
+
+
+def die_with_parent(signal: int) -> None:
+    """Makes the kernel send `signal` to this process when its parent dies; 0 undoes that."""
+    _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal))
+
+
+def adopt_orphans() -> None:
+    """Makes this process the new parent of its descendants whose parent dies."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
+
+
+def set_title(title: str) -> None:
+    """Sets the short name that ps and top show; the kernel keeps 15 bytes."""
+    _prctl(_PR_SET_NAME, ctypes.c_char_p(title.encode("utf-8", "replace")))
+
+
+def _thread_count() -> int:
+    """Returns the number of threads of this process, those of C libraries included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def open_files() -> dict[int, str]:
+    """Returns what the descriptors of this process refer to."""
+    files: dict[int, str] = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # The one that listed the directory is gone.
+            files[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return files
+
+
+def is_unshareable(target: str) -> bool:
+    """Tells whether a descriptor of this kind breaks when a forked process uses it too."""
+    return target.startswith(("socket:", "anon_inode:[eventpoll]", *_DEVICES))
+
+
+def has_children() -> bool:
+    """Tells whether this process has any child, running or not yet reaped."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def children() -> list[int]:
+    """Returns the pids of the children of this process."""
+    mine = str(os.getpid()).encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    # The second field is a name that may hold blanks and brackets.
+                    state_and_parent = stat.read().rpartition(b")")[2].split(None, 2)
+            except OSError:
+                continue
+            if state_and_parent[1] == mine:
+                found.append(int(name))
+    return found
+
+
+def wait_until_orphaned(parent: int) -> None:
+    """Blocks until the parent is dead and the kernel has given this process a new one."""
+    try:
+        handle = os.pidfd_open(parent)
+    except ProcessLookupError:
+        return
+    except OSError:  # A kernel or a sandbox without it: this takes a few rounds only.
+        while os.getppid() == parent:
+            time.sleep(0.0002)
+        return
+    # It is the parent's, and not that of a later process of its number, if the parent lives.
+    if os.getppid() == parent:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.poll()
+    os.close(handle)
+
+
+def fork() -> int:
+    """Forks without Python's warning about threads: who calls this has counted them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def settled_thread_count() -> int:
+    """Returns how many threads are left once libraries have made this process ready to fork.
+
+    OpenBLAS starts a pool when numpy is imported, ends it before a fork and starts it again
+    when it is used: a fork for nothing shows which threads are of that kind.
+    """
+    if _thread_count() == 1:
+        return 1
+    pid = fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    deadline = time.monotonic() + _SETTLE_LIMIT_S
+    while (count := _thread_count()) > 1 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return count
+
+
+def wait_until_dead(pids: Sequence[int], limit_s: float) -> None:
+    """Waits until processes that need not be children are dead, or up to a limit."""
+    deadline = time.monotonic() + limit_s
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            continue
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        os.close(handle)
+
+
+def kill_quietly(pid: int, signal: int) -> None:
+    """Sends a signal to a process that may be gone already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal)
+
+
+def kill_group_quietly(group: int, signal: int) -> None:
+    """Sends a signal to a process group that may be gone already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal)

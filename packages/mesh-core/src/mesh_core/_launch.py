@@ -1,0 +1,89 @@
+"""How a process of a mesh begins and ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from mesh_core._runtime import Runtime
+
+__all__ = ["leave", "main"]
+
+_over = threading.Event()
+_status = 0
+
+
+def main(entry: bytes) -> int:
+    """Runs a process of a mesh until it is told to end; gives its exit status.
+
+    Args:
+        entry: What the agent of the host has packed for it.
+    """
+    from mesh_core._config import inherit
+    from mesh_core._runtime import Identity, Runtime, adopt
+
+    facts: dict[str, Any] = pickle.loads(entry)
+    inherit(facts["config"])
+    runtime = Runtime(Identity(**facts["identity"]))
+    adopt(runtime)
+    from mesh_core._agent import Agent
+
+    runtime.agent = Agent(runtime)
+    _set_up(runtime, facts["bootstrap"])
+    runtime.engine.dial(runtime.host_agent_proc())
+    thread = threading.Thread(target=runtime.agent.run, name="mesh-agent", daemon=True)
+    thread.start()
+    _over.wait()
+    return _status
+
+
+def _set_up(runtime: Runtime, bootstrap: bytes) -> None:
+    """Runs what the user wants run in the process before any actor."""
+    if not bootstrap:
+        return
+    from mesh_core._pickle import decode
+
+    try:
+        made = decode(bootstrap)()
+        if hasattr(made, "__await__"):
+            from mesh_core._loop import loop_thread
+
+            async def finish() -> None:
+                await made
+
+            loop_thread().submit(finish()).result()
+    except BaseException as error:
+        runtime.agent.setup_error = error
+
+
+def leave(status: int) -> None:
+    """Ends the process: its main thread returns from `main`."""
+    global _status
+    _status = status
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            # Nobody reads any more, or the user has closed it.
+            continue
+    _over.set()
+
+
+if __name__ == "__main__":
+    from mesh_core._command import take_entry
+
+    # Imported under its own name, so that there is one of it.
+    from mesh_core._launch import main as run
+
+    packed = take_entry()
+    if packed is None:
+        sys.exit("mesh_core._launch starts processes of a mesh and is not a program of its own")
+    code = run(packed)
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,712 @@
+"""Hosts, processes and actors as arrays with named dimensions.
+
+A mesh is a table of processes and a region of it. Slicing makes another region over the same table,
+so every slice is as good as the whole: it can be called, split, flattened, sent in a message. Only
+the whole, as it was spawned, can be stopped, and only by who spawned it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Generic, TypeVar
+
+from mesh_core._actor import Actor
+from mesh_core._command import BootstrapCommand
+from mesh_core._config import effective
+from mesh_core._context import serving
+from mesh_core._core import Region, Targets
+from mesh_core._endpoint import EndpointProperty, _Arity, endpoint_of
+from mesh_core._errors import MeshError, MeshStopped
+from mesh_core._mock import replacement_of
+from mesh_core._pickle import encode_value
+from mesh_core._proc_table import ProcTable
+from mesh_core._runtime import runtime
+from mesh_core._shape import MemberMesh, Point
+from mesh_core._supervision import RestartPolicy
+from mesh_core._task_future import AgentFuture, EndFuture
+from mesh_core._wire import INTERNAL, READY, SPAWN, STOP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Literal, Self
+
+    from mesh_core._future import Future
+
+__all__ = ["ActorMesh", "HostMesh", "ProcMesh", "this_host", "this_proc"]
+
+A = TypeVar("A")
+_READY = bytes([INTERNAL]) + READY.encode() + b"\0"
+_STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
+_AGENT_WINDOW = 1 << 31
+
+
+def _owner() -> tuple[int, int]:
+    """The process and port of whoever runs: an actor, or the program."""
+    current = serving()
+    return (runtime().me, 0 if current is None else current.cell.port)
+
+
+class HostMesh(MemberMesh):
+    """Machines. `this_host()` is the one where the caller runs."""
+
+    def __init__(self, hosts: tuple[int, ...], region: Region, command: BootstrapCommand | None):
+        self._hosts = hosts
+        self._region = region
+        self._command = command
+
+    def _with_region(self, region: Region) -> Self:
+        return type(self)(self._hosts, region, self._command)
+
+    def spawn_procs(
+        self,
+        per_host: Mapping[str, int] | None = None,
+        bootstrap: Callable[[], None | Awaitable[None]] | None = None,
+        name: str | None = None,
+        proc_bind: Sequence[Mapping[str, str]] | None = None,
+        bootstrap_command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None = None,
+    ) -> ProcMesh:
+        """Starts processes on every host; returns before they run.
+
+        Args:
+            per_host: Dimensions to add, with their sizes; one process for each host when empty.
+            bootstrap: Runs once in each process before any actor; plain or `async`.
+            name: Shown in logs and errors.
+            proc_bind: Processors and memory nodes for each process of a host.
+            bootstrap_command: What to execute instead of a fork of the warm template; may be a
+                function of the place in the mesh.
+
+        Raises:
+            ValueError: A size is not a positive number, a name is taken, or `proc_bind` has not one
+                entry for each process of a host.
+            RuntimeError: Mesh is shut down.
+        """
+        dims = _checked_dims(per_host or {}, self._region.labels)
+        count = 1
+        for size in dims.values():
+            count *= size
+        if proc_bind is not None and len(proc_bind) != count:
+            raise ValueError(
+                f"proc_bind has {len(proc_bind)} entries for {count} processes of a host: "
+                "give one for each"
+            )
+        current = runtime()
+        region = Region.row_major(
+            [*self._region.labels, *dims], [*self._region.sizes, *dims.values()]
+        )
+        hosts, host_name = self._reserve(count)
+        table = ProcTable(
+            current.engine.new_port(), name or "procs", hosts, count, region, _owner(), host_name
+        )
+        mesh = ProcMesh(table, region)
+        commands = _commands(bootstrap_command or self._command, mesh)
+        from mesh_core._host_agent import StartOrder
+
+        setup = b"" if bootstrap is None else encode_callable(bootstrap)
+        preload = _modules_in_use() if current.is_root else ()
+        binds = None if proc_bind is None else [dict(bind) for bind in proc_bind]
+        config = effective().as_mapping()
+        order = StartOrder(table, setup, commands, binds, config, preload)
+        for host, _ in hosts:
+            _ask_host(host, "start", order)
+        current.ownership.spawned(table.owner[1], mesh, RestartPolicy("never"))
+        return mesh
+
+    def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:
+        placed = []
+        host_name = ""
+        for rank in self._region:
+            first, host_name = _ask_host(self._hosts[rank], "reserve", count)
+            placed.append((self._hosts[rank], first))
+        return tuple(placed), host_name
+
+    def with_python_executable(self, path: str) -> HostMesh:
+        """Gives the same hosts, whose processes will use another interpreter."""
+        from mesh_core._command import default_bootstrap_cmd
+
+        command = default_bootstrap_cmd()
+        changed = BootstrapCommand(path, args=command.args, env=command.env)
+        return HostMesh(self._hosts, self._region, changed)
+
+    @property
+    def initialized(self) -> Future[Literal[True]]:
+        """Done when every host can be reached."""
+        from mesh_core._future import DoneFuture
+
+        return DoneFuture(True)
+
+    def stop(self) -> Future[None]:
+        """Stops every process that the caller has started on these hosts."""
+        owner = _owner()[1]
+        meshes = [m for m in runtime().ownership.children_of(owner) if isinstance(m, ProcMesh)]
+        return EndFuture([mesh.stop() for mesh in reversed(meshes)])
+
+    def shutdown(self) -> Future[None]:
+        """Stops every process on these hosts; the local host is there again on the next use.
+
+        Raises:
+            RuntimeError: The mesh is a slice, or came in a message.
+        """
+        return self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.shutdown()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, HostMesh)
+            and self._hosts == other._hosts
+            and self._region == other._region
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._hosts, self._region))
+
+    def __repr__(self) -> str:
+        return f"<HostMesh {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        return HostMesh, (self._hosts, self._region, self._command)
+
+
+class ProcMesh(MemberMesh):
+    """Processes on hosts. Actors are spawned on them."""
+
+    def __init__(self, table: ProcTable, region: Region) -> None:
+        self._table = table
+        self._region = region
+        self._is_slice = region != table.region
+
+    def _with_region(self, region: Region) -> Self:
+        return type(self)(self._table, region)
+
+    @property
+    def _uid(self) -> int:
+        return self._table.uid
+
+    @property
+    def _name(self) -> str:
+        return self._table.name
+
+    @property
+    def _class_name(self) -> str:
+        return "process"
+
+    def _proc_of(self, index: int) -> int:
+        return self._table.proc(self._region.rank_at(index))
+
+    def _point(self, index: int) -> Point:
+        return Point(index, self.extent)
+
+    def _ranks_on(self, proc: int) -> list[int]:
+        return _ranks_on(self._table, self._region, proc)
+
+    def _targets(self) -> Targets:
+        return Targets([(self._proc_of(index), index) for index in range(len(self))])
+
+    def spawn(
+        self,
+        name: str,
+        cls: type[A],
+        *args: Any,
+        restart: str | RestartPolicy | None = None,
+        mailbox_len_max: int | None = None,
+        **kwargs: Any,
+    ) -> A:
+        """Starts one actor in each process; returns before they run.
+
+        What is given back is a mesh: an `ActorMesh`, typed as the class so that checkers know its
+        endpoints.
+
+        Args:
+            name: Shown in logs and errors; need not be unique.
+            cls: The actor's class.
+            *args: Arguments of its `__init__`, pickled now.
+            restart: What to do when an actor fails or its process dies: `permanent`, `transient`,
+                `temporary`, or a `RestartPolicy`. Without it the failure is reported.
+            mailbox_len_max: How many messages of one sender an actor may have waiting.
+            **kwargs: Arguments of its `__init__` by keyword.
+
+        Raises:
+            ValueError: The class is no `Actor`, or an endpoint has the name of something that a
+                mesh has.
+            TypeError: The arguments do not fit `__init__`, or cannot be pickled.
+            MeshStopped: The processes were stopped.
+        """
+        from mesh_core._actor_cell import SpawnOrder
+
+        cls = replacement_of(cls)
+        _check_class(cls)
+        _check_arguments(cls, args, kwargs)
+        current = runtime()
+        owner = _owner()
+        policy = RestartPolicy.of(restart)
+        if self._table.owner[0] == current.me and self._uid in current.stopped_meshes:
+            raise MeshStopped(mesh_name=self._name, actor=name)
+        window = effective().mailbox_len_max if mailbox_len_max is None else mailbox_len_max
+        if window < 1:
+            raise ValueError(f"mailbox_len_max {window} is less than 1")
+        owner_name = current.address(owner[1])
+        order = SpawnOrder(
+            cls, args, kwargs, name, self._table, self._region, owner, owner_name, window
+        )
+        mesh: ActorMesh[Any] = ActorMesh(
+            current.engine.new_port(), name, cls, self._table, self._region, owner, window
+        )
+        body, buffers = encode_value(order, effective().segment_threshold_bytes)
+        reply = current.engine.call(
+            SPAWN, mesh._targets, mesh._port, window.to_bytes(4, "little"), body, buffers,
+            _AGENT_WINDOW, None, True,
+        )
+        current.engine.forget(reply)
+        current.spawn_orders[mesh._port] = (body, buffers, window)
+        current.ownership.spawned(owner[1], mesh, policy)
+        return mesh  # type: ignore[return-value]
+
+    @property
+    def initialized(self) -> Future[Literal[True]]:
+        """Done when every process runs and `bootstrap` has ended there.
+
+        Raises what `bootstrap` raised, or `ProcDied`.
+        """
+        reply = runtime().call_agents(self._targets(), "ready")
+        return AgentFuture(reply, self, "bootstrap", value=True)
+
+    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
+        """Stops all actors, which finish what is queued and clean up, and then the processes.
+
+        Stopping twice is the same as once.
+
+        Raises:
+            ValueError: The mesh is a slice, or is owned by somebody else.
+        """
+        _check_owned(self, self._is_slice, self._table.owner)
+        current = runtime()
+        if self._uid in current.stopped_meshes:
+            return current.stopped_meshes[self._uid]
+        current.ownership.stopping(self._uid)
+        for mesh in current.ownership.children_of(self._table.owner[1]):
+            if isinstance(mesh, ActorMesh) and mesh._table == self._table:
+                current.ownership.stopping(mesh._uid)
+                mesh._mark_stopped()
+        future = self._stop_procs(effective().stop_grace_s)
+        current.stopped_meshes[self._uid] = future
+        return future
+
+    def _stop_procs(self, grace_s: float) -> EndFuture:
+        replies = []
+        for host, first in self._table.hosts:
+            slots = list(range(first, first + self._table.per_host))
+            targets = Targets([(host << 32, 0)])
+            replies.append(runtime().call_agents(targets, "stop", slots, grace_s))
+        parts = [AgentFuture(reply, self, "stop") for reply in replies]
+        return EndFuture(parts, self._ended)
+
+    def _ended(self) -> None:
+        ownership = runtime().ownership
+        for mesh in ownership.children_of(self._table.owner[1]):
+            if isinstance(mesh, ActorMesh) and mesh._table == self._table:
+                ownership.stopped(mesh._uid)
+        ownership.stopped(self._uid)
+
+    def _end(self, *, is_owner_failed: bool) -> None:
+        """Stops the mesh because its owner ends; waits for it."""
+        runtime().ownership.stopping(self._uid)
+        self._stop_procs(0.0 if is_owner_failed else effective().stop_grace_s).exception()
+
+    def replace(self, rank: int | Point) -> None:
+        """Starts a new process in the place of a dead one, with the actors that it had.
+
+        Handles of the mesh stay valid wherever they are; messages that are sent from now on reach
+        the new process.
+
+        Raises:
+            IndexError: There is no such rank.
+            RuntimeError: The process lives.
+        """
+        index = _index(self, rank)
+        self._start_again(index)
+        proc = self._proc_of(index)
+        ownership = runtime().ownership
+        for mesh in ownership.children_of(self._table.owner[1]):
+            if isinstance(mesh, ActorMesh) and mesh._table == self._table:
+                for lost in mesh._ranks_on(proc):
+                    mesh._respawn(lost)
+                    ownership.restart_done(mesh._uid, lost, True)
+        ownership.restart_done(self._uid, index, True)
+
+    def _start_again(self, index: int) -> None:
+        proc = self._proc_of(index)
+        _ask_host(proc >> 32, "replace", proc & 0xFFFF_FFFF)
+        runtime().engine.watch(proc)
+
+    def _revive(self, index: int) -> None:
+        self._start_again(index)
+
+    @property
+    def host_mesh(self) -> HostMesh:
+        """The hosts that the processes are on."""
+        hosts = tuple(host for host, _ in self._table.hosts)
+        if len(hosts) == 1:
+            return HostMesh(hosts, Region.row_major([], []), None)
+        return HostMesh(hosts, Region.row_major(["hosts"], [len(hosts)]), None)
+
+    async def logging_option(
+        self,
+        stream_to_client: bool = False,
+        aggregate_window_sec: int | None = None,
+        level: int = 20,
+    ) -> None:
+        """Says what of the processes' logs is printed here.
+
+        Raises:
+            RuntimeError: A window is given, but nothing is streamed.
+            ValueError: The level is not from 0 to 255.
+        """
+        if aggregate_window_sec is not None and not stream_to_client:
+            raise RuntimeError("aggregate_window_sec needs stream_to_client=True")
+        if not 0 <= level <= 255:
+            raise ValueError(f"level {level} is not from 0 to 255")
+        reply = runtime().call_agents(self._targets(), "log_level", level)
+        await AgentFuture(reply, self, "logging_option")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop().get()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ProcMesh)
+            and self._table == other._table
+            and self._region == other._region
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._table, self._region))
+
+    def __repr__(self) -> str:
+        return f"<ProcMesh {self._name!r} {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        return ProcMesh, (self._table, self._region)
+
+
+class ActorMesh(MemberMesh, Generic[A]):
+    """Actors in processes. Endpoints of their class are attributes: `mesh.step.call(...)`."""
+
+    def __init__(
+        self,
+        port: int,
+        name: str,
+        cls: type[A],
+        table: ProcTable,
+        region: Region,
+        owner: tuple[int, int],
+        window: int,
+        whole: Region | None = None,
+    ) -> None:
+        self._port = port
+        self._name = name
+        self._cls = cls
+        self._class_name = cls.__qualname__
+        self._table = table
+        self._region = region
+        self._whole = region if whole is None else whole
+        self._owner_address = owner
+        self._window = window
+
+    def _with_region(self, region: Region) -> Self:
+        return type(self)(
+            self._port, self._name, self._cls, self._table, region, self._owner_address,
+            self._window, self._whole,
+        )
+
+    @property
+    def _uid(self) -> int:
+        return self._port
+
+    @property
+    def _stopped(self) -> bool:
+        return self._port in runtime().stopped_meshes
+
+    def _mark_stopped(self) -> None:
+        from mesh_core._future import DoneFuture
+
+        runtime().stopped_meshes.setdefault(self._port, DoneFuture(None))
+
+    def _proc_of(self, index: int) -> int:
+        return self._table.proc(self._region.rank_at(index))
+
+    def _ranks_on(self, proc: int) -> list[int]:
+        return _ranks_on(self._table, self._region, proc)
+
+    def _point(self, index: int) -> Point:
+        return Point(index, self.extent)
+
+    def _target(self, index: int) -> Targets:
+        return Targets([(self._proc_of(index), index)])
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_targets":
+            pairs = [(self._proc_of(index), index) for index in range(len(self))]
+            self.__dict__["_targets"] = targets = Targets(pairs)
+            return targets
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = getattr(self.__dict__["_cls"], name)
+        handle = endpoint_of(self, name, found)
+        if isinstance(found, EndpointProperty):
+            # The next look-up finds it without coming here.
+            self.__dict__[name] = handle
+        return handle
+
+    @property
+    def initialized(self) -> Future[Literal[True]]:
+        """Done when `__init__` has ended everywhere; raises what it raised."""
+        reply = runtime().engine.call(
+            16, self._targets, self._port, _READY, b"", [], _AGENT_WINDOW, None, True
+        )
+        return AgentFuture(reply, self, "__init__", value=True)
+
+    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
+        """Stops the actors once they have served what is queued; each cleans up.
+
+        Stopping twice is the same as once. The future raises what a `__cleanup__` raised.
+
+        Raises:
+            ValueError: The mesh is a slice, or is owned by somebody else.
+        """
+        _check_owned(self, self._region != self._whole, self._owner_address)
+        current = runtime()
+        if self._port in current.stopped_meshes:
+            return current.stopped_meshes[self._port]
+        current.ownership.stopping(self._port)
+        future = EndFuture([self._stop_actors(effective().stop_grace_s)], self._ended)
+        current.stopped_meshes[self._port] = future
+        return future
+
+    def _stop_actors(self, grace_s: float | None) -> AgentFuture:
+        reply = runtime().engine.call(
+            16, self._targets, self._port, _STOP, b"", [], _AGENT_WINDOW, grace_s, True
+        )
+        return AgentFuture(reply, self, "stop", is_stop=True)
+
+    def _ended(self) -> None:
+        runtime().ownership.stopped(self._port)
+
+    def _end(self, *, is_owner_failed: bool) -> None:
+        """Stops the mesh because its owner ends; waits for it."""
+        self._stop_actors(effective().stop_grace_s).exception()
+        self._mark_stopped()
+        self._ended()
+
+    def replace(self, rank: int | Point) -> None:
+        """Starts a failed actor again; where its process has died, a new process with all it had.
+
+        Raises:
+            IndexError: There is no such rank.
+            RuntimeError: The actor was never spawned there.
+        """
+        index = _index(self, rank)
+        proc = self._proc_of(index)
+        procs = ProcMesh(self._table, self._table.region)
+        at = self._table.rank_of(proc)
+        assert at is not None
+        try:
+            procs.replace(at)
+        except MeshError:
+            self._revive_actor(index)
+            runtime().ownership.restart_done(self._port, index, True)
+
+    def _revive(self, index: int) -> None:
+        """Brings a rank back, in a new process where the old one has died."""
+        proc = self._proc_of(index)
+        procs = ProcMesh(self._table, self._table.region)
+        at = self._table.rank_of(proc)
+        assert at is not None
+        try:
+            procs._start_again(at)
+        except MeshError:
+            # Its process lives: only the actor is gone.
+            self._revive_actor(index)
+            return
+        self._respawn(index)
+
+    def _revive_actor(self, index: int) -> None:
+        targets = Targets([(self._proc_of(index), 0)])
+        reply = runtime().call_agents(targets, "revive", self._port)
+        AgentFuture(reply, self, "__init__").get()
+
+    def _respawn(self, index: int) -> None:
+        """Spawns the actor again in a process that is new."""
+        order = runtime().spawn_orders[self._port]
+        targets = Targets([(self._proc_of(index), index)])
+        body, buffers, window = order
+        reply = runtime().engine.call(
+            SPAWN, targets, self._port, window.to_bytes(4, "little"), body, buffers,
+            _AGENT_WINDOW, None, True,
+        )
+        runtime().engine.forget(reply)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ActorMesh)
+            and self._port == other._port
+            and self._region == other._region
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._port, self._region))
+
+    def __repr__(self) -> str:
+        return f"<ActorMesh {self._name!r} of {self._class_name} {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        return ActorMesh, (
+            self._port, self._name, self._cls, self._table, self._region, self._owner_address,
+            self._window, self._whole,
+        )
+
+
+def this_host() -> HostMesh:
+    """Gives the host of the caller, as a mesh of one without dimensions."""
+    return HostMesh((runtime().identity.host,), Region.row_major([], []), None)
+
+
+def this_proc() -> ProcMesh:
+    """Gives the process of the caller, as a mesh of one without dimensions."""
+    identity = runtime().identity
+    if identity.table is None:
+        return ProcMesh(_root_table(), Region.row_major([], []))
+    region = identity.table.region.member(identity.rank)
+    return ProcMesh(identity.table, region)
+
+
+def _root_table() -> ProcTable:
+    identity = runtime().identity
+    hosts = ((identity.host, identity.slot),)
+    region = Region.row_major([], [])
+    return ProcTable(2, "root", hosts, 1, region, (runtime().me, 0), identity.host_name)
+
+
+def _ranks_on(table: ProcTable, region: Region, proc: int) -> list[int]:
+    rank = table.rank_of(proc)
+    index = None if rank is None else region.index_of(rank)
+    return [] if index is None else [index]
+
+
+def _index(mesh: Any, rank: int | Point) -> int:
+    index = rank.rank if isinstance(rank, Point) else rank
+    if not -len(mesh) <= index < len(mesh):
+        raise IndexError(f"rank {index} is not one of the {len(mesh)} ranks of {mesh!r}")
+    return index % len(mesh)
+
+
+def _ask_host(host: int, method: str, *args: Any) -> Any:
+    """Asks the agent of a host and waits: short questions only."""
+    current = runtime()
+    agent = current.host_agent
+    if host == current.identity.host and agent is not None:
+        # We are that agent. Its own thread would do the same.
+        return getattr(current.agent, "do_" + method)(None, *args)
+    reply = current.call_agents(Targets([(host << 32, 0)]), method, *args)
+    return AgentFuture(reply, this_proc(), method, is_value=True).get()
+
+
+def _check_owned(mesh: Any, is_slice: bool, owner: tuple[int, int]) -> None:
+    if is_slice:
+        raise ValueError(f"{mesh!r} is a slice: stop the whole mesh that was spawned")
+    if owner != _owner() and owner[0] != runtime().me:
+        raise ValueError(f"{mesh!r} is a reference, not owned here: let its owner stop it")
+
+
+def _checked_dims(dims: Mapping[str, int], taken: tuple[str, ...]) -> dict[str, int]:
+    for label, size in dims.items():
+        if not isinstance(label, str) or not label.isidentifier():
+            raise ValueError(f"dimension {label!r} is not a name that slice(...) can be called with")
+        if label in taken:
+            raise ValueError(f"dimension {label!r} is one of the hosts' already: use another name")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"dimension {label!r} has size {size!r}: give a whole number from 1 up")
+    return dict(dims)
+
+
+def _commands(
+    command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None, mesh: ProcMesh
+) -> list[BootstrapCommand] | None:
+    if command is None:
+        if effective().process_start == "exec":
+            from mesh_core._command import default_bootstrap_cmd
+
+            return [default_bootstrap_cmd()] * len(mesh)
+        return None
+    if isinstance(command, BootstrapCommand):
+        return [command] * len(mesh)
+    return [command(mesh._point(rank)) for rank in range(len(mesh))]
+
+
+def encode_callable(function: Callable[[], Any]) -> bytes:
+    """Pickles a function to be run in another process."""
+    return encode_value(function, 1 << 60)[0]
+
+
+def _modules_in_use() -> tuple[str, ...]:
+    """Gives the modules that the program has imported itself: its processes will too."""
+    wanted = effective().preload
+    if wanted is not None:
+        return wanted
+    main = sys.modules.get("__main__")
+    names = []
+    for value in list(vars(main).values()) if main is not None else ():
+        name = getattr(value, "__name__", None) if isinstance(value, type(sys)) else None
+        name = name or getattr(value, "__module__", None)
+        if isinstance(name, str) and name in sys.modules and name not in ("__main__", "builtins"):
+            names.append(name)
+    return tuple(dict.fromkeys(n for n in names if not n.startswith(("mesh_core", "_"))))
+
+
+def _check_class(cls: type) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Actor)):
+        raise ValueError(f"{cls!r} is not a subclass of Actor: derive the class from Actor")
+    from mesh_core._actor import endpoints_of
+
+    taken = [name for name in endpoints_of(cls) if hasattr(ActorMesh, name)]
+    if taken:
+        raise ValueError(
+            f"endpoint {taken[0]!r} of {cls.__qualname__} has the name of something that every "
+            "mesh has: rename it"
+        )
+
+
+def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    init = cls.__init__  # type: ignore[misc]
+    if init is object.__init__:
+        if args or kwargs:
+            raise TypeError(f"{cls.__qualname__}() takes no arguments")
+        return
+    arity = _Arity.of(init, 1)
+    if kwargs or not arity.fits(len(args)):
+        arity.bind(init, args, kwargs)
+
+

@@ -1,0 +1,268 @@
+"""What the actors of this process own, and what is done when it fails.
+
+The decisions are the core's (`Supervisor`); this carries them out: it restarts ranks, asks owners,
+fails them, stops what they leave behind, and in the end tells the program.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from mesh_core._core import Supervisor
+from mesh_core._config import effective
+from mesh_core._errors import MeshError
+from mesh_core._failure import FailureDetail, failure_error
+from mesh_core._supervision import MeshFailure
+from mesh_core._wire import CALL, INTERNAL, PROC_DIED, STOPPED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from mesh_core._mesh import ActorMesh, ProcMesh
+    from mesh_core._runtime import Runtime
+    from mesh_core._supervision import RestartPolicy
+
+    Owned = ActorMesh[Any] | ProcMesh
+    Todo = tuple[str, int, int, str, list[int]]
+
+__all__ = ["Ask", "Ownership"]
+
+ROOT = 0
+_NUDGE = bytes([INTERNAL]) + b"nudge\0"
+
+
+class Ask:
+    """A question to an owner: is this failure dealt with?"""
+
+    def __init__(self, ownership: Ownership, owner: int, failure_id: int, failure: MeshFailure):
+        self._ownership = ownership
+        self._owner = owner
+        self._failure_id = failure_id
+        self._failure = failure
+
+    def run(self, supervise: Callable[[MeshFailure], object]) -> None:
+        """Asks with a plain `__supervise__`."""
+        try:
+            verdict = "handled" if supervise(self._failure) else "unhandled"
+        except BaseException as error:
+            self._raised(error)
+            return
+        self._ownership.handled(self._failure_id, self._owner, verdict)
+
+    async def run_async(self, supervise: Callable[[MeshFailure], Awaitable[object]]) -> None:
+        """Asks with an `async` one."""
+        try:
+            verdict = "handled" if await supervise(self._failure) else "unhandled"
+        except BaseException as error:
+            self._raised(error)
+            return
+        self._ownership.handled(self._failure_id, self._owner, verdict)
+
+    def _raised(self, error: BaseException) -> None:
+        if error.__cause__ is None:
+            error.__cause__ = self._failure.error
+        self._ownership.raised[self._failure_id] = error
+        self._ownership.handled(self._failure_id, self._owner, "raised")
+
+
+class Ownership:
+    """Owners, what they own, and the failures that are not settled."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._tree = Supervisor(effective().failure_grace_s)
+        self._lock = threading.RLock()
+        self._owned: dict[int, Owned] = {}
+        self._details: dict[int, FailureDetail] = {}
+        self._hit: dict[int, list[int]] = {}
+        self.raised: dict[int, BaseException] = {}
+        self._ended = threading.Condition(self._lock)
+        self._ending: set[int] = set()
+
+    # What happens.
+
+    def owner_started(self, port: int, has_supervise: bool) -> None:
+        """An actor that may own meshes has started."""
+        self._do(lambda tree: tree.owner_started(port, has_supervise))
+
+    def owner_stopped(self, port: int) -> None:
+        """Nothing of an actor is left."""
+        self._do(lambda tree: tree.owner_stopped(port))
+
+    def spawned(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
+        """An actor, or the program, has spawned a mesh."""
+        with self._lock:
+            self._owned[mesh._uid] = mesh
+        self._do(
+            lambda tree: tree.child_spawned(
+                owner, mesh._uid, len(mesh), policy.restart, policy.scope, policy.intensity_max,
+                policy.period_s,
+            )
+        )
+        for rank in range(len(mesh)):
+            self._runtime.engine.watch(mesh._proc_of(rank))
+
+    def stopping(self, uid: int) -> None:
+        """The owner stops a mesh."""
+        self._do(lambda tree: tree.child_stopping(uid))
+
+    def stopped(self, uid: int) -> None:
+        """Nothing of a mesh is left."""
+        self._do(lambda tree: tree.child_stopped(uid))
+        with self._lock:
+            self._owned.pop(uid, None)
+
+    def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
+        """A rank of a mesh says that it has failed."""
+        detail = FailureDetail.decode(body)
+        self._rank_failed([(uid, rank)], detail, "crash")
+
+    def proc_died(self, proc: int, body: bytes) -> None:
+        """A process has died: every mesh that had a rank there has lost it."""
+        detail = FailureDetail.decode(body)
+        with self._lock:
+            meshes = list(self._owned.values())
+        hit = [(mesh._uid, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
+        # The processes first: a failure is named after the mesh that it began in.
+        hit.sort(key=lambda pair: not self._is_procs(pair[0]))
+        if detail.code == STOPPED or not body:
+            return
+        status = detail.fields.get("exit_code")
+        kind = "exit" if status == 0 else "abnormal_exit" if status is not None else "proc_died"
+        self._rank_failed(hit, detail, kind)
+
+    def _is_procs(self, uid: int) -> bool:
+        from mesh_core._mesh import ProcMesh
+
+        return isinstance(self._owned.get(uid), ProcMesh)
+
+    def _rank_failed(self, hit: list[tuple[int, int]], detail: FailureDetail, kind: str) -> None:
+        failure_id = detail.failure_id
+        with self._lock:
+            self._details[failure_id] = detail
+            self._hit.setdefault(failure_id, []).extend(uid for uid, _ in hit)
+        for uid, rank in hit:
+            self._do(lambda tree, u=uid, r=rank: tree.rank_failed(u, r, failure_id, kind))
+
+    def observed(self, failure_id: int) -> None:
+        """A waiting caller has been given a failure."""
+        self._do(lambda tree: tree.observed(failure_id))
+
+    def handled(self, failure_id: int, owner: int, verdict: str) -> None:
+        """`__supervise__` has returned or raised."""
+        self._do(lambda tree: tree.handled(failure_id, owner, verdict))
+
+    def restart_done(self, uid: int, rank: int, ok: bool) -> None:
+        """A rank is back, or could not be brought back."""
+        self._do(lambda tree: tree.restart_done(uid, rank, ok))
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._do(lambda tree: tree.tick())
+
+    def due_in_s(self) -> float | None:
+        """Gives the seconds until `tick` is due."""
+        return self._tree.due_in_s()
+
+    def nudge(self, port: int) -> None:
+        """Makes an actor that sleeps look at what it is asked."""
+        from mesh_core._core import Targets
+
+        engine = self._runtime.engine
+        engine.send(CALL, Targets([(engine.me, 0)]), port, _NUDGE, b"", [], 1 << 31, 0, True)
+
+    def end_owner(self, port: int, failed: bool) -> None:
+        """Stops what an actor owns, last spawned first, and waits for it."""
+        with self._lock:
+            self._ending.add(port)
+        event = (lambda t: t.owner_failed(port)) if failed else (lambda t: t.owner_stopping(port))
+        self._do(event)
+        with self._lock:
+            if not self._tree.children_of(port):
+                self._ending.discard(port)
+            while port in self._ending:
+                self._ended.wait()
+
+    def children_of(self, port: int) -> list[Owned]:
+        """Gives what an actor owns, oldest first."""
+        with self._lock:
+            uids = self._tree.children_of(port)
+            return [self._owned[uid] for uid in uids if uid in self._owned]
+
+    # What follows.
+
+    def _do(self, event: Callable[[Supervisor], list[Todo]]) -> None:
+        for name, subject, failure_id, why, ranks in event(self._tree):
+            getattr(self, f"_{name}")(subject, failure_id, why, ranks)
+
+    def _restart(self, uid: int, _: int, _why: str, ranks: list[int]) -> None:
+        with self._lock:
+            mesh = self._owned.get(uid)
+        if mesh is not None:
+            _run_apart(lambda: self._bring_back(mesh, ranks))
+
+    def _bring_back(self, mesh: Owned, ranks: list[int]) -> None:
+        for rank in ranks:
+            try:
+                mesh._revive(rank)
+            except (MeshError, RuntimeError):
+                self.restart_done(mesh._uid, rank, False)
+            else:
+                self.restart_done(mesh._uid, rank, True)
+
+    def _ask_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
+        cell = self._runtime.actors.get(owner)
+        if cell is None:
+            self.handled(failure_id, owner, "unhandled")
+            return
+        cell.supervise_soon(Ask(self, owner, failure_id, self.failure(failure_id, owner, why)))
+
+    def _fail_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
+        cell = self._runtime.actors.get(owner)
+        if cell is not None:
+            error = self.raised.pop(failure_id, None) or self.failure(failure_id, owner, why).error
+            cell.fail_of(error)
+
+    def _root(self, _: int, failure_id: int, why: str, _ranks: list[int]) -> None:
+        failure = self.failure(failure_id, ROOT, why)
+        from mesh_core._root import unhandled
+
+        _run_apart(lambda: unhandled(failure))
+
+    def _stop_child(self, uid: int, failed: int, _why: str, _ranks: list[int]) -> None:
+        with self._lock:
+            mesh = self._owned.get(uid)
+        if mesh is None:
+            self.stopped(uid)
+            return
+        _run_apart(lambda: mesh._end(is_owner_failed=bool(failed)))
+
+    def _owner_done(self, owner: int, _: int, _why: str, _ranks: list[int]) -> None:
+        with self._lock:
+            self._ending.discard(owner)
+            self._ended.notify_all()
+
+    def _settled(self, _owner: int, failure_id: int, _outcome: str, _ranks: list[int]) -> None:
+        with self._lock:
+            self._details.pop(failure_id, None)
+            self._hit.pop(failure_id, None)
+
+    def failure(self, failure_id: int, owner: int, why: str) -> MeshFailure:
+        """Puts a failure into the form that owners are given."""
+        with self._lock:
+            detail = self._details.get(failure_id) or FailureDetail(failure_id, PROC_DIED, {})
+            mine = set(self._tree.children_of(owner))
+            meshes = [
+                self._owned[uid]
+                for uid in self._hit.get(failure_id, ())
+                if uid in self._owned and uid in mine
+            ]
+        error = failure_error(detail)
+        return MeshFailure(meshes[0] if meshes else None, tuple(meshes), error, why)
+
+
+def _run_apart(work: Callable[[], object]) -> None:
+    """Runs something that may wait, off the agent's thread."""
+    threading.Thread(target=work, name="mesh-supervise", daemon=True).start()

@@ -1,0 +1,207 @@
+"""This process as a member of a job: its engine, its actors, its agent.
+
+There is one runtime in a process. In a program it starts on first use, and the process then also
+looks after the local host; in a process of a mesh `mesh_core._launch` starts it before anything of
+the user's runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from mesh_core._core import Engine
+from mesh_core._config import effective
+from mesh_core._pickle import decode, encode
+from mesh_core._wire import AGENT, CALL, proc_id, proc_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from mesh_core._actor_cell import ActorCell
+    from mesh_core._core import Message, Targets
+    from mesh_core._host_agent import HostAgent
+    from mesh_core._ownership import Ownership
+    from mesh_core._proc_table import ProcTable
+
+__all__ = ["Identity", "Runtime", "adopt", "is_running", "runtime", "value_of"]
+
+
+class Identity:
+    """Who a process is: what its host tells it at birth.
+
+    Attributes:
+        host: The number of the host in the job.
+        host_name: What the machine calls itself.
+        slot: The place on the host; 0 looks after it.
+        incarnation: How many processes had the slot before.
+        job: The job, 16 bytes.
+        token: Proof of belonging to it, 32 bytes.
+        directory: Where the host's processes find each other.
+        table: The process mesh that this process belongs to, and its rank there.
+    """
+
+    __slots__ = (
+        "directory", "host", "host_name", "incarnation", "job", "rank", "slot", "table", "token",
+    )
+
+    def __init__(
+        self,
+        *,
+        host: int,
+        host_name: str,
+        slot: int,
+        incarnation: int,
+        job: bytes,
+        token: bytes,
+        directory: Path,
+        table: ProcTable | None = None,
+        rank: int = 0,
+    ) -> None:
+        self.host = host
+        self.host_name = host_name
+        self.slot = slot
+        self.incarnation = incarnation
+        self.job = job
+        self.token = token
+        self.directory = directory
+        self.table = table
+        self.rank = rank
+
+
+class Runtime:
+    """One process of a job."""
+
+    def __init__(self, identity: Identity) -> None:
+        config = effective()
+        self.identity = identity
+        self.me = proc_id(identity.host, identity.slot)
+        self.pid = os.getpid()
+        self.is_root = identity.slot == 0
+        self.actors: dict[int, ActorCell] = {}
+        self.host_agent: HostAgent | None = None
+        # Meshes that this process has stopped, with the future of their end.
+        self.stopped_meshes: dict[int, Any] = {}
+        # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
+        self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
+        self.engine = Engine(
+            identity.host,
+            identity.slot,
+            identity.incarnation,
+            identity.job,
+            identity.token,
+            str(identity.directory),
+            config.link_outbox_bytes_max,
+            config.segment_pool_bytes_max,
+            self._on_orphaned,
+        )
+        from mesh_core._ownership import Ownership
+
+        self.ownership: Ownership = Ownership(self)
+
+    def start_agent(self) -> None:
+        """Starts the thread that spawns and stops actors here."""
+        from mesh_core._agent import Agent
+
+        self.agent = Agent(self)
+        thread = threading.Thread(target=self.agent.run, name="mesh-agent", daemon=True)
+        thread.start()
+
+    def address(self, port: int) -> str:
+        """Names a receiver of this process for humans."""
+        return f"{self.identity.host_name}/{proc_name(self.me)}:{port}"
+
+    def host_agent_proc(self) -> int:
+        """Gives the process that looks after this host."""
+        return proc_id(self.identity.host, 0)
+
+    def call_agents(
+        self, targets: Targets, method: str, *args: Any, timeout: float | None = None
+    ) -> int:
+        """Calls a method of the agents of some processes; gives the port of the answers."""
+        body, buffers = encode(args, {}, effective().segment_threshold_bytes)
+        return self.engine.call(
+            CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, timeout, True
+        )
+
+    def ask_agent(self, proc: int, method: str, *args: Any, timeout: float | None = None) -> Any:
+        """Calls a method of one agent and waits; None when it does not answer in time."""
+        from mesh_core._core import Targets
+
+        reply = self.call_agents(Targets([(proc, 0)]), method, *args, timeout=timeout)
+        answers = self.engine.wait(reply, None)
+        return None if answers is None or answers[0].code else value_of(answers[0])
+
+    def tell_agent(self, proc: int, method: str, *args: Any) -> None:
+        """Sends a message to one agent and waits for nothing."""
+        from mesh_core._core import Targets
+
+        body, buffers = encode(args, {}, effective().segment_threshold_bytes)
+        self.engine.send(
+            CALL, Targets([(proc, 0)]), AGENT, method.encode(), body, buffers, 1 << 31, 0, True
+        )
+
+    def observed(self, failure_id: int, owner_proc: int) -> None:
+        """A caller in this process has been given a failure: it need not go up any more."""
+        self.ownership.observed(failure_id)
+        if owner_proc != self.me:
+            self.tell_agent(owner_proc, "observed", failure_id)
+
+    def _on_orphaned(self) -> None:
+        """The process that looks after this host is gone: so are we."""
+        os._exit(1)
+
+
+_lock = threading.RLock()
+_current: Runtime | None = None
+
+
+def runtime() -> Runtime:
+    """Gives the runtime of this process, starting the one of a program on first use.
+
+    Raises:
+        RuntimeError: The process is a fork of one that uses Mesh.
+    """
+    if _current is not None:
+        return _current
+    return _boot()
+
+
+def is_running() -> bool:
+    """Says whether there is a runtime, without starting one."""
+    return _current is not None
+
+
+def adopt(new: Runtime | None) -> None:
+    """Makes a runtime this process's own; None ends it."""
+    global _current
+    _current = new
+
+
+def _boot() -> Runtime:
+    with _lock:
+        if _current is None:
+            from mesh_core._root import start_root
+
+            start_root()
+        assert _current is not None
+        return _current
+
+
+def value_of(message: Message) -> Any:
+    """Unpickles the body of a message with its large parts."""
+    if message.has_parts:
+        return decode(message.body, runtime().engine.buffers(message))
+    return decode(message.body)
+
+
+def _after_fork() -> None:
+    """A fork shares no thread and no link with us: it starts from nothing, if at all."""
+    global _current, _lock
+    _current = None
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

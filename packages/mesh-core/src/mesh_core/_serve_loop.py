@@ -1,0 +1,251 @@
+"""Actors with `async` in them: they share the event loop of their process.
+
+The loop runs the `async` parts. Plain endpoints of such a class, which may block, run on a thread of
+the actor's own; one message is still served at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+from mesh_core._actor import endpoints_of
+from mesh_core._actor_cell import ActorCell, ActorFailure
+from mesh_core._config import effective
+from mesh_core._context import Serving, set_serving
+from mesh_core._core import PortClosed
+from mesh_core._loop import loop_thread, waker_of
+from mesh_core._wire import CANCELLED, READY, STOP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mesh_core._actor_cell import Plan
+    from mesh_core._core import Message
+
+__all__ = ["LoopCell"]
+
+_BATCH_MAX = 64
+# After so many messages the loop lets others run, even if there are more.
+_FAIRNESS = 64
+
+
+class LoopCell(ActorCell):
+    """An actor that runs on the event loop of its process."""
+
+    def start(self, spawn_message: Message) -> None:
+        """Starts the actor's task; the actor is made there."""
+        self.left: deque[Message] = deque()
+        self.tasks: dict[asyncio.Task[None], Message] = {}
+        self._running: Message | None = None
+        self._is_cancelling = False
+        self._woken: asyncio.Future[None] | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self.loop = loop_thread().loop
+        loop_thread().call(self._begin, spawn_message)
+
+    def _begin(self, spawn_message: Message) -> None:
+        self._task = self.loop.create_task(self._live(spawn_message), name=f"mesh-{self.name}")
+
+    async def _live(self, spawn_message: Message) -> None:
+        stop: Message | None = None
+        error: ActorFailure | None = None
+        try:
+            await self._create()
+            self.answer(spawn_message, None)
+            waker_of(self.loop).watch_always(self.port, self._wake)
+            stop = await self._serve()
+        except ActorFailure as failure:
+            error = failure
+            if self.instance is None:
+                self.answer_error(spawn_message, failure.__cause__ or failure)
+        except PortClosed:
+            pass
+        waker_of(self.loop).forget(self.port)
+        await self._end(error, stop)
+
+    async def _create(self) -> None:
+        order = self.order
+        set_serving(Serving(self, None, self.point.extent))
+        init: Any = order.cls.__init__
+        try:
+            instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
+            if asyncio.iscoroutinefunction(init):
+                await instance.__init__(*order.args, **order.kwargs)
+            elif self._has_plain_endpoints():
+                await self._in_thread(instance.__init__, *order.args, **order.kwargs)
+            else:
+                instance.__init__(*order.args, **order.kwargs)
+        except BaseException as error:
+            raise ActorFailure from error
+        self.instance = instance
+        self.runtime.ownership.owner_started(self.port, self.has_supervise())
+
+    def _has_plain_endpoints(self) -> bool:
+        return any(not member.is_async for member in endpoints_of(self.order.cls).values())
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    async def _serve(self) -> Message | None:
+        """Serves messages until one says stop; returns that one."""
+        served = 0
+        while True:
+            self.left.extend(self.engine.receive_nowait(self.port, _BATCH_MAX))
+            if not self.left:
+                self._woken = self.loop.create_future()
+                # Something may have come in before the future was there to be woken.
+                if not self.engine.is_ready(self.port):
+                    await self._woken
+                continue
+            message = self.left.popleft()
+            plan = self.plans.get(message.meta) or self.plan(message.meta)
+            if plan.is_internal:
+                if plan.name == STOP:
+                    return message
+                if plan.name == READY:
+                    self.answer(message, None)
+                continue
+            await self._handle(message, plan)
+            self.check_wishes()
+            if self.is_stop_wanted:
+                return None
+            served += 1
+            if served % _FAIRNESS == 0:
+                await asyncio.sleep(0)
+
+    async def _handle(self, message: Message, plan: Plan) -> None:
+        if self.cancelled and self.take_cancelled(message):
+            return
+        if plan.is_concurrent:
+            task = self.loop.create_task(self._run(message, plan), name=plan.name)
+            self.tasks[task] = message
+            task.add_done_callback(self._task_done)
+            return
+        self._running = message
+        try:
+            await self._run(message, plan)
+        finally:
+            self._running = None
+
+    async def _run(self, message: Message, plan: Plan) -> None:
+        set_serving(self.serving(message, plan))
+        try:
+            args, kwargs = self.arguments(message, plan)
+            if plan.is_async:
+                value = await plan.function(self.instance, *args, **kwargs)
+            else:
+                value = await self._in_thread(plan.function, self.instance, *args, **kwargs)
+        except asyncio.CancelledError as error:
+            if not self._was_cancelled(message):
+                self.settle_error(message, plan, error)
+        except BaseException as error:
+            self.settle_error(message, plan, error)
+        else:
+            if not plan.is_explicit:
+                self.answer(message, value)
+
+    def _was_cancelled(self, message: Message) -> bool:
+        """Whether a caller's giving up, and not the endpoint itself, has cancelled the task."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task.cancelling() == 0:
+            return False
+        task.uncancel()
+        self.engine.answer(message, CANCELLED, b"")
+        return True
+
+    async def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs a plain function on this actor's thread, in this task's context."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, f"mesh-{self.name}")
+        run = copy_context().run
+        return await self.loop.run_in_executor(
+            self._executor, lambda: run(function, *args, **kwargs)
+        )
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self.tasks.pop(task, None)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, ActorFailure) and self.abort_error is None:
+            self.abort_error = error
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Makes the serving loop look at `abort_error` now."""
+        if self._running is None:
+            self.engine.close_mailbox(self.port, self.failure_code, b"")
+            self._wake()
+
+    def cancel(self, message: Message) -> None:
+        """Ends the call that a caller has given up, or remembers that it need not start."""
+        loop_thread().call(self._cancel, (message.from_proc, message.from_port))
+
+    def _cancel(self, key: tuple[int, int]) -> None:
+        running = self._running
+        if running is not None and (running.from_proc, running.from_port) == key:
+            self._task.cancel()
+            return
+        for task, message in self.tasks.items():
+            if (message.from_proc, message.from_port) == key:
+                task.cancel()
+                return
+        if any((m.from_proc, m.from_port) == key for m in self.left):
+            self.cancelled.add(key)
+
+    def supervise_soon(self, ask: Any) -> None:
+        """Calls `__supervise__` at the next turn of the loop."""
+        loop_thread().submit(self._supervise(ask))
+
+    async def _supervise(self, ask: Any) -> None:
+        set_serving(Serving(self, None, self.point.extent))
+        method = type(self.instance).__supervise__
+        if asyncio.iscoroutinefunction(method):
+            await ask.run_async(lambda failure: method(self.instance, failure))
+        else:
+            await self._in_thread(ask.run, lambda failure: method(self.instance, failure))
+
+    async def _end(self, error: ActorFailure | None, stop: Message | None) -> None:
+        set_serving(Serving(self, None, self.point.extent))
+        if error is None and self.abort_error is not None:
+            error = self.abort_error
+        left = list(self.left)
+        self.left.clear()
+        self.close(error, left)
+        await self.loop.run_in_executor(None, self.end_children, error is not None)
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        problem = await self._cleanup(error)
+        self.instance = None
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+        self.ended()
+        if stop is not None:
+            if problem is None:
+                self.answer(stop, None)
+            else:
+                self.answer_error(stop, problem)
+
+    async def _cleanup(self, error: ActorFailure | None) -> BaseException | None:
+        method = getattr(type(self.instance), "__cleanup__", None)
+        if method is None:
+            return None
+        cause = None if error is None else (error.__cause__ or error)
+        try:
+            if asyncio.iscoroutinefunction(method):
+                # Cancelled when it takes too long: nothing of the actor goes on behind its end.
+                async with asyncio.timeout(effective().cleanup_timeout_s):
+                    await method(self.instance, cause)
+            else:
+                await self._in_thread(method, self.instance, cause)
+        except BaseException as problem:
+            return problem
+        return None

@@ -1,0 +1,38 @@
+"""Ending a job before its program ends."""
+
+from __future__ import annotations
+
+import math
+
+from mesh_core._config import effective
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._future import Future
+
+__all__ = ["shutdown_context"]
+
+
+def shutdown_context(host_timeout: float | None = None) -> Future[None]:
+    """Stops everything that the program has started. The next use starts anew.
+
+    Args:
+        host_timeout: Seconds that it may take before what is left is killed.
+
+    Raises:
+        ValueError: The timeout is negative or not finite.
+    """
+    if host_timeout is not None and not (host_timeout >= 0 and math.isfinite(host_timeout)):
+        raise ValueError(f"host_timeout {host_timeout} is not a finite number from 0 up")
+    from mesh_core._loop import loop_thread
+    from mesh_core._root import shut_down
+    from mesh_core._thread_future import run_async
+
+    grace_s = effective().stop_grace_s if host_timeout is None else host_timeout
+
+    async def end() -> None:
+        import asyncio
+
+        await asyncio.get_running_loop().run_in_executor(None, shut_down, grace_s)
+
+    return run_async(loop_thread(), end())

@@ -1,0 +1,109 @@
+"""Standard streams of a process whose stdout and stderr share one pipe.
+
+One pipe keeps the two streams in the order in which they were written; what is lost is which
+stream a byte came from. So `sys.stderr` marks what it writes: `STDERR_TAG` before each line, and
+`STDOUT_TAG` behind a piece that does not end one. Neither byte occurs in UTF-8 text. Bytes
+without a tag, such as those written by C code, count as stdout.
+"""
+
+import contextlib
+import ctypes
+import io
+import os
+import sys
+
+STDERR_TAG = b"\xff"
+STDOUT_TAG = b"\xfe"
+
+# Linux writes a piece of at most this size to a pipe in one go, whoever else writes to it.
+_ATOMIC_LEN_MAX = 4096
+_PIECE_LEN_MAX = _ATOMIC_LEN_MAX - 2
+_LINE_BUFFERED = 1  # _IOLBF of C's stdio, the same in glibc, musl and uclibc
+
+
+def install() -> None:
+    """Replaces `sys.stdout` and `sys.stderr` by streams for a shared pipe.
+
+    Both write a line as soon as it ends. C's own stdout is made to do the same, for otherwise
+    what a C library prints into a pipe appears minutes late or, in a crash, never.
+    """
+    _flush_quietly()
+    sys.stdout = _text(io.FileIO(1, "wb", closefd=False))
+    sys.stderr = _text(_TaggedFile(2, "wb", closefd=False))
+    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)
+    libc = ctypes.CDLL(None)
+    # A C library without these names buffers as it likes: its lines come later, but come.
+    with contextlib.suppress(AttributeError, ValueError):
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+
+
+def flush() -> None:
+    """Writes out what Python's and C's standard streams still hold."""
+    _flush_quietly()
+    ctypes.CDLL(None).fflush(None)
+
+
+def write_stderr(text: str) -> None:
+    """Writes a line to descriptor 2 as stderr, whatever state `sys.stderr` is in.
+
+    Raises:
+        OSError: The descriptor is closed or nobody reads it any more.
+    """
+    for piece in tagged(text.encode("utf-8", "replace") + b"\n"):
+        _write_all(2, piece)
+
+
+def tagged(written: bytes) -> list[bytes]:
+    """Returns `written` as pieces to write one by one, each complete in itself."""
+    pieces: list[bytes] = []
+    for line in _lines(written):
+        for start in range(0, len(line), _PIECE_LEN_MAX):
+            piece = STDERR_TAG + line[start : start + _PIECE_LEN_MAX]
+            pieces.append(piece if piece.endswith(b"\n") else piece + STDOUT_TAG)
+    return _joined(pieces)
+
+
+def _lines(written: bytes) -> list[bytes]:
+    """Returns the lines of `written`, ended by line feeds only."""
+    lines = [line + b"\n" for line in written.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _joined(pieces: list[bytes]) -> list[bytes]:
+    """Returns neighbouring pieces put together as long as one atomic write holds them."""
+    joined: list[bytes] = []
+    for piece in pieces:
+        if joined and len(joined[-1]) + len(piece) <= _ATOMIC_LEN_MAX:
+            joined[-1] += piece
+        else:
+            joined.append(piece)
+    return joined
+
+
+class _TaggedFile(io.FileIO):
+    """A descriptor that is written to as stderr."""
+
+    def write(self, written: object, /) -> int:
+        content = bytes(written)  # type: ignore[call-overload]
+        for piece in tagged(content):
+            _write_all(self.fileno(), piece)
+        return len(content)
+
+
+def _text(raw: io.FileIO) -> io.TextIOWrapper:
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
+    )
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(fd, content) :]
+
+
+def _flush_quietly() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # None, closed or its reader gone: there is nothing left to save.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()

@@ -1,0 +1,3 @@
+"""What a new store for content-addressed chunks implements."""
+
+__all__: list[str] = []

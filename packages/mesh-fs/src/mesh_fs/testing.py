@@ -1,0 +1,3 @@
+"""Fixtures and fakes for programs that mount directories."""
+
+__all__: list[str] = []

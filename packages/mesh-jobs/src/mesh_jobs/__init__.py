@@ -1,0 +1,3 @@
+"""Get hosts from a scheduler once, and run program after program on them."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""What a new scheduler implements: the backend protocol."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Ask a running mesh questions in SQL."""
+
+__all__: list[str] = []

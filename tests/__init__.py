@@ -1,0 +1,1 @@
+"""Tests across packages. Those of one package alone are in packages/*/tests."""

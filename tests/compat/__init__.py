@@ -1,0 +1,1 @@
+"""Packages of different versions with each other."""

@@ -1,0 +1,32 @@
+"""Every package works with the mesh-core that it is developed beside."""
+
+from importlib.metadata import requires, version
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+UPPER = ("mesh-rdma", "mesh-telemetry", "mesh-jobs", "mesh-fs", "mesh-tensor")
+
+
+def core_requirement(distribution: str) -> Requirement:
+    """Returns what a package says about mesh-core."""
+    wanted = [Requirement(line) for line in requires(distribution) or []]
+    (core,) = [one for one in wanted if one.name == "mesh-core" and one.marker is None]
+    return core
+
+
+@pytest.mark.parametrize("distribution", UPPER)
+def test_range_includes_the_core_of_this_tree(distribution: str) -> None:
+    assert core_requirement(distribution).specifier.contains(version("mesh-core"), prereleases=True)
+
+
+@pytest.mark.parametrize("distribution", UPPER)
+def test_range_ends_before_the_core_may_break(distribution: str) -> None:
+    specifiers = {
+        one.operator: Version(one.version) for one in core_requirement(distribution).specifier
+    }
+    oldest, end = specifiers[">="], specifiers["<"]
+    # Before 1.0 a minor release may break; from then on only a major one.
+    following = (0, oldest.minor + 1) if oldest.major == 0 else (oldest.major + 1, 0)
+    assert (end.major, end.minor) <= following

@@ -1,0 +1,1 @@
+"""The documents: their code runs, their links lead somewhere, their commands exist."""

@@ -1,0 +1,92 @@
+"""The code blocks, headings and links of a Markdown file."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.workspace import ROOT
+
+_FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\S*)(?: .*)?$")
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its lines, and the line of the file after its fence."""
+
+    language: str
+    first_line: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A Markdown file."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Its path from the root."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    @property
+    def lines(self) -> list[str]:
+        """Its text."""
+        return self.path.read_text(encoding="utf-8").splitlines()
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields its fenced blocks.
+
+        Raises:
+            ValueError: A fence is never closed.
+        """
+        opened: re.Match[str] | None = None
+        body: list[str] = []
+        for number, line in enumerate(self.lines, 1):
+            fence = _FENCE.match(line)
+            if opened is None:
+                opened, body = fence, []
+            elif fence and fence["ticks"] == opened["ticks"] and not fence["language"]:
+                yield Block(opened["language"], number - len(body), tuple(body))
+                opened = None
+            else:
+                body.append(line.removeprefix(opened["indent"]))
+        if opened is not None:
+            raise ValueError(f"{self.name}: the last fence is never closed")
+
+    def prose(self) -> Iterator[tuple[int, str]]:
+        """Yields the numbered lines outside of blocks."""
+        inside = {
+            number
+            for block in self.blocks()
+            for number in range(block.first_line - 1, block.first_line + len(block.lines) + 1)
+        }
+        for number, line in enumerate(self.lines, 1):
+            if number not in inside:
+                yield number, line
+
+    def links(self) -> Iterator[tuple[int, str]]:
+        """Yields the targets of its links that stay inside the tree."""
+        for number, line in self.prose():
+            for target in _LINK.findall(re.sub(r"`[^`]*`", "", line)):
+                if not re.match(r"[a-z]+:", target):
+                    yield number, target
+
+    def anchors(self) -> set[str]:
+        """Returns what a link into this file may end in."""
+        headings = [found.group(1) for _, line in self.prose() if (found := _HEADING.match(line))]
+        return {anchor(heading) for heading in headings}
+
+
+def anchor(heading: str) -> str:
+    """Returns how hosts of Markdown name a heading in links."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def documents() -> list[Document]:
+    """Returns every document that users read."""
+    paths = {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/*.md")}
+    return [Document(path) for path in sorted(paths)]

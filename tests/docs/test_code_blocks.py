@@ -1,0 +1,55 @@
+"""Every Python block of a document runs: those of one file are one program, in their order."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import Block, Document, documents
+from tests.programs import missing_line, run_program
+
+#: Blocks that do not run. `pyi` is a signature, `text` a sketch, `output` what the program prints,
+#: and `golden` bytes of the wire, which the tests of mesh-wire read.
+SHOWN = frozenset({"console", "golden", "json", "mermaid", "output", "pyi", "text"})
+LANGUAGES = SHOWN | {"python", "rust", "sql", "toml", "yaml"}
+
+RUNNING = [
+    document
+    for document in documents()
+    if any(block.language == "python" for block in document.blocks())
+]
+
+
+def program(blocks: list[Block]) -> str:
+    """Puts the Python blocks on the lines that they have in the document.
+
+    A traceback then names the line of the document.
+    """
+    lines: list[str] = []
+    for block in blocks:
+        if block.language == "python":
+            lines += [""] * (block.first_line - 1 - len(lines))
+            lines += block.lines
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda one: one.name)
+def test_every_block_says_what_it_is(document: Document) -> None:
+    odd = [block.first_line for block in document.blocks() if block.language not in LANGUAGES]
+    assert odd == [], f"write one of {sorted(LANGUAGES)} after the fence"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not RUNNING, reason="no document has a Python block")
+@pytest.mark.parametrize("document", RUNNING or [None], ids=lambda one: one and one.name)
+def test_python_blocks_run_and_print_what_is_shown(document: Document, tmp_path: Path) -> None:
+    blocks = list(document.blocks())
+    script = tmp_path / document.path.with_suffix(".py").name
+    script.write_text(program(blocks), encoding="utf-8")
+    printed = run_program(script, cwd=tmp_path, limit_s=240)
+    shown = [line for block in blocks if block.language == "output" for line in block.lines]
+    assert missing_line(printed, [line for line in shown if line.strip()]) is None, printed
+
+
+def test_lines_of_the_program_are_those_of_the_document() -> None:
+    blocks = [Block("python", 3, ("a = 1",)), Block("text", 5, ("x",)), Block("python", 8, ("b",))]
+    assert program(blocks).splitlines() == ["", "", "a = 1", "", "", "", "", "b"]

@@ -1,0 +1,87 @@
+"""Commands that documents show exist. The test command itself is what CI runs."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import Document, documents
+from tools.workspace import PACKAGES, ROOT
+
+README = Document(ROOT / "README.md")
+
+#: Commands of other people's tools, whose arguments are theirs to check.
+FOREIGN = frozenset({"cargo", "cd", "git", "maturin", "pre-commit"})
+
+
+def decorated(path: Path, decorator: str) -> set[str]:
+    """Returns the functions of a file that carry a decorator, called or not."""
+    functions = [
+        node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
+    ]
+    return {
+        function.name
+        for function in functions
+        if any(ast.unparse(one).startswith(decorator) for one in function.decorator_list)
+    }
+
+
+SESSIONS = decorated(ROOT / "noxfile.py", "nox.session")
+TOOLS = set(re.findall(r'^    Command\("(\w+)"', (ROOT / "tools/__main__.py").read_text(), re.M))
+
+
+def shown_commands(document: Document) -> Iterator[tuple[int, list[str]]]:
+    """Yields what a document tells its reader to type."""
+    for block in document.blocks():
+        if block.language == "console":
+            for number, line in enumerate(block.lines, block.first_line):
+                if line.startswith("$ "):
+                    yield number, shlex.split(line[2:], comments=True)
+
+
+def complaint(words: list[str]) -> str | None:
+    """Returns what is wrong with a command, as far as the tree can tell."""
+    match words:
+        case ["python3", "-m", "tools", "nox", *rest]:
+            return complaint(["nox", *rest])
+        case ["python3", "-m", "tools", "run", script, *_]:
+            return None if (ROOT / script).is_file() else f"no script {script}"
+        case ["python3", "-m", "tools", name, *_]:
+            return None if name in TOOLS else f"no command {name}"
+        case ["nox", "-l"]:
+            return None
+        case ["nox", "-s", session, *_]:
+            name = session.partition("(")[0]
+            return None if name in SESSIONS else f"no session {name}"
+        case ["pip", "install", *names]:
+            unknown = [name for name in names if name.partition("[")[0] not in PACKAGES]
+            return f"not ours: {unknown}" if unknown else None
+        case ["python3", script, *_] if (ROOT / script).is_file():
+            return None
+        case [name, *_] if name in FOREIGN:
+            return None
+    return "not a command that the tree knows"
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda one: one.name)
+def test_commands_exist(document: Document) -> None:
+    wrong = [
+        f"{document.name}:{line}: {shlex.join(words)}: {said}"
+        for line, words in shown_commands(document)
+        if (said := complaint(words))
+    ]
+    assert wrong == []
+
+
+def test_readme_runs_the_main_job_and_the_tests() -> None:
+    commands = [shlex.join(words) for _, words in shown_commands(README)]
+    assert "python3 -m tools run examples/train_digits.py" in commands
+    assert "python3 -m tools test" in commands
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert script.strip().endswith("exec python3 -m tools test")

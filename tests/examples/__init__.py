@@ -1,0 +1,1 @@
+"""Every example, as a user would run it."""

@@ -1,0 +1,39 @@
+"""Every script of examples/ runs to a good end and prints what its last comment shows.
+
+An example may close with the lines it prints, in order, `...` for what differs from run to run:
+
+    # prints:
+    #   hello from rank 0
+    #   done in ... s
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs import missing_line, run_program
+from tools.workspace import ROOT
+
+EXAMPLES = ROOT / "examples"
+LIMIT_S = 240
+HEAD = "# prints:"
+
+
+def shown_lines(source: str) -> list[str]:
+    """Returns what an example says it prints."""
+    _, _, shown = source.partition(f"\n{HEAD}\n")
+    return [line.removeprefix("#") for line in shown.splitlines() if line.strip("# ")]
+
+
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_script(script: Path, tmp_path: Path) -> None:
+    printed = run_program(script, cwd=tmp_path, limit_s=LIMIT_S)
+    missing = missing_line(printed, shown_lines(script.read_text(encoding="utf-8")))
+    assert missing is None, f"not printed: {missing}\n{printed}"
+
+
+def test_shown_lines_are_those_after_the_head() -> None:
+    source = "print('a')\n\n# prints:\n#   a\n#\n#   took ... s\n"
+    assert shown_lines(source) == ["   a", "   took ... s"]
+    assert shown_lines("print('a')\n") == []

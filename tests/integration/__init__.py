@@ -1,0 +1,1 @@
+"""Packages together in one program."""

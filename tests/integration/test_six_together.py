@@ -1,0 +1,27 @@
+"""The six packages share one process."""
+
+import subprocess
+import sys
+from itertools import permutations
+
+import pytest
+
+PACKAGES = ("mesh_core", "mesh_rdma", "mesh_telemetry", "mesh_jobs", "mesh_fs", "mesh_tensor")
+UPPER = PACKAGES[1:]
+
+
+def test_all_doors_open_in_one_process() -> None:
+    doors = [f"{name}{door}" for name in PACKAGES for door in ("", ".spi", ".testing")]
+    run_python(f"import {', '.join(doors)}")
+
+
+@pytest.mark.parametrize(("first", "second"), list(permutations(UPPER, 2)))
+def test_order_of_imports_does_not_matter(first: str, second: str) -> None:
+    run_python(f"import {first}, {second}")
+
+
+def run_python(code: str) -> None:
+    """Runs some Python in a fresh interpreter, where every warning is an error."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,1 @@
+"""Each wheel alone in a clean environment."""

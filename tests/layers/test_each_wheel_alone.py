@@ -1,0 +1,121 @@
+"""Install only what you need: each wheel alone brings its own layer and nothing of another."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.layers.conftest import Install, Wheels
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What installing one package brings, and what it must not bring."""
+
+    distribution: str
+    #: All that may be installed; None where the list is an upstream project's affair.
+    brings: frozenset[str] | None
+    #: Modules that cannot be imported afterwards.
+    lacks: frozenset[str]
+
+    @property
+    def import_name(self) -> str:
+        """The module that users import."""
+        return self.distribution.replace("-", "_")
+
+
+CORE = frozenset({"mesh-core", "cloudpickle"})
+HEAVY = frozenset({"torch", "numpy", "pyarrow", "datafusion", "kubernetes", "grpc"})
+MESH = frozenset(
+    {"mesh_core", "mesh_rdma", "mesh_telemetry", "mesh_jobs", "mesh_fs", "mesh_tensor"}
+)
+
+PROMISES = (
+    Promise("mesh-core", CORE, HEAVY | MESH - {"mesh_core"}),
+    Promise("mesh-rdma", CORE | {"mesh-rdma"}, HEAVY | MESH - {"mesh_core", "mesh_rdma"}),
+    Promise("mesh-jobs", CORE | {"mesh-jobs"}, HEAVY | MESH - {"mesh_core", "mesh_jobs"}),
+    Promise("mesh-fs", CORE | {"mesh-fs"}, HEAVY | MESH - {"mesh_core", "mesh_fs"}),
+    Promise(
+        "mesh-telemetry",
+        None,
+        (HEAVY - {"pyarrow", "datafusion", "numpy"}) | MESH - {"mesh_core", "mesh_telemetry"},
+    ),
+    Promise(
+        "mesh-tensor",
+        None,
+        (HEAVY - {"torch", "numpy"}) | MESH - {"mesh_core", "mesh_tensor"},
+    ),
+)
+
+each_package = pytest.mark.parametrize("promise", PROMISES, ids=lambda one: one.distribution)
+
+
+@each_package
+def test_it_brings_what_it_promises_and_no_more(install: Install, promise: Promise) -> None:
+    installed = install(promise.distribution).distributions()
+    assert installed >= {promise.distribution, *CORE}
+    if promise.brings is not None:
+        assert installed == promise.brings
+
+
+@each_package
+def test_its_three_doors_open(install: Install, promise: Promise) -> None:
+    name = promise.import_name
+    install(promise.distribution).run(f"import {name}, {name}.spi, {name}.testing")
+
+
+@each_package
+def test_what_it_lacks_cannot_be_imported(install: Install, promise: Promise) -> None:
+    found = install(promise.distribution).run(
+        "import json; from importlib.util import find_spec;"
+        f"print(json.dumps([m for m in {sorted(promise.lacks)} if find_spec(m)]))"
+    )
+    assert json.loads(found) == []
+
+
+@each_package
+def test_its_wheel_is_typed_and_says_its_version(install: Install, promise: Promise) -> None:
+    name = promise.import_name
+    typed, version = json.loads(
+        install(promise.distribution).run(
+            "import json; from importlib.metadata import version;"
+            "from importlib.resources import files;"
+            f"typed = files({name!r}).joinpath('py.typed').is_file();"
+            f"print(json.dumps([typed, version({promise.distribution!r})]))"
+        )
+    )
+    assert typed
+    assert version
+
+
+def test_every_wheel_is_under_test(wheels: Wheels) -> None:
+    assert set(wheels) == {promise.distribution for promise in PROMISES}
+
+
+def test_importing_the_core_loads_nothing_heavy(install: Install) -> None:
+    loaded = install("mesh-core").run(
+        "import json, sys; import mesh_core; print(json.dumps([m for m in sys.modules]))"
+    )
+    assert HEAVY.isdisjoint(name.split(".")[0] for name in json.loads(loaded))
+
+
+def test_core_wheel_serves_every_python_from_3_11(wheels: Wheels) -> None:
+    python, abi, platform = wheels["mesh-core"].stem.split("-")[-3:]
+    assert (python, abi) == ("cp311", "abi3")
+    assert "linux" in platform
+
+
+def test_core_wheel_is_small(wheels: Wheels) -> None:
+    assert size(wheels["mesh-core"]) <= 5 * MEGABYTE
+
+
+def test_core_is_small_once_installed(install: Install) -> None:
+    assert install("mesh-core").installed_bytes() <= 15 * MEGABYTE
+
+
+def size(path: Path) -> int:
+    """Returns the size of a file."""
+    return path.stat().st_size

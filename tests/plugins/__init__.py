@@ -1,0 +1,1 @@
+"""Whatever is installed as a plug-in."""

@@ -1,0 +1,100 @@
+"""Runs a program as a user would, and looks at what it printed and what it left behind."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+#: Given to the program and so to all it starts: what still carries it afterwards was left behind.
+MARK = "MESH_PROGRAM_MARK"
+
+#: How long a process of the program may take to go once the program has gone.
+LEAVING_LIMIT_S = 2.0
+
+
+def run_program(script: Path, *, cwd: Path, limit_s: float) -> str:
+    """Runs a script to its end, and returns what it printed.
+
+    Raises:
+        AssertionError: It failed, took too long, or left a process behind.
+    """
+    mark = uuid.uuid4().hex
+    env = {**os.environ, MARK: mark, "PYTHONUNBUFFERED": "1"}
+    # Files, not pipes: a process left behind would hold a pipe open and only look like slowness.
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        command = [sys.executable, str(script)]
+        with subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=err) as process:
+            ending = _ending(process, limit_s)
+        printed, complained = _whole(out), _whole(err)
+    assert ending == "ended with 0", f"{script.name} {ending}\n{printed}\n{complained}"
+    orphans = left_behind(mark)
+    assert not orphans, f"{script.name} left behind: {', '.join(orphans)}"
+    return printed
+
+
+def left_behind(mark: str) -> list[str]:
+    """Waits until all processes with this mark have gone; returns those that stay."""
+    deadline = time.monotonic() + LEAVING_LIMIT_S
+    pause = threading.Event()
+    while (found := _marked(f"{MARK}={mark}".encode())) and time.monotonic() < deadline:
+        pause.wait(0.01)
+    return found
+
+
+def missing_line(printed: str, expected: Sequence[str]) -> str | None:
+    """Returns the first expected line that was not printed after those before it.
+
+    Lines between them do not matter, nor does space at either end of a line. `...` in an expected
+    line stands for anything.
+    """
+    lines = iter(printed.splitlines())
+    for wanted in expected:
+        if not any(_matches(line.strip(), wanted.strip()) for line in lines):
+            return wanted
+    return None
+
+
+def _ending(process: subprocess.Popen[bytes], limit_s: float) -> str:
+    try:
+        return f"ended with {process.wait(limit_s)}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return f"took more than {limit_s} s"
+
+
+def _whole(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+def _matches(line: str, wanted: str) -> bool:
+    first, *others = wanted.split("...")
+    if not others:
+        return line == wanted
+    if not line.startswith(first):
+        return False
+    position = len(first)
+    for part in others[:-1]:
+        position = line.find(part, position)
+        if position < 0:
+            return False
+        position += len(part)
+    return line.endswith(others[-1]) and len(line) - len(others[-1]) >= position
+
+
+def _marked(mark: bytes) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                status = (folder / "stat").read_text()
+                found.append(f"pid {folder.name}: {status.partition('(')[2]}")
+        except OSError:
+            continue  # it went while we looked
+    return found

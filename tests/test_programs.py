@@ -1,0 +1,54 @@
+"""The harness that examples and documents run in: it must not call a bad program good."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.programs import missing_line, run_program
+
+EXPECTED = [
+    ("a\nb\nc", ["a", "c"], None),
+    ("a\nb", ["b", "a"], "a"),
+    ("took 12 ms", ["took ... ms"], None),
+    ("took 12 s", ["took ... ms"], "took ... ms"),
+    ("rank 0: x of y", ["rank ...: ... of y"], None),
+    ("aba", ["ab...ba"], "ab...ba"),
+    ("", ["..."], "..."),
+    ("  indented", ["indented"], None),
+]
+
+
+@pytest.mark.parametrize(("printed", "expected", "missing"), EXPECTED)
+def test_first_line_that_is_missing(printed: str, expected: list[str], missing: str | None) -> None:
+    assert missing_line(printed, expected) == missing
+
+
+def test_output_of_a_good_program_comes_back(tmp_path: Path) -> None:
+    assert run(tmp_path, "print('hello')") == "hello\n"
+
+
+def test_failure_is_shown_with_what_was_printed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"(?s)ended with 1.*before.*ZeroDivisionError"):
+        run(tmp_path, "print('before'); 1 / 0")
+
+
+def test_process_left_behind_is_named(tmp_path: Path) -> None:
+    code = "import os; os.fork() or os.execvp('tail', ['tail', '-f', '/dev/null'])"
+    with pytest.raises(AssertionError, match="tail") as caught:
+        run(tmp_path, code)
+    pid = str(caught.value).split("pid ")[1].split(":")[0]
+    os.kill(int(pid), signal.SIGKILL)
+
+
+def test_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="took more than"):
+        run(tmp_path, "import signal; signal.pause()", limit_s=0.5)
+
+
+def run(folder: Path, code: str, limit_s: float = 30) -> str:
+    """Runs some code as a program."""
+    script = folder / "program.py"
+    script.write_text(code)
+    return run_program(script, cwd=folder, limit_s=limit_s)

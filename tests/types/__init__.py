@@ -1,0 +1,1 @@
+"""What the type checkers accept and refuse."""

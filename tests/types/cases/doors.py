@@ -1,0 +1,10 @@
+"""The doors are typed: a name that is not there is an error in the user's editor."""
+
+from typing import assert_type
+
+import mesh_jobs
+import mesh_rdma
+
+assert_type(mesh_rdma.__all__, list[str])
+
+mesh_jobs.submit_everything()  # expect-error: there is no such name

@@ -1,0 +1,50 @@
+"""What mypy and pyright accept and refuse: each file of cases/ is a program for both.
+
+A line that ends in `# expect-error` must be refused by both checkers; all other lines must be
+accepted by both. What a value's type is, a case says with `typing.assert_type`.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.types import checkers
+
+CASES = sorted((Path(__file__).resolve().parent / "cases").glob("*.py"))
+
+#: After the marker a case may say why: `# expect-error: step takes an int`.
+MARKER = re.compile(r"# expect-error(?:: .+)?$")
+
+Checker = Callable[[Sequence[Path]], checkers.Complaints]
+
+
+def expected_lines(case: Path) -> set[int]:
+    """Returns the lines of a case that must be refused."""
+    lines = case.read_text(encoding="utf-8").splitlines()
+    return {number for number, line in enumerate(lines, 1) if MARKER.search(line)}
+
+
+@cache
+def complaints(checker: Checker) -> checkers.Complaints:
+    """Runs a checker once over all cases: starting it is most of the cost."""
+    return checker(CASES)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("checker", [checkers.mypy, checkers.pyright], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+def test_case(case: Path, checker: Checker) -> None:
+    found = complaints(checker)[case]
+    expected = expected_lines(case)
+    accepted = sorted(expected - found.keys())
+    assert not accepted, f"lines that should be refused are accepted: {accepted}"
+    refused = {line: text for line, text in found.items() if line not in expected}
+    assert not refused, "lines that should be accepted are refused"
+
+
+def test_every_case_refuses_something_or_asserts_a_type() -> None:
+    idle = [c.name for c in CASES if not expected_lines(c) and "assert_type" not in c.read_text()]
+    assert idle == []

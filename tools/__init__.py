@@ -1,0 +1,6 @@
+"""What the repository is built, checked and released with. None of it ships."""
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036  # said here, before an import fails for it
+    raise SystemExit(f"python is {sys.version.split()[0]}: use python 3.11 or newer")

@@ -1,0 +1,51 @@
+"""Adds up what the test runners said into one closing line each."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from tools.job import Outcome
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+_PYTEST = re.compile(
+    r"^=+ (?:\d+ (?:passed|failed|errors?|skipped|xfailed)\b|no tests ran).* in .*=+$"
+)
+_CARGO = re.compile(r"^test result: ")
+_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|ignored|xfailed)\b")
+
+#: What each word of a runner counts as; a known failure is a test that ran as expected.
+_MEANING = {
+    "passed": "passed",
+    "xfailed": "passed",
+    "failed": "failed",
+    "error": "failed",
+    "errors": "failed",
+    "skipped": "skipped",
+    "ignored": "skipped",
+}
+
+
+def closing_lines(outcomes: Iterable[Outcome]) -> list[str]:
+    """Returns a line like `pytest: 31 passed, 0 failed, 2 skipped` for every runner that ran."""
+    outcomes = list(outcomes)
+    output = [_COLOR.sub("", line) for one in outcomes for line in one.output.splitlines()]
+    lines = []
+    for name, pattern in (("pytest", _PYTEST), ("cargo", _CARGO)):
+        summaries = [line for line in output if pattern.match(line)]
+        if summaries:
+            lines.append(_line(name, _add_up(summaries)))
+    sessions = Counter("failed" if one.failed else "passed" for one in outcomes)
+    return [*lines, _line("sessions", sessions)]
+
+
+def _add_up(summaries: Iterable[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for summary in summaries:
+        for number, word in _COUNT.findall(summary):
+            counts[_MEANING[word]] += int(number)
+    return counts
+
+
+def _line(name: str, counts: Counter[str]) -> str:
+    skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
+    return f"{name}: {counts['passed']} passed, {counts['failed']} failed{skipped}"

@@ -1,0 +1,46 @@
+"""Writes tools/constraints.txt: the version of everything that any session installs."""
+
+import subprocess
+
+from tools import toolbox
+from tools.workspace import ROOT, packages, read_toml
+
+HEADER = "# Written by `python3 -m tools pins`; every session installs within these versions.\n"
+
+#: The bench group is left out: its peers bring versions of their own.
+UNPINNED_GROUPS = frozenset({"bench"})
+
+
+def write_pins() -> None:
+    """Resolves all groups and packages together, to the newest versions that agree.
+
+    Raises:
+        subprocess.CalledProcessError: They do not agree; uv says where.
+    """
+    toolbox.ensure()
+    groups = read_toml(ROOT / "pyproject.toml")["dependency-groups"]
+    command = [toolbox.program("uv"), "pip", "compile", "--quiet", "--universal", "--no-header"]
+    command += ["--no-annotate", "--no-emit-index-url", "--python-version", "3.11"]
+    command += ["--override", str(toolbox.OVERRIDES)]
+    for group in groups.keys() - UNPINNED_GROUPS:
+        command += ["--group", f"{ROOT / 'pyproject.toml'}:{group}"]
+    wanted = "\n".join(_outside_requirements())
+    run = subprocess.run(
+        [*command, "-"], input=wanted, stdout=subprocess.PIPE, text=True, check=True
+    )
+    lines = [line for line in run.stdout.splitlines() if not _is_never(line)]
+    toolbox.CONSTRAINTS.write_text(HEADER + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _outside_requirements() -> list[str]:
+    lines: list[str] = []
+    for package in packages():
+        extras: dict[str, list[str]] = package.project.get("optional-dependencies", {})
+        for line in [*package.requirements, *(line for extra in extras.values() for line in extra)]:
+            if not line.startswith("mesh-"):
+                lines.append(line)
+    return lines
+
+
+def _is_never(line: str) -> bool:
+    return 'sys_platform == "never"' in line or "sys_platform == 'never'" in line

@@ -1,0 +1,77 @@
+"""What every package has: learn one, know all."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tools.rules.finding import Finding
+from tools.rules.tree import Tree
+from tools.workspace import DOOR_FILES, Package, packages
+
+PACKAGE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_exports.py")
+
+
+def three_doors(tree: Tree) -> Iterator[Finding]:
+    """A package has three public modules, each with a docstring and a list of names; no more."""
+    for package in packages(tree.root):
+        source = package.source
+        prefix = source.relative_to(tree.root).as_posix()
+        for door in DOOR_FILES:
+            path = f"{prefix}/{door}"
+            if not (source / door).is_file():
+                yield Finding(path, 1, "a door is missing")
+            else:
+                yield from _door(tree, path)
+        for public in sorted(source.glob("[!_]*.py")):
+            if public.name not in DOOR_FILES:
+                path = f"{prefix}/{public.name}"
+                yield Finding(path, 1, "a fourth public module: start its name with an underscore")
+        if not (source / "py.typed").is_file():
+            yield Finding(
+                f"{prefix}/py.typed", 1, "missing: type checkers would ignore the package"
+            )
+
+
+def package_files(tree: Tree) -> Iterator[Finding]:
+    """Every package has the same files around its source."""
+    for package in packages(tree.root):
+        prefix = package.folder.relative_to(tree.root).as_posix()
+        for name in PACKAGE_FILES:
+            if not (package.folder / name).is_file():
+                yield Finding(f"{prefix}/{name}", 1, "missing: every package has one")
+
+
+def core_range_holds(tree: Tree) -> Iterator[Finding]:
+    """The range of mesh-core that a package claims has both ends, so a new core cannot break it."""
+    for package in packages(tree.root):
+        for line in package.requirements:
+            if line.startswith("mesh-") and not re.fullmatch(r"mesh-\w+>=[\d.]+,<[\d.]+", line):
+                yield Finding(_manifest(package), 1, f"{line!r}: write >= and < for a sibling")
+
+
+def _manifest(package: Package) -> str:
+    return (package.folder / "pyproject.toml").relative_to(package.root).as_posix()
+
+
+def _door(tree: Tree, path: str) -> Iterator[Finding]:
+    module = ast.parse(tree.text(path), filename=path)
+    if not ast.get_docstring(module):
+        yield Finding(path, 1, "a door without a docstring: say whom it serves")
+    if not any(_lists_names(node) for node in module.body):
+        yield from _implicit_names(module, path)
+
+
+def _lists_names(node: ast.stmt) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+
+
+def _implicit_names(module: ast.Module, path: str) -> Iterator[Finding]:
+    """Without `__all__`, type checkers take `from a import b as b` alone for an offer."""
+    for node in module.body:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for name in node.names:
+            if name.asname not in (name.name, f"_{name.name}"):
+                message = f"{name.name} is neither offered (as {name.name}) nor hidden"
+                yield Finding(path, node.lineno, message)

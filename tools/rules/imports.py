@@ -1,0 +1,40 @@
+"""Who may import what in Python. import-linter guards the layers; this guards the doors."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from tools.rules.finding import Finding
+from tools.rules.tree import Tree
+from tools.workspace import PACKAGES, Package
+
+
+def no_private_import_across_packages(tree: Tree) -> Iterator[Finding]:
+    """Other packages, tests across packages, examples and documents come in by the public doors."""
+    modules = {Package(name).import_name for name in PACKAGES}
+    for path in tree.having(".py"):
+        own = _owner(path)
+        for line, target in _imports(ast.parse(tree.text(path), filename=path)):
+            top, *rest = target.split(".")
+            private = next((part for part in rest if part.startswith("_")), None)
+            if top in modules and top != own and private:
+                message = f"{target} is private to {top}: use {top}, {top}.spi or {top}.testing"
+                yield Finding(path, line, message)
+
+
+def _owner(path: str) -> str | None:
+    """Returns the import name of the package that a file belongs to."""
+    parts = PurePosixPath(path).parts
+    if parts[0] == "packages" and len(parts) > 1:
+        return parts[1].replace("-", "_")
+    return None
+
+
+def _imports(module: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield node.lineno, name.name
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for name in node.names:
+                yield node.lineno, f"{node.module}.{name.name}"

@@ -1,0 +1,36 @@
+"""The closing lines add up what the runners said."""
+
+from tools.closing import closing_lines
+from tools.job import Outcome
+
+
+def outcome(output: str, status: int = 0) -> Outcome:
+    """A session that printed this."""
+    return Outcome("tests", status, 1.0, output)
+
+
+def test_runners_are_added_up_over_sessions() -> None:
+    first = outcome("==== 3 passed, 1 skipped in 0.10s ====\n")
+    second = outcome("=== 1 failed, 2 passed, 1 error in 61.00s (0:01:01) ===\n", status=1)
+    third = outcome(
+        "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n"
+        "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n"
+    )
+    assert closing_lines([first, second, third]) == [
+        "pytest: 5 passed, 2 failed, 1 skipped",
+        "cargo: 7 passed, 0 failed, 1 skipped",
+        "sessions: 2 passed, 1 failed",
+    ]
+
+
+def test_color_does_not_hide_a_summary() -> None:
+    colored = (
+        "\x1b[32m=== \x1b[32m\x1b[1m4 passed\x1b[0m\x1b[32m in 0.01s\x1b[0m\x1b[32m ===\x1b[0m"
+    )
+    assert closing_lines([outcome(colored)])[0] == "pytest: 4 passed, 0 failed"
+
+
+def test_lines_that_only_look_like_summaries_count_nothing() -> None:
+    assert closing_lines([outcome("3 passed\n=== FAILURES ===\n")]) == [
+        "sessions: 1 passed, 0 failed"
+    ]

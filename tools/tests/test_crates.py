@@ -1,0 +1,58 @@
+"""Rules about crates: who may use whom, and under which licence."""
+
+from typing import Any
+
+import pytest
+
+from tools.rules.crates import Graph, is_allowed
+
+ALLOWED = frozenset({"MIT", "BSD-3-Clause", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"})
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "MIT",
+        "MIT OR Apache-2.0",
+        "Apache-2.0/MIT",
+        "Apache-2.0 WITH LLVM-exception OR GPL-3.0",
+        "(MIT OR Apache-2.0) AND Unicode-3.0",
+        "(GPL-3.0 OR (MIT AND Unicode-3.0)) AND BSD-3-Clause",
+    ],
+)
+def test_expression_that_allowed_licences_meet(expression: str) -> None:
+    assert is_allowed(expression, ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "expression", ["", "GPL-3.0", "MIT AND GPL-3.0", "(GPL-3.0 OR Apache-2.0) AND MIT"]
+)
+def test_expression_that_they_do_not_meet(expression: str) -> None:
+    assert not is_allowed(expression, ALLOWED)
+
+
+def crate(name: str, package: str | None = None) -> dict[str, Any]:
+    """A crate as `cargo metadata` lists it: one of ours if it lies in a package."""
+    folder = f"/tree/packages/{package}/crates" if package else "/registry"
+    return {"id": name, "name": name, "manifest_path": f"{folder}/{name}/Cargo.toml"}
+
+
+def test_graph_knows_who_uses_a_crate_directly() -> None:
+    ours = [crate("wire", "mesh-core"), crate("wire-py", "mesh-core")]
+    graph = Graph(
+        {
+            "packages": [*ours, crate("pyo3"), crate("pyo3-ffi")],
+            "workspace_members": ["wire", "wire-py"],
+            "resolve": {
+                "nodes": [
+                    {"id": "wire", "deps": []},
+                    {"id": "wire-py", "deps": [{"pkg": "wire"}, {"pkg": "pyo3"}]},
+                    {"id": "pyo3", "deps": [{"pkg": "pyo3-ffi"}]},
+                    {"id": "pyo3-ffi", "deps": []},
+                ]
+            },
+        }
+    )
+    assert [user["name"] for user in graph.users_of("pyo3")] == ["wire-py"]
+    edges = [(user["name"], used["name"]) for user, used in graph.member_edges()]
+    assert edges == [("wire-py", "wire")]

@@ -1,0 +1,44 @@
+"""A job shows its output, and ends with all it started when it must."""
+
+import sys
+
+import pytest
+
+from tools.job import Job
+
+
+def python(code: str, limit_s: float = 60) -> Job:
+    """A job that runs some Python."""
+    return Job("job", [sys.executable, "-c", code], limit_s)
+
+
+def test_output_of_a_quiet_job_is_shown_whole_at_its_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outcome = python("print('one'); print('two')").run(live=False)
+    assert not outcome.failed
+    assert outcome.output == "one\ntwo\n"
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:3] == ["== job started", "one", "two"]
+    assert shown[3].startswith("== job passed after")
+
+
+def test_failure_is_told_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = python("raise SystemExit(3)").run(live=True)
+    assert outcome.failed
+    assert "failed with status 3" in capsys.readouterr().out
+
+
+def test_limit_ends_the_job_and_its_children() -> None:
+    # The child holds the pipe: if it lived on, reading the output would not end.
+    child = "import signal; signal.pause()"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    assert python(code, limit_s=0.5).run(live=False).status == -9
+
+
+def test_job_that_was_stopped_never_starts() -> None:
+    job = python("print('ran')")
+    job.stop()
+    outcome = job.run(live=False)
+    assert outcome.failed
+    assert outcome.output == ""

@@ -1,0 +1,53 @@
+"""A wheel is built again when something that goes into it changed, and only then."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.wheels import digest
+from tools.workspace import PACKAGES, ROOT, Package, package, packages
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Package:
+    """A package with one module."""
+    target = Package("mesh-jobs", tmp_path)
+    (target.folder / "src" / "mesh_jobs").mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "src/mesh_jobs/__init__.py"):
+        (target.folder / name).write_text("")
+    return target
+
+
+def test_digest_follows_the_source(jobs: Package) -> None:
+    before = digest(jobs)
+    (jobs.source / "__init__.py").write_text("x = 1\n")
+    assert digest(jobs) != before
+
+
+def test_digest_ignores_tests_and_caches(jobs: Package) -> None:
+    before = digest(jobs)
+    for name in ("tests/test_a.py", "src/mesh_jobs/__pycache__/a.pyc", "src/mesh_jobs/_x.abi3.so"):
+        path = jobs.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    assert digest(jobs) == before
+
+
+def test_digest_follows_a_file_that_is_renamed(jobs: Package) -> None:
+    before = digest(jobs)
+    (jobs.source / "__init__.py").rename(jobs.source / "spi.py")
+    assert digest(jobs) != before
+
+
+def test_packages_are_listed_in_release_order() -> None:
+    for one in packages():
+        assert all(PACKAGES.index(name) < PACKAGES.index(one.name) for name in one.siblings)
+
+
+def test_unknown_package_is_refused_with_those_there_are() -> None:
+    with pytest.raises(LookupError, match="mesh-core, mesh-rdma"):
+        package("mesh-tea")
+
+
+def test_every_folder_of_packages_is_known() -> None:
+    assert sorted(path.name for path in (ROOT / "packages").iterdir()) == sorted(PACKAGES)

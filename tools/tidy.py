@@ -1,0 +1,47 @@
+"""The house rules, as a check: `python3 -m tools.tidy` prints each place that breaks one."""
+
+import sys
+from collections.abc import Iterator
+
+from tools.rules import crates, doors, imports, layout, prose, rust, sources
+from tools.rules.finding import Finding
+from tools.rules.tree import Tree
+from tools.workspace import ROOT
+
+RULES = (
+    layout.file_names,
+    layout.file_lengths,
+    layout.line_lengths,
+    sources.no_sleep_in_tests,
+    sources.todo_has_an_issue,
+    prose.no_machine_paths,
+    prose.no_registry_hosts,
+    imports.no_private_import_across_packages,
+    doors.three_doors,
+    doors.package_files,
+    doors.core_range_holds,
+    rust.wire_is_pure,
+    crates.banned_crates,
+    crates.no_crate_edge_between_packages,
+    crates.allowed_licences,
+)
+
+
+def findings(tree: Tree) -> Iterator[Finding]:
+    """Yields whatever breaks a rule in the tree."""
+    for rule in RULES:
+        yield from rule(tree)
+
+
+def main() -> int:
+    """Prints all findings; warnings alone are no failure."""
+    found = list(findings(Tree(ROOT)))
+    for finding in found:
+        print(finding)
+    errors = sum(not finding.is_warning for finding in found)
+    print(f"tidy: {len(RULES)} rules, {errors} broken, {len(found) - errors} warnings")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""One environment outside the tree that holds uv, nox and the build back ends, pinned."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.workspace import ROOT, cache_folder, read_toml
+
+CONSTRAINTS = ROOT / "tools" / "constraints.txt"
+OVERRIDES = ROOT / "tools" / "overrides.txt"
+
+
+class ToolMissing(Exception):
+    """Something that the tree cannot install by itself is not on this machine."""
+
+
+def environment() -> dict[str, str]:
+    """Returns the variables that pin what uv and cargo do, wherever they are called from."""
+    cache = cache_folder()
+    return {
+        "CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(cache / "cargo-target")),
+        "PATH": os.pathsep.join([str(_bin()), os.environ.get("PATH", os.defpath), _cargo_bin()]),
+        "UV_CONSTRAINT": str(CONSTRAINTS),
+        "UV_OVERRIDE": str(OVERRIDES),
+        "UV_NO_CONFIG": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_SYSTEM_CERTS": "1",
+    }
+
+
+def ensure() -> Path:
+    """Makes the toolbox if it is not there, and returns its Python.
+
+    Raises:
+        ToolMissing: There is no cargo, or this Python cannot make environments.
+    """
+    _check_machine()
+    folder = _folder()
+    python = folder / "bin" / "python"
+    if (folder / "complete").exists():
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"making the toolbox in {folder}", file=sys.stderr, flush=True)
+    made = subprocess.run([sys.executable, "-m", "venv", str(folder)])
+    if made.returncode != 0:
+        raise ToolMissing("this python cannot make environments: install its venv module")
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, "--constraint", str(CONSTRAINTS), *_requirements()], check=True)
+    (folder / "complete").touch()
+    return python
+
+
+def program(name: str) -> str:
+    """Returns the path of a program in the toolbox."""
+    return str(_bin() / name)
+
+
+def _check_machine() -> None:
+    if not shutil.which("cargo", path=environment()["PATH"]):
+        raise ToolMissing("no cargo on PATH: install a stable Rust toolchain")
+
+
+def _requirements() -> list[str]:
+    group: list[str] = read_toml(ROOT / "pyproject.toml")["dependency-groups"]["toolbox"]
+    return group
+
+
+def _folder() -> Path:
+    recipe = json.dumps([sys.version, sys.base_prefix, _requirements(), CONSTRAINTS.read_text()])
+    return cache_folder() / "toolbox" / hashlib.sha256(recipe.encode()).hexdigest()[:16]
+
+
+def _bin() -> Path:
+    return _folder() / "bin"
+
+
+def _cargo_bin() -> str:
+    return str(Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "bin")

@@ -1,0 +1,85 @@
+"""Builds each wheel once per content, and hands the same file to whoever asks again."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tools import toolbox
+from tools.workspace import Package, cache_folder
+
+#: Builds of one package that are kept; older ones are deleted.
+KEPT_PER_PACKAGE = 4
+
+#: Files outside a package that change what its extension module is.
+RUST_FILES = ("Cargo.toml", "Cargo.lock", "rust-toolchain.toml")
+
+
+def wheel(target: Package) -> Path:
+    """Returns the wheel of a package as its files are now, building it if nobody has.
+
+    Raises:
+        subprocess.CalledProcessError: The build failed; its output went to stderr.
+    """
+    wheels = cache_folder() / "wheels" / target.name
+    wheels.mkdir(parents=True, exist_ok=True)
+    with _locked(wheels / ".lock"):
+        folder = wheels / digest(target)
+        if not folder.is_dir():
+            _build(target, wheels / "unfinished")
+            (wheels / "unfinished").rename(folder)
+        os.utime(folder)
+        _drop_oldest(wheels)
+        (built,) = folder.glob("*.whl")
+        return built
+
+
+def digest(target: Package) -> str:
+    """Returns a name for all that goes into a wheel: equal digests make equal wheels."""
+    state = hashlib.sha256(toolbox.CONSTRAINTS.read_bytes())
+    for path in sorted(_inputs(target)):
+        state.update(f"{path.relative_to(target.root)}\0".encode())
+        state.update(hashlib.sha256(path.read_bytes()).digest())
+    return state.hexdigest()[:20]
+
+
+def _inputs(target: Package) -> Iterator[Path]:
+    yield target.folder / "pyproject.toml"
+    yield target.folder / "README.md"
+    for part in ("src", "crates"):
+        for path in (target.folder / part).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
+                yield path
+    if (target.folder / "crates").is_dir():
+        yield from filter(Path.is_file, (target.root / name for name in RUST_FILES))
+
+
+def _build(target: Package, folder: Path) -> None:
+    # Without isolation the interpreter keeps its path, so cargo need not compile pyo3 again.
+    python = toolbox.ensure()
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [toolbox.program("uv"), "build", "--wheel", "--no-build-isolation"]
+    command += ["--no-create-gitignore", "--python", str(python), "--out-dir", str(folder)]
+    print(f"building the wheel of {target.name}", file=sys.stderr, flush=True)
+    env = {**os.environ, **toolbox.environment()}
+    subprocess.run([*command, str(target.folder)], check=True, stdout=sys.stderr, env=env)
+
+
+def _drop_oldest(wheels: Path) -> None:
+    folders = [path for path in wheels.iterdir() if path.is_dir()]
+    folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in folders[KEPT_PER_PACKAGE:]:
+        shutil.rmtree(old)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps two runs, or two clones, from building the same thing into the same folder."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
