@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mesh_core import _config, _config_settings
 from mesh_core._config import (
     Config,

@@ -17,6 +17,7 @@ from subprocess import run
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core._errors import (
     ActorError,
     ActorFailed,
@@ -143,6 +144,11 @@ def test_cause_that_cannot_be_pickled_becomes_its_text() -> None:
     error = pickle.loads(pickle.dumps(ActorFailed(cause=cause)))
     assert isinstance(error.__cause__, MeshError)
     assert str(error.__cause__) == f"KeyError: {cause}"
+
+
+def test_traceback_names_an_error_as_a_program_does() -> None:
+    assert printed(NoReply("x")).endswith("mesh_core.NoReply: x\n")
+    assert printed(sent(NoReply("x"))).count("mesh_core.ActorError[NoReply]: x\n") == 1
 
 
 def test_dead_process_reads_as_one_paragraph() -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mesh_core._errors import MeshError, Unpicklable
 from mesh_core._pickle import decode, encode, encode_value
 

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import pytest
+
 from mesh_core._pickle import decode, encode_value
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+
 from mesh_core._config import configured
 from mesh_core._config_settings import SETTINGS
 from mesh_core._errors import ConfigError

@@ -74,10 +74,7 @@ class Parcel:
         for namespace, names, values in self._bound:
             if not all(map(is_, map(namespace.get, names), values)):
                 return False
-        for parcel in self._within:  # noqa: SIM110 - see above
-            if not parcel.is_current():
-                return False
-        return True
+        return not self._within or all(parcel.is_current() for parcel in self._within)
 
 
 class _Names:

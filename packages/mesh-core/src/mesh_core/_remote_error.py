@@ -255,7 +255,7 @@ def _make_class(
         "_mesh_is_raised_as": kind,
     }
     for base in reversed(own.__mro__):
-        if base not in ActorError.__mro__ and not base.__module__.startswith("mesh_core."):
+        if base not in ActorError.__mro__ and not issubclass(base, MeshError):
             namespace.update(
                 (name, value) for name, value in base.__dict__.items() if name in _SHADOWABLE
             )
