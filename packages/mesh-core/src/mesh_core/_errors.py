@@ -6,7 +6,7 @@ Nothing here imports anything heavy: an error must be cheap to make, and cheap t
 
 from __future__ import annotations
 
-from mesh_core._where import Where, position_text, signal_hint, signal_name
+from mesh_core._where import Where, position_of, position_text, signal_hint, signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,10 +91,11 @@ class MeshError(Exception):
         @property
         def failures(self) -> tuple[Failure, ...]:
             """Every rank's failure of the call that raised this, itself among them."""
+            raise NotImplementedError
 
     else:
         failures = _Shadowable(
-            lambda self: self.__dict__.get("_mesh_failures", ((_position(self), self),))
+            lambda self: self.__dict__.get("_mesh_failures", ((position_of(self), self),))
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -471,15 +472,6 @@ def join_failures(failures: Sequence[Failure]) -> BaseException:
     return first
 
 
-def _position(error: MeshError) -> Mapping[str, int] | int | None:
-    """Gives the coordinates that an error happened at, or its rank."""
-    where = getattr(error, "where", None)
-    if where is not None:
-        return where.rank if where.point is None else where.point  # type: ignore[no-any-return]
-    rank: int | None = getattr(error, "rank", None)
-    return rank
-
-
 def _other_failures(error: MeshError) -> list[str]:
     """Says, in at most one line, who else failed in the same call."""
     failures: tuple[Failure, ...] = error.__dict__.get("_mesh_failures", ())
@@ -493,3 +485,9 @@ def _other_failures(error: MeshError) -> list[str]:
     left = len(others) - len(named)
     tail = f" and {left} more" if left else ""
     return [f"  failed as well: {', '.join(named)}{tail}; see .failures"]
+
+
+# A traceback names them as a program does: mesh_core.ProcDied.
+for _error in list(globals().values()):
+    if isinstance(_error, type) and issubclass(_error, MeshError) and _error is not _Worded:
+        _error.__module__ = "mesh_core"
