@@ -46,25 +46,15 @@ def tests(session: nox.Session, part: str) -> None:
 def rust(session: nox.Session) -> None:
     """Format, lint, document and test the Rust workspace."""
     session.env["PYO3_PYTHON"] = str(toolbox.ensure())
-    cargo = shutil.which("cargo", path=session.env["PATH"]) or "cargo"
-    crates = ("--workspace", "--exclude", EXTENSION_CRATES)
-    session.run(cargo, "fmt", "--all", "--check", external=True)
-    session.run(cargo, "test", *crates, "--locked", "--quiet", external=True)
-    session.run(
-        cargo,
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--quiet",
-        "--",
-        "--deny",
-        "warnings",
-        external=True,
-    )
-    documented = {"RUSTDOCFLAGS": "--deny warnings"}
-    session.run(
-        cargo, "doc", *crates, "--no-deps", "--locked", "--quiet", env=documented, external=True
+    session.env["RUSTDOCFLAGS"] = "--deny warnings"
+    ours = ["--workspace", "--locked", "--quiet"]
+    tested = [*ours, "--exclude", EXTENSION_CRATES]
+    _run_each(
+        session,
+        ["cargo", "fmt", "--all", "--check"],
+        ["cargo", "test", *tested],
+        ["cargo", "clippy", *ours, "--all-targets", "--", "--deny", "warnings"],
+        ["cargo", "doc", *tested, "--no-deps"],
     )
 
 
@@ -96,7 +86,7 @@ def types(session: nox.Session) -> None:
         ["mypy", *own],
         *stubtest,
         ["pyright"],
-        *([*complete, one.import_name] for one in packages()),
+        *([*complete, one.import_name] for one in packages() if one.offers_names),
         ["python", "-m", "pytest", "tests/types"],
     )
 
@@ -126,17 +116,20 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer: `nox -s bench -- core`."""
-    session.env["UV_CONSTRAINT"] = ""
-    _install(session, "bench", "mesh-core")
-    session.run("python", "bench/run.py", *(session.posargs or ["core"]))
+    """Measure Mesh beside its peer, `-- core`, or check what a call costs, `-- counts --check`."""
+    arguments = session.posargs or ["core"]
+    if arguments[0] == "counts":
+        _install(session, "test", "mesh-core")
+    else:
+        session.env["UV_CONSTRAINT"] = ""
+        _install(session, "bench", "mesh-core")
+    session.run("python", "bench/run.py", *arguments)
 
 
 @nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
     """Drive the real state machines through seeded faults: `nox -s sim -- --seeds 200`."""
-    cargo = shutil.which("cargo", path=session.env["PATH"]) or "cargo"
-    run = [cargo, "run", "--release", "--locked", "--quiet", "--package", "mesh-sim", "--"]
+    run = ["cargo", "run", "--release", "--locked", "--quiet", "--package", "mesh-sim", "--"]
     session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
 
 
@@ -165,8 +158,9 @@ def release(session: nox.Session, name: str) -> None:
 
 def _install(session: nox.Session, group: str, *names: str) -> None:
     """Installs a dependency group, and packages as wheels: the same ones in every session."""
+    wanted = {one for name in names for one in (name, *package(name).siblings)}
     try:
-        built = [str(wheel(package(name))) for name in names]
+        built = [str(wheel(package(name))) for name in sorted(wanted)]
     except subprocess.CalledProcessError as error:
         session.error(f"a wheel could not be built: status {error.returncode}")
     session.install(*nox.project.dependency_groups(PYPROJECT, group), *built)
@@ -181,7 +175,7 @@ def _run_each(session: nox.Session, *commands: list[str]) -> None:
     failed = 0
     for command in commands:
         try:
-            session.run(*command)
+            session.run(*command, external=command[0] == "cargo")
         except nox.command.CommandFailed:
             failed += 1
     if failed:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from accounting import machine_busy_s
+from bench.accounting import machine_busy_s
 
 
 class ForeignLoad:

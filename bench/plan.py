@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from goals import ONCE, OURS, Row, Source
+from bench.goals import ONCE, OURS, Row, Source
 
 
 @dataclass(frozen=True)

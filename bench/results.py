@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from goals import Row, Source
+from bench.goals import Row, Source
 
 
 @dataclass

@@ -5,12 +5,14 @@ python bench/run.py core --only sync,failure    some rows of it
 python bench/run.py counts --check              the counts of a call; exit status 1 on a miss
 
 The interpreter that runs this is the one whose `mesh_core` is measured, and needs numpy. PATH is
-an interpreter with `torchmonarch==0.7.0` and numpy; without it the peer's column stays empty.
+an interpreter with `torchmonarch==0.7.0` and numpy. Without it the peer is looked for where ours
+is; when it is not there either, its column stays empty.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import signal
@@ -22,13 +24,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from accounting import adopt_orphans, end_leftovers
-from goals import OURS, PEER, PEER_POLLING_1S, ROWS, Row
-from machine import ForeignLoad, description, memcpy_gb_s, wait_quiet
-from plan import Run, runs_of_round
-from results import Results, Verdict, judge
-from scale import FULL, QUICK
-from table import table
+# It is started by its path, so the tree is not importable by itself.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.accounting import adopt_orphans, end_leftovers
+from bench.goals import OURS, PEER, PEER_POLLING_1S, ROWS, Row
+from bench.machine import ForeignLoad, description, memcpy_gb_s, wait_quiet
+from bench.plan import Run, runs_of_round
+from bench.results import Results, Verdict, judge
+from bench.scale import FULL, QUICK
+from bench.table import table
 
 _HERE = Path(__file__).resolve().parent
 _RUN_S_MAX = 240.0
@@ -42,6 +47,8 @@ def main() -> int:
     adopt_orphans()
     rows = _chosen(arguments.only)
     interpreters = {} if arguments.without_ours else {OURS: sys.executable}
+    if arguments.peer_python is None and importlib.util.find_spec("monarch") is not None:
+        arguments.peer_python = sys.executable
     if arguments.peer_python is not None:
         interpreters |= dict.fromkeys((PEER, PEER_POLLING_1S), arguments.peer_python)
     results = Results()
@@ -99,7 +106,7 @@ def _measure(
 ) -> dict[str, Any] | None:
     """Runs one runner, keeps what it printed, and returns what went wrong, if anything."""
     is_quiet = wait_quiet(0.25, arguments.quiet_wait)
-    command = [interpreter, str(_HERE / "runner.py"), run.driver, run.workload, run.placement]
+    command = [interpreter, "-m", "bench.runner", run.driver, run.workload, run.placement]
     started = time.monotonic()
     with ForeignLoad() as load:
         out, err, status = _ended(command + (["--quick"] if arguments.quick else []))
@@ -128,7 +135,7 @@ def _measure(
 
 def _ended(command: Sequence[str]) -> tuple[str, str, int | str]:
     inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join(filter(None, (str(_HERE), inherited)))
+    path = os.pathsep.join(filter(None, (str(_HERE.parent), inherited)))
     runner = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """One process that measures one workload with one driver in one placement.
 
-Started by `run.py`; by hand: `PYTHONPATH=bench python bench/runner.py mesh latency.sync plain`.
+Started by `run.py`; by hand: `python -m bench.runner mesh latency.sync plain`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import importlib
 import os
 import sys
 import time
+from types import ModuleType
 
-from record import Recorder
-from scale import FULL, QUICK
+from bench.record import Recorder
+from bench.scale import FULL, QUICK
 
 
 def main() -> None:
@@ -29,16 +30,21 @@ def main() -> None:
     record = Recorder(arguments.driver, arguments.workload, arguments.placement)
     scale = QUICK if arguments.quick else FULL
     module, function = arguments.workload.split(".")
-    workload = getattr(importlib.import_module(f"workloads.{module}"), function)
+    workload = getattr(_import(f"bench.workloads.{module}"), function)
     if module == "footprint":
         workload(arguments.driver, scale, record)
         return
-    driver = importlib.import_module(f"drivers.{arguments.driver}").driver()
+    driver = _import(f"bench.drivers.{arguments.driver}").driver()
     started = time.perf_counter()
     workload(driver, scale, record)
     record.value("run_s", time.perf_counter() - started, "s")
     driver.close()
     sys.stdout.flush()
+
+
+def _import(module: str) -> ModuleType:
+    # By its name, because each interpreter has the packages of some drivers and workloads only.
+    return importlib.import_module(module)  # noqa: TID251
 
 
 if __name__ == "__main__":

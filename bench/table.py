@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from results import Verdict
+from bench.results import Verdict
 
 _HEADER = ("", "cores", "ours", "peer", "floor", "vs peer", "vs floor", "goal", "")
 

@@ -5,13 +5,14 @@ Needs Python 3.11 and a Rust toolchain. All else is installed into a cache outsi
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tools import pins, plan, toolbox, wheels
-from tools.workspace import PACKAGES, ROOT, cache_folder, package
+from tools.workspace import PACKAGES, ROOT, clone_folder, package
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,16 @@ def main(argv: list[str]) -> int:
         print(_usage(), file=sys.stderr)
         return 2
     os.environ.update(toolbox.environment())
+    # Jobs run in sessions of their own: they end only if this process lives to end them.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         toolbox.ensure()
         return commands[argv[0]].act(argv[1:])
     except (toolbox.ToolMissing, LookupError) as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except subprocess.CalledProcessError as error:
         print(f"{error.cmd[0]} failed with status {error.returncode}", file=sys.stderr)
         return 1
@@ -52,7 +57,7 @@ def _test(_: list[str]) -> int:
 
 
 def _run(script: list[str]) -> int:
-    uv, folder = toolbox.program("uv"), cache_folder() / "run"
+    uv, folder = toolbox.program("uv"), clone_folder() / "run"
     subprocess.run([uv, "venv", "--quiet", "--allow-existing", str(folder)], check=True)
     install = [uv, "pip", "install", "--quiet", "--python", str(folder)]
     group = ["--group", f"{ROOT / 'pyproject.toml'}:examples"]

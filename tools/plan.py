@@ -1,6 +1,5 @@
 """Which nox sessions `python3 -m tools test` runs, in what order, and what it says at the end."""
 
-import hashlib
 import sys
 import time
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from tools import toolbox
 from tools.closing import closing_lines
 from tools.job import Job, Outcome
-from tools.workspace import ROOT, cache_folder
+from tools.workspace import ROOT, clone_folder
 
 #: Longest that one session may take; then it is stopped and has failed.
 SESSION_LIMIT_S = 1500
@@ -39,8 +38,7 @@ STAGES: tuple[Stage, ...] = (
 
 def nox_command(args: Sequence[str]) -> list[str]:
     """Returns the command that runs nox with environments of this clone's own, outside the tree."""
-    clone = hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
-    envs = cache_folder() / "nox" / clone
+    envs = clone_folder() / "nox"
     return [
         toolbox.program("nox"),
         "--noxfile",

@@ -28,6 +28,7 @@ def environment() -> dict[str, str]:
         "UV_OVERRIDE": str(OVERRIDES),
         "UV_NO_CONFIG": "1",
         "UV_PYTHON_DOWNLOADS": "never",
+        "UV_SYSTEM_CERTS": "1",
     }
 
 

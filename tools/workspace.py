@@ -1,5 +1,6 @@
 """The tree as the tools see it: where it is, which packages it holds, what each declares."""
 
+import hashlib
 import os
 import re
 import tomllib
@@ -12,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Every distribution, each after those it may depend on. Releases go in this order.
 PACKAGES = ("mesh-core", "mesh-rdma", "mesh-telemetry", "mesh-jobs", "mesh-fs", "mesh-tensor")
 
-#: The public doors of a package: for its users, for those who build on it, for their tests.
-DOORS = ("", ".spi", ".testing")
+#: The public modules of a package: for its users, for those who build on it, for their tests.
+DOOR_FILES = ("__init__.py", "spi.py", "testing.py")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -30,6 +31,11 @@ def cache_folder() -> Path:
         return Path(explicit)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "mesh-dev"
+
+
+def clone_folder() -> Path:
+    """Returns the part of the cache that belongs to this clone alone."""
+    return cache_folder() / "clones" / hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,12 @@ class Package:
     def source(self) -> Path:
         """The folder of that module."""
         return self.folder / "src" / self.import_name
+
+    @property
+    def offers_names(self) -> bool:
+        """Whether any of its doors has something behind it."""
+        doors = (self.source / name for name in DOOR_FILES)
+        return any("\n__all__: list[str] = []\n" not in door.read_text("utf-8") for door in doors)
 
     @property
     def project(self) -> dict[str, Any]:

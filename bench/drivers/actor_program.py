@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drivers.driver import Driver, Pending
+from bench.drivers.driver import Driver, Pending
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from bench.drivers.actor_program import ActorApi, ActorDriver, async_worker, blocking_worker
+from bench.drivers.driver import Driver
 from mesh_core import Actor, endpoint, shutdown_context, this_host
-
-from drivers.actor_program import ActorApi, ActorDriver, async_worker, blocking_worker
-from drivers.driver import Driver
 
 BlockingWorker = blocking_worker(Actor, endpoint, __name__)
 AsyncWorker = async_worker(Actor, endpoint, __name__)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-import monarch.actor
+import monarch.actor  # type: ignore[import-not-found]
 from monarch.actor import Actor, endpoint, shutdown_context, this_host
 
-from drivers.actor_program import ActorApi, ActorDriver, async_worker, blocking_worker
-from drivers.driver import Driver
+from bench.drivers.actor_program import ActorApi, ActorDriver, async_worker, blocking_worker
+from bench.drivers.driver import Driver
 
 _POLL = "HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY"
 

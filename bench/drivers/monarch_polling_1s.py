@@ -7,6 +7,6 @@ import os
 # Read when the peer is imported, and inherited by the processes it starts.
 os.environ["HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY"] = "1s"
 
-from drivers.monarch import driver
+from bench.drivers.monarch import driver
 
 __all__ = ["driver"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from drivers.driver import Driver
-from record import Recorder
-from scale import Scale
+from bench.drivers.driver import Driver
+from bench.record import Recorder
+from bench.scale import Scale
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:

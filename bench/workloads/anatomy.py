@@ -14,10 +14,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from accounting import context_switches
-from drivers.driver import Driver
-from record import Recorder
-from scale import Scale
+from bench.accounting import context_switches
+from bench.drivers.driver import Driver
+from bench.record import Recorder
+from bench.scale import Scale
 
 _TRACED_CALLS = 500
 _ROW = re.compile(r"^\s*\d+\.\d+\s+\S+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$")

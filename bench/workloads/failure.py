@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from drivers.driver import Driver
-from record import Recorder
-from scale import Scale
+from bench.drivers.driver import Driver
+from bench.record import Recorder
+from bench.scale import Scale
 
 _RAISE_S_MAX = 60.0
 

@@ -11,8 +11,8 @@ import sys
 import zlib
 from pathlib import Path
 
-from record import Recorder
-from scale import Scale
+from bench.record import Recorder
+from bench.scale import Scale
 
 _MODULES = {"mesh": ("mesh-core", "mesh_core"), "monarch": ("torchmonarch", "monarch.actor")}
 

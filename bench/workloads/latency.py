@@ -6,10 +6,10 @@ import asyncio
 import os
 import time
 
-from accounting import cpu_ns, cpu_ns_of, descendants
-from drivers.driver import Driver
-from record import Recorder
-from scale import Scale
+from bench.accounting import cpu_ns, cpu_ns_of, descendants
+from bench.drivers.driver import Driver
+from bench.record import Recorder
+from bench.scale import Scale
 
 
 class _CpuMeter:

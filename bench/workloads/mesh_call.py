@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from accounting import cpu_ns_of, descendants
-from drivers.driver import Driver
-from record import Recorder
-from scale import Scale
+from bench.accounting import cpu_ns_of, descendants
+from bench.drivers.driver import Driver
+from bench.record import Recorder
+from bench.scale import Scale
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:

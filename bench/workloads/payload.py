@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from drivers.driver import Driver
-from record import Recorder
-from scale import Scale
+from bench.drivers.driver import Driver
+from bench.record import Recorder
+from bench.scale import Scale
 
 _S_MAX = 8.0
 

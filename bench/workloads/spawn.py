@@ -6,10 +6,10 @@ import os
 import statistics
 import time
 
-from accounting import descendants, pss_kib, wait_ended
-from drivers.driver import Driver
-from record import Recorder
-from scale import Scale
+from bench.accounting import descendants, pss_kib, wait_ended
+from bench.drivers.driver import Driver
+from bench.record import Recorder
+from bench.scale import Scale
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:

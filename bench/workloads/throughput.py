@@ -6,10 +6,10 @@ import os
 import time
 from collections.abc import Callable
 
-from accounting import cpu_ns
-from drivers.driver import Driver
-from record import Recorder
-from scale import Scale
+from bench.accounting import cpu_ns
+from bench.drivers.driver import Driver
+from bench.record import Recorder
+from bench.scale import Scale
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:

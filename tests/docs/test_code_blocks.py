@@ -7,10 +7,10 @@ import pytest
 from tests.docs.markdown import Block, Document, documents
 from tests.programs import missing_line, run_program
 
-#: `pyi` is a signature and `text` a sketch: neither runs. `output` is what the program prints.
-LANGUAGES = frozenset(
-    {"console", "json", "mermaid", "output", "pyi", "python", "rust", "sql", "text", "toml", "yaml"}
-)
+#: Blocks that do not run. `pyi` is a signature, `text` a sketch, `output` what the program prints,
+#: and `golden` bytes of the wire, which the tests of mesh-wire read.
+SHOWN = frozenset({"console", "golden", "json", "mermaid", "output", "pyi", "text"})
+LANGUAGES = SHOWN | {"python", "rust", "sql", "toml", "yaml"}
 
 RUNNING = [
     document

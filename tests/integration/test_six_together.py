@@ -15,7 +15,7 @@ def test_all_doors_open_in_one_process() -> None:
     run_python(f"import {', '.join(doors)}")
 
 
-@pytest.mark.parametrize(("first", "second"), permutations(UPPER, 2))
+@pytest.mark.parametrize(("first", "second"), list(permutations(UPPER, 2)))
 def test_order_of_imports_does_not_matter(first: str, second: str) -> None:
     run_python(f"import {first}, {second}")
 

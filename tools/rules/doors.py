@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree
-from tools.workspace import Package, packages
+from tools.workspace import DOOR_FILES, Package, packages
 
-DOOR_FILES = ("__init__.py", "spi.py", "testing.py")
 PACKAGE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_exports.py")
 
 
@@ -58,11 +57,21 @@ def _door(tree: Tree, path: str) -> Iterator[Finding]:
     module = ast.parse(tree.text(path), filename=path)
     if not ast.get_docstring(module):
         yield Finding(path, 1, "a door without a docstring: say whom it serves")
-    targets = [
-        target
-        for node in module.body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-    ]
-    if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-        yield Finding(path, 1, "a door without __all__: list the names it offers")
+    if not any(_lists_names(node) for node in module.body):
+        yield from _implicit_names(module, path)
+
+
+def _lists_names(node: ast.stmt) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+
+
+def _implicit_names(module: ast.Module, path: str) -> Iterator[Finding]:
+    """Without `__all__`, type checkers take `from a import b as b` alone for an offer."""
+    for node in module.body:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for name in node.names:
+            if name.asname not in (name.name, f"_{name.name}"):
+                message = f"{name.name} is neither offered (as {name.name}) nor hidden"
+                yield Finding(path, node.lineno, message)

@@ -5,9 +5,6 @@ from typing import Any
 import pytest
 
 from tools.rules.crates import Graph, is_allowed
-from tools.rules.tree import Tree
-from tools.tidy import findings
-from tools.workspace import ROOT
 
 ALLOWED = frozenset({"MIT", "BSD-3-Clause", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"})
 
@@ -59,8 +56,3 @@ def test_graph_knows_who_uses_a_crate_directly() -> None:
     assert [user["name"] for user in graph.users_of("pyo3")] == ["wire-py"]
     edges = [(user["name"], used["name"]) for user, used in graph.member_edges()]
     assert edges == [("wire-py", "wire")]
-
-
-def test_this_tree_keeps_the_house_rules() -> None:
-    broken = [str(one) for one in findings(Tree(ROOT)) if not one.is_warning]
-    assert broken == []

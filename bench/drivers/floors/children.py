@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from drivers.driver import Driver
+from bench.drivers.driver import Driver
 
 _CHILD = "import asyncio, os, pickle, sys; os.write(1, b'x'); sys.stdin.read()"
 

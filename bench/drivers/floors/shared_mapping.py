@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from drivers.driver import Driver
+from bench.drivers.driver import Driver
 
 _BYTES_MAX = 64 << 20
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from drivers.driver import Driver, Pending
-from drivers.floors.pickled_socket import PickledSocket
+from bench.drivers.driver import Driver, Pending
+from bench.drivers.floors.pickled_socket import PickledSocket
 
 
 class _Eof:

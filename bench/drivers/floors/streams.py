@@ -9,7 +9,7 @@ import socket
 import struct
 from typing import Any
 
-from drivers.driver import Driver
+from bench.drivers.driver import Driver
 
 _LENGTH = struct.Struct("<I")
 

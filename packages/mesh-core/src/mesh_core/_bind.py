@@ -61,7 +61,8 @@ def bind(cpus: frozenset[int] | None, memory_nodes: frozenset[int] | None) -> No
         try:
             os.sched_setaffinity(0, cpus)
         except OSError as error:
-            raise OSError(error.errno, f"cannot bind to processors {sorted(cpus)}: {error.strerror}")
+            why = f"cannot bind to processors {sorted(cpus)}: {error.strerror}"
+            raise OSError(error.errno, why) from error
     if memory_nodes is not None:
         _bind_memory(memory_nodes)
 

@@ -128,8 +128,15 @@ def _run(entry: bytes, launch: str) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
+        _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process as an interpreter would, but for taking modules apart one by one."""
+    try:
         atexit._run_exitfuncs()
         _stdio.flush()
+    finally:
         os._exit(code)
 
 

@@ -1,10 +1,9 @@
 """How to start a process with another interpreter or environment."""
 
-import base64
+import binascii
 import os
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
 
 _ENTRY = "MESH_PROC_ENTRY"
 _PATH = "MESH_PROC_PATH"
@@ -12,33 +11,50 @@ _PATH = "MESH_PROC_PATH"
 _ENTRY_LEN_MAX = 64 * 1024
 
 
-@dataclass(frozen=True)
 class BootstrapCommand:
-    """A command that starts a process of a mesh.
+    """A command that starts a process of a mesh; never changes.
+
+    The program must end up running `python -m mesh_core._launch` with the environment it was
+    given: a wrapper such as `numactl` or a profiler may come before.
+
+    Args:
+        program: What to execute.
+        arg0: The name the program is told; None for its own.
+        args: Its arguments.
+        env: Changes to the environment; None removes a variable.
+        inherit_env: Whether the changes start from the environment of the host, or from an empty
+            one.
+
+    Raises:
+        TypeError: The arguments are a string instead of a sequence of them.
 
     Example:
         >>> command = default_bootstrap_cmd().with_env({"OMP_NUM_THREADS": "1"})
         >>> command.args
         ('-m', 'mesh_core._launch')
-
-    The program must end up running `python -m mesh_core._launch` with the environment it was
-    given: a wrapper such as `numactl` or a profiler may come before.
     """
 
-    program: str
-    arg0: str | None = None
-    """The name the program is told; None for its own."""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str | None] = field(default_factory=dict)
-    """Changes to the environment; None removes a variable."""
-    inherit_env: bool = True
-    """Whether the changes start from the environment of the host, or from an empty one."""
+    __slots__ = ("arg0", "args", "env", "inherit_env", "program")
 
-    def __post_init__(self) -> None:
-        if isinstance(self.args, str):
-            raise TypeError(f"args is the string {self.args!r}: pass a sequence of strings")
-        object.__setattr__(self, "args", tuple(self.args))
-        object.__setattr__(self, "env", dict(self.env))
+    program: str
+    arg0: str | None
+    args: tuple[str, ...]
+    env: Mapping[str, str | None]
+    inherit_env: bool
+
+    def __init__(
+        self,
+        program: str,
+        arg0: str | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str | None] | None = None,
+        inherit_env: bool = True,
+    ) -> None:
+        if isinstance(args, str):
+            raise TypeError(f"args is the string {args!r}: pass a sequence of strings")
+        values = (arg0, tuple(args), dict(env or {}), inherit_env, program)
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, name, value)
 
     def with_env(self, changes: Mapping[str, str | None]) -> "BootstrapCommand":
         """Returns the same command with further changes to the environment.
@@ -46,10 +62,29 @@ class BootstrapCommand:
         Args:
             changes: New values by name; None removes the variable.
         """
-        return replace(self, env={**self.env, **changes})
+        env = {**self.env, **changes}
+        return BootstrapCommand(self.program, self.arg0, self.args, env, self.inherit_env)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} cannot be set: make another BootstrapCommand")
+
+    def _key(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BootstrapCommand) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((self.program, self.arg0, self.args, self.inherit_env))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return BootstrapCommand, (
+            self.program, self.arg0, self.args, self.env, self.inherit_env,
+        )
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in sorted(self.__slots__))
+        return f"BootstrapCommand({fields})"
 
 
 def default_bootstrap_cmd(launch: str = "mesh_core._launch") -> BootstrapCommand:
@@ -68,7 +103,7 @@ def entry_environment(entry: bytes, path: Sequence[str]) -> dict[str, str]:
     """
     own = [item for item in path if not _belongs_to_interpreter(item)]
     if len(entry) <= _ENTRY_LEN_MAX:
-        carried = base64.b64encode(entry).decode("ascii")
+        carried = binascii.b2a_base64(entry, newline=False).decode("ascii")
     else:
         fd = os.memfd_create("mesh-entry", 0)
         with open(fd, "wb", closefd=False) as file:
@@ -91,7 +126,7 @@ def take_entry(environ: MutableMapping[str, str] = os.environ) -> bytes | None:
     if carried is None:
         return None
     if not carried.startswith("fd:"):
-        return base64.b64decode(carried)
+        return binascii.a2b_base64(carried)
     with open(int(carried[3:]), "rb") as file:
         return file.read()
 

@@ -53,8 +53,8 @@ class Kind:
     ) -> None:
         parse = parse or read
         self.allowed = allowed if none is None else f"{allowed}, or None ({none})"
-        self.read = read if none is None else _or_none(read)
-        self.parse = parse if none is None else _or_none(parse)
+        self.read = read if none is None else _or_none(read, None)
+        self.parse = parse if none is None else _or_none(parse, "", "none", "None")
 
 
 def count(least: int = 0, most: int = 2**63 - 1) -> Kind:
@@ -164,8 +164,8 @@ def modules(none: str) -> Kind:
     return Kind(allowed, read, parse, none=none)
 
 
-def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda given: None if given in (None, "", "none", "None") else read(given)
+def _or_none(read: Callable[[Any], Any], *nones: str | None) -> Callable[[Any], Any]:
+    return lambda given: None if given in nones else read(given)
 
 
 def _is_module_name(name: str) -> bool:

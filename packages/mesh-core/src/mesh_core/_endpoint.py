@@ -7,7 +7,6 @@ change from one to the next (receivers, name, limits) is worked out once and kep
 
 from __future__ import annotations
 
-import random
 import sys
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -287,8 +286,8 @@ class Endpoint(Generic[P, R]):
             TypeError: The arguments do not fit the method, or cannot be pickled.
             MailboxFull: On an event loop, when the actor has too many of our messages.
         """
-        index = random.randrange(len(self._mesh._targets))
-        return CallFuture(self._call(self._mesh._target(index), args, kwargs), self)
+        target = self._mesh._target(_random_index(len(self._mesh._targets)))
+        return CallFuture(self._call(target, args, kwargs), self)
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
         """Calls every actor; gives futures in the order in which the answers come.
@@ -413,6 +412,13 @@ def _on_event_loop() -> bool:
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
+def _random_index(count: int) -> int:
+    """Picks one of `count`; `random` is slow to import and seldom needed."""
+    from random import randrange
+
+    return randrange(count)
+
+
 def as_endpoint(
     method: Any, *, propagate: Any = None, explicit_response_port: bool = False
 ) -> Endpoint[..., Any]:
@@ -487,6 +493,6 @@ def send(
     mesh = endpoint._mesh
     targets = mesh._targets
     if selection == "choose":
-        targets = mesh._target(random.randrange(len(targets)))
+        targets = mesh._target(_random_index(len(targets)))
     answers = 0 if port is None else port._require_local()
     endpoint._send(targets, args, kwargs, answers)

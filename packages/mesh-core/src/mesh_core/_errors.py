@@ -6,6 +6,8 @@ Nothing here imports anything heavy: an error must be cheap to make, and cheap t
 
 from __future__ import annotations
 
+from mesh_core._where import Where, position_text, signal_hint, signal_name
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +38,6 @@ __all__ = [
 
 _FAILURES_SHOWN_MAX = 8
 _LOG_LINE_LEN_MAX = 400
-_SIGNAL_HINTS = {
-    4: "a native library used an instruction that this CPU lacks",
-    6: "a native library called abort(): its last words are in the log",
-    7: "a mapped file or segment was cut short, or shared memory (/dev/shm) is full",
-    9: "someone sent SIGKILL: often the kernel, out of memory (look in dmesg)",
-    11: "a native library crashed: faulthandler's stack, if on, is in the log",
-}
 
 
 def _restore(cls: type[MeshError], args: tuple[Any, ...]) -> MeshError:
@@ -69,83 +64,6 @@ def safe_str(value: object) -> str:
         return str(value)
     except Exception as error:
         return f"<{type(value).__qualname__} whose str() raised {type(error).__qualname__}>"
-
-
-class Where:
-    """Where a failure happened, as far as it is known.
-
-    Attributes:
-        mesh_name: The name that the actor's mesh was spawned under.
-        actor: The actor's class or name.
-        rank: Its place in the mesh, row-major.
-        point: Its coordinates, by dimension.
-        host: The name of its host.
-        proc: The name of its process.
-        pid: The process id on that host.
-        endpoint: The endpoint that was called.
-    """
-
-    __slots__ = ("actor", "endpoint", "host", "mesh_name", "pid", "point", "proc", "rank")
-
-    def __init__(
-        self,
-        *,
-        mesh_name: str | None = None,
-        actor: str | None = None,
-        rank: int | None = None,
-        point: Mapping[str, int] | None = None,
-        host: str | None = None,
-        proc: str | None = None,
-        pid: int | None = None,
-        endpoint: str | None = None,
-    ) -> None:
-        self.mesh_name = mesh_name
-        self.actor = actor
-        self.rank = rank
-        self.point = point
-        self.host = host
-        self.proc = proc
-        self.pid = pid
-        self.endpoint = endpoint
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        for name, value in zip(self.__slots__, state, strict=True):
-            setattr(self, name, value)
-
-    def __repr__(self) -> str:
-        known = ((name, getattr(self, name)) for name in self.__slots__)
-        return f"Where({', '.join(f'{n}={v!r}' for n, v in known if v is not None)})"
-
-    def subject(self) -> str:
-        """Names the actor, or what is known of it: `actor 'Trainer' of mesh 'trainers'`."""
-        mesh = f" of mesh {self.mesh_name!r}" if self.mesh_name else ""
-        if self.actor and self.actor != self.mesh_name:
-            return f"actor {self.actor!r}{mesh}"
-        if self.mesh_name:
-            return f"mesh {self.mesh_name!r}"
-        if self.actor:
-            return f"actor {self.actor!r}"
-        if self.proc:
-            return f"process {self.proc!r}"
-        return f"host {self.host!r}" if self.host else "an actor"
-
-    def place(self) -> str:
-        """Says on which rank, host and process: `rank 3 (gpus=3), host a, proc p3, pid 41`."""
-        parts = []
-        coordinates = ", ".join(f"{dim}={index}" for dim, index in (self.point or {}).items())
-        if self.rank is not None:
-            parts.append(f"rank {self.rank}" + (f" ({coordinates})" if coordinates else ""))
-        elif coordinates:
-            parts.append(f"rank ({coordinates})")
-        parts.extend(
-            f"{name} {value}"
-            for name, value in (("host", self.host), ("proc", self.proc), ("pid", self.pid))
-            if value is not None
-        )
-        return ", ".join(parts)
 
 
 class _Shadowable:
@@ -262,9 +180,12 @@ class ActorError(MeshError):
         pid = _Shadowable(lambda self: self.where.pid)
         endpoint = _Shadowable(lambda self: self.where.endpoint)
 
-    # An exception's class may define these two by its fields, which an error in flight must not.
+    # An exception's own class may compare by its fields, be frozen, or look attributes up in its
+    # own way. While an error is raised and handled, all of these must work as they do for others.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+    __getattribute__ = BaseException.__getattribute__
+    __setattr__ = BaseException.__setattr__
 
     def __str__(self) -> str:
         where = self.where
@@ -366,6 +287,11 @@ class SupervisionError(MeshError, RuntimeError):
         """Says what the reader can do about it."""
         return self._to_do
 
+    def __repr__(self) -> str:
+        fields = {"reason": self.reason, "exit_code": self.exit_code, "signal": self.signal}
+        known = [f"{name}={value!r}" for name, value in fields.items() if value is not None]
+        return f"{type(self).__qualname__}({', '.join((*known, repr(self.where)))})"
+
     def __str__(self) -> str:
         where = self.where
         place = where.place()
@@ -392,7 +318,7 @@ class ProcDied(SupervisionError):
     def how(self) -> str:
         """Says how the process ended: by which signal, or with which exit status."""
         if self.signal is not None:
-            how = f"died: killed by {_signal_name(self.signal)}"
+            how = f"died: killed by {signal_name(self.signal)}"
         elif self.exit_code is not None:
             how = f"died: its process exited with status {self.exit_code}"
         else:
@@ -401,7 +327,7 @@ class ProcDied(SupervisionError):
 
     def hint(self) -> str:
         """Says what often sends such a signal, and what to do about the loss."""
-        about = _SIGNAL_HINTS.get(self.signal or 0)
+        about = signal_hint(self.signal)
         return f"{about}; {self._to_do}" if about else self._to_do
 
 
@@ -561,24 +487,9 @@ def _other_failures(error: MeshError) -> list[str]:
     if not others:
         return []
     named = [
-        f"{_position_text(place)} ({type(other).__qualname__})"
+        f"{position_text(place)} ({type(other).__qualname__})"
         for place, other in others[:_FAILURES_SHOWN_MAX]
     ]
     left = len(others) - len(named)
     tail = f" and {left} more" if left else ""
     return [f"  failed as well: {', '.join(named)}{tail}; see .failures"]
-
-
-def _position_text(place: Mapping[str, int] | int | None) -> str:
-    rank = getattr(place, "rank", place)
-    return f"rank {rank}" if isinstance(rank, int) else str(place)
-
-
-def _signal_name(number: int) -> str:
-    """Gives `SIGKILL (signal 9)`."""
-    from signal import Signals
-
-    try:
-        return f"{Signals(number).name} (signal {number})"
-    except ValueError:
-        return f"signal {number}"

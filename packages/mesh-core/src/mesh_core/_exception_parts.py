@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     # Module, qualified name, and the class itself by value where it cannot be imported.
     ClassName = tuple[str, str, bytes | None]
 
-__all__ = ["Parts", "args_of", "blank", "copy_state", "rebuild", "take_apart"]
+__all__ = [
+    "Parts",
+    "args_of",
+    "blank",
+    "copy_state",
+    "link",
+    "links_of",
+    "members_of",
+    "rebuild",
+    "take_apart",
+]
 
 _IN_BAND = sys.maxsize
 _HEAP_TYPE = 1 << 9
@@ -35,6 +45,10 @@ _VALUE, _PICKLE, _TEXT, _ARGUMENT = range(4)
 _SCALARS = frozenset({int, float, bool, type(None)})
 _TEXTS = frozenset({str, bytes})
 _ARGS: Any = BaseException.__dict__["args"]
+_LINKS: list[Any] = [
+    BaseException.__dict__[name] for name in ("__cause__", "__context__", "__suppress_context__")
+]
+_GROUP_MEMBERS: Any = BaseExceptionGroup.__dict__["exceptions"]
 _MEMBERS = frozenset({MemberDescriptorType, GetSetDescriptorType})
 # `AttributeError.obj` may be a whole actor; a group's members and ours travel in their own way.
 _NOT_SENT = frozenset({"obj", "exceptions", "__weakref__", "__dict__"})
@@ -53,7 +67,7 @@ def take_apart(exception: BaseException, piece_len_max: int = sys.maxsize) -> Pa
         piece_len_max: A value whose pickle is longer travels as a short text.
     """
     arguments = args_of(exception)
-    if isinstance(exception, BaseExceptionGroup):
+    if issubclass(type(exception), BaseExceptionGroup):
         arguments = arguments[:1]  # its members travel as exceptions of their own
     names = [_class_name(base, piece_len_max) for base in _bases(type(exception))]
     pieces = [_piece(value, piece_len_max) for value in arguments]
@@ -97,6 +111,31 @@ def args_of(exception: BaseException) -> tuple[Any, ...]:
     return _ARGS.__get__(exception)  # type: ignore[no-any-return]
 
 
+def members_of(exception: BaseException) -> tuple[BaseException, ...]:
+    """Gives the exceptions of a group; of any other, none."""
+    if not issubclass(type(exception), BaseExceptionGroup):
+        return ()
+    return _GROUP_MEMBERS.__get__(exception)  # type: ignore[no-any-return]
+
+
+def links_of(
+    exception: BaseException,
+) -> tuple[BaseException | None, BaseException | None, bool]:
+    """Gives the cause, the context, and whether the context is hidden."""
+    return tuple(link.__get__(exception) for link in _LINKS)
+
+
+def link(
+    exception: BaseException,
+    cause: BaseException | None,
+    context: BaseException | None,
+    is_context_hidden: bool,
+) -> None:
+    """Sets the cause, the context, and whether the context is hidden, even on a frozen class."""
+    for member, value in zip(_LINKS, (cause, context, is_context_hidden), strict=True):
+        member.__set__(exception, value)
+
+
 def blank(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     """Makes an instance with these arguments, running no code of the user's.
 
@@ -108,7 +147,7 @@ def blank(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
         builtin = builtin.__base__  # the one whose layout the instances have
     exception: BaseException = builtin.__new__(cls, *args)
     _initialise(builtin, exception, args)
-    if not isinstance(exception, BaseExceptionGroup):
+    if not issubclass(type(exception), BaseExceptionGroup):
         _ARGS.__set__(exception, args)
     return exception
 

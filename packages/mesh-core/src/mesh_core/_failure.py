@@ -6,7 +6,7 @@ caller who has seen it takes it off everyone's list.
 
 from __future__ import annotations
 
-import pickle
+from _pickle import dumps, loads
 
 from mesh_core._errors import (
     ActorFailed,
@@ -73,14 +73,14 @@ class FailureDetail:
 
     def encode(self) -> bytes:
         """Gives the bytes that `FailureDetail.decode` reads."""
-        return pickle.dumps(
+        return dumps(
             (self.failure_id, self.code, self.fields, self.cause, self.owner_proc), 5
         )
 
     @staticmethod
     def decode(body: bytes) -> FailureDetail:
         """Reads what `encode` gave; nothing known when it is empty."""
-        return FailureDetail(*pickle.loads(body)) if body else FailureDetail(0, STOPPED, {})
+        return FailureDetail(*loads(body)) if body else FailureDetail(0, STOPPED, {})
 
 
 def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:

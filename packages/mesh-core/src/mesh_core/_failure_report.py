@@ -36,7 +36,7 @@ def report(failure: BaseException) -> str:
     chain = list(_chain(failure))
     blocks = [_traceback(chain), _summary(chain), _log_tail(chain)]
     supervision = next((one for one in chain if isinstance(one, SupervisionError)), None)
-    blocks.append(f"To do: {_TO_DO if supervision is None else supervision.hint()}.")
+    blocks.append(f"To do: {_TO_DO if supervision is None else supervision.hint()}")
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 

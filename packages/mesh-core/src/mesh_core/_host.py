@@ -7,16 +7,16 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ParamSpec
 
 from mesh_core import _kernel
 from mesh_core._bind import parse_binding
 from mesh_core._command import BootstrapCommand, default_bootstrap_cmd
-from mesh_core._link import FDS_PER_MESSAGE_MAX, Link
+from mesh_core._link import FDS_PER_MESSAGE_MAX, Link, close_all
 from mesh_core._logs import LogLine, ProcLog
 from mesh_core._orders import Birth, Born, Denied, End, Exited, Kill, Spawn, World
 from mesh_core._pump import Pump
@@ -88,6 +88,7 @@ class _Warden:
 
 
 _Key = tuple[int, int]
+P = ParamSpec("P")
 
 
 class LocalHost:
@@ -99,6 +100,8 @@ class LocalHost:
     Args:
         job_dir: Removed, with all in it, when the host is closed or the controller dies.
         on_exit: Called on a thread of the host soon after each death, with the log complete.
+        on_start: Called like `on_exit` with slot, incarnation and pid of each process born; what
+            it prints or sends may come earlier.
         on_log: Called on another thread with each line. While it blocks, processes that print a
             lot are held up, but nothing else is.
         tail_lines: How many last lines of a process to keep for its report.
@@ -113,6 +116,7 @@ class LocalHost:
         *,
         on_exit: Callable[[ExitReport], None],
         on_log: Callable[[LogLine], None],
+        on_start: Callable[[int, int, int], None] | None = None,
         tail_lines: int = 50,
         log_dir: Path | None = None,
         deny_preload: Sequence[str] = (),
@@ -120,6 +124,7 @@ class LocalHost:
     ) -> None:
         self._job_dir = job_dir
         self._on_exit = on_exit
+        self._on_start = on_start
         self._tail_lines = tail_lines
         self._log_dir = log_dir
         self._launch = launch
@@ -132,6 +137,7 @@ class LocalHost:
         self._pump = Pump(on_log)
         self._owner_pid = os.getpid()
         self._is_closing = False
+        self._has_closer = False
         self._is_closed = threading.Event()
         self._is_warden_gone = threading.Event()
 
@@ -169,13 +175,8 @@ class LocalHost:
             is_same_env = all(spec.env == specs[0].env for spec in specs)
             if specs and is_same_env:
                 world = _changed_world(world, specs[0].env)
-            births = [
-                _birth(spec, world, warden.env, is_same_env, self._launch) for spec in specs
-            ]
-            for start in range(0, len(births), FDS_PER_MESSAGE_MAX):
-                self._send_births(
-                    warden, world, births[start : start + FDS_PER_MESSAGE_MAX], tuple(preload)
-                )
+            births = [_birth(spec, world, warden.env, is_same_env, self._launch) for spec in specs]
+            self._send_births(warden, world, births, tuple(preload))
 
     def kill(self, slot: int, sig: int = signal.SIGKILL) -> None:
         """Sends a signal to the process in a slot, if there is one."""
@@ -199,15 +200,17 @@ class LocalHost:
         """
         if os.getpid() != self._owner_pid:
             return  # In a fork of the controller, which owns nothing.
+        is_callback = self._pump.is_current_thread()
         with self._lock:
-            is_first = not self._is_closing
             self._is_closing = True
             warden = self._warden
             if warden is not None:
                 self._send(warden, End(grace))
-        if self._pump.is_current_thread():
-            return  # A callback cannot wait for itself: what is left ends with the controller.
-        if not is_first:
+            is_closer = not is_callback and not self._has_closer
+            self._has_closer |= is_closer
+        if is_callback:
+            return  # It cannot wait for itself: another call, or the controller's end, does.
+        if not is_closer:
             self._is_closed.wait(grace + _CLOSE_LIMIT_S)
             return
         if warden is not None and not self._is_warden_gone.wait(grace + _CLOSE_LIMIT_S):
@@ -229,25 +232,17 @@ class LocalHost:
     def _send_births(
         self, warden: _Warden, world: World, births: Sequence[Birth], preload: tuple[str, ...]
     ) -> None:
-        pipes: list[tuple[int, int]] = []
-        try:
-            for _ in births:
-                pipes.append(os.pipe())
-        except OSError as error:
-            for pipe in pipes:
-                os.close(pipe[0])
-                os.close(pipe[1])
-            raise OSError(
-                error.errno, f"cannot open pipes for logs: {error.strerror}: raise ulimit -n"
-            ) from error
+        pipes = _open_pipes(len(births))
         for birth, (read, _) in zip(births, pipes, strict=True):
             key = (birth.slot, birth.incarnation)
             log = self._open_log(*key, birth.name, read)
             self._procs[key] = _Proc(birth.name, log, warden)
             self._latest[birth.slot] = key
             self._pump.add_log(log)
-        order = Spawn(world, tuple(births), preload)
-        self._send(warden, order, [write for _, write in pipes])
+        for start in range(0, len(births), FDS_PER_MESSAGE_MAX):
+            part = slice(start, start + FDS_PER_MESSAGE_MAX)
+            order = Spawn(world, tuple(births[part]), preload)
+            self._send(warden, order, [write for _, write in pipes[part]])
 
     def _open_log(self, slot: int, incarnation: int, name: str, fd: int) -> ProcLog:
         path = None
@@ -304,6 +299,8 @@ class LocalHost:
             case Born():
                 with self._lock:
                     self._procs[message.slot, message.incarnation].pid = message.pid
+                if self._on_start is not None:
+                    self._call(self._on_start, message.slot, message.incarnation, message.pid)
             case Exited():
                 self._bury((message.slot, message.incarnation), message)
             case Denied():
@@ -318,11 +315,12 @@ class LocalHost:
             if self._latest.get(key[0]) == key:
                 del self._latest[key[0]]
         self._pump.finish_log(proc.log)
-        self._report(_exit_report(message, proc, self._is_closing))
+        self._call(self._on_exit, _exit_report(message, proc, self._is_closing))
 
-    def _report(self, report: ExitReport) -> None:
+    def _call(self, callback: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Calls the owner's callback, whose failure must not stop the watch."""
         try:
-            self._on_exit(report)
+            callback(*args, **kwargs)
         except Exception:
             traceback.print_exc()
 
@@ -347,6 +345,19 @@ class LocalHost:
         self._pump.finish_log(warden.log)
         if self._is_closing:
             self._is_warden_gone.set()
+
+
+def _open_pipes(count: int) -> list[tuple[int, int]]:
+    pipes: list[tuple[int, int]] = []
+    try:
+        for _ in range(count):
+            pipes.append(os.pipe())
+    except OSError as error:
+        for pipe in pipes:
+            close_all(pipe)
+        why = f"cannot open {count} pipes for logs: {error.strerror}: raise the limit (ulimit -n)"
+        raise OSError(error.errno, why) from error
+    return pipes
 
 
 def _current_world() -> World:

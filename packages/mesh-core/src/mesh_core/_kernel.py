@@ -1,15 +1,20 @@
 """What the kernel is asked about processes and told to do with them."""
 
+import contextlib
 import ctypes
 import os
 import select
 import time
+import warnings
 from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/dri/")
+
+# Threads that a library joins before a fork may take a moment to leave the process table.
+_SETTLE_LIMIT_S = 0.2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,7 +40,7 @@ def set_title(title: str) -> None:
     _prctl(_PR_SET_NAME, ctypes.c_char_p(title.encode("utf-8", "replace")))
 
 
-def thread_count() -> int:
+def _thread_count() -> int:
     """Returns the number of threads of this process, those of C libraries included."""
     return len(os.listdir("/proc/self/task"))
 
@@ -44,10 +49,8 @@ def open_files() -> dict[int, str]:
     """Returns what the descriptors of this process refer to."""
     files: dict[int, str] = {}
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with contextlib.suppress(OSError):  # The one that listed the directory is gone.
             files[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            pass  # The descriptor that listed the directory is gone.
     return files
 
 
@@ -88,14 +91,41 @@ def wait_until_orphaned(parent: int) -> None:
         handle = os.pidfd_open(parent)
     except ProcessLookupError:
         return
-    except OSError:
+    except OSError:  # A kernel or a sandbox without it: this takes a few rounds only.
         while os.getppid() == parent:
             time.sleep(0.0002)
         return
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    poll.poll()
+    # It is the parent's, and not that of a later process of its number, if the parent lives.
+    if os.getppid() == parent:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.poll()
     os.close(handle)
+
+
+def fork() -> int:
+    """Forks without Python's warning about threads: who calls this has counted them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def settled_thread_count() -> int:
+    """Returns how many threads are left once libraries have made this process ready to fork.
+
+    OpenBLAS starts a pool when numpy is imported, ends it before a fork and starts it again
+    when it is used: a fork for nothing shows which threads are of that kind.
+    """
+    if _thread_count() == 1:
+        return 1
+    pid = fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    deadline = time.monotonic() + _SETTLE_LIMIT_S
+    while (count := _thread_count()) > 1 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return count
 
 
 def wait_until_dead(pids: Sequence[int], limit_s: float) -> None:
@@ -114,15 +144,11 @@ def wait_until_dead(pids: Sequence[int], limit_s: float) -> None:
 
 def kill_quietly(pid: int, signal: int) -> None:
     """Sends a signal to a process that may be gone already."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def kill_group_quietly(group: int, signal: int) -> None:
     """Sends a signal to a process group that may be gone already."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -32,7 +32,8 @@ class Link:
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(True)  # Its flags are shared with forked copies: say per call what may wait.
+        # Forks share the flags of the socket, so each call says for itself whether it may wait.
+        sock.setblocking(True)
         self._sock = sock
         self._lock = threading.Lock()
         self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()

@@ -1,5 +1,6 @@
 """Printing the lines of many processes on the controller's own streams."""
 
+import itertools
 import re
 import sys
 import threading
@@ -12,6 +13,9 @@ from mesh_core._logs import LogLine, Stream
 # A repeat is held back this long for others to join it; first occurrences are never held back.
 DEFAULT_WINDOW_S = 0.2
 
+# More than this many texts within a window are a flood, in which few repeats are near.
+_GROUP_COUNT_MAX = 1024
+_NOTHING = (0,)
 _PLACE = re.compile(r"\s*\w+: *(\d+)/(\d+)\s*")
 
 
@@ -22,9 +26,11 @@ class _Group:
     mesh: str
     stream: Stream
     text: str
+    number: int
+    """Counts up: groups are printed in this order."""
     closes_at: float
-    repeats: dict[int, str] = field(default_factory=dict)
-    """Full names by rank."""
+    repeats: dict[str, int] = field(default_factory=dict)
+    """Ranks by full name."""
     repeat_count: int = 0
 
 
@@ -49,9 +55,11 @@ class LogPrinter:
         self._window_s = window_s
         self._clock = clock
         self._condition = threading.Condition()
-        # Both in the order in which groups were opened, which is the one they are printed in.
         self._groups: dict[_Key, _Group] = {}
-        self._held: dict[str, dict[_Key, None]] = {}
+        self._group_count = 0
+        # What is held back of each process, and the groups it is held back in, by number.
+        self._held: dict[str, list[int]] = {}
+        self._repeated: dict[int, _Group] = {}
         self._thread: threading.Thread | None = None
 
     def __call__(self, line: LogLine) -> None:
@@ -61,71 +69,77 @@ class LogPrinter:
         with self._condition:
             self._close_groups(self._clock())
             group = self._groups.get(key)
-            if group is None:
-                self._print_held(line.name)
-                _print(line.stream, f"[{line.name}] {line.text}")
-                if self._window_s > 0:
-                    closes_at = self._clock() + self._window_s
-                    self._groups[key] = _Group(mesh, line.stream, line.text, closes_at)
+            if group is not None:
+                self._hold(group, line.name, rank)
                 return
-            self._hold(key, group, line.name, rank)
+            self._print_held(line.name)
+            _print(line.stream, f"[{line.name}] {line.text}")
+            if self._window_s > 0:
+                self._open_group(key)
 
     def flush(self) -> None:
         """Prints what is held back."""
         with self._condition:
-            self._print_groups(tuple(self._groups))
+            self._print_groups(self._group_count)
             self._groups.clear()
+
+    def close(self) -> None:
+        """Prints what is held back and ends the thread; lines may still come, one by one."""
+        with self._condition:
+            self._window_s = 0
+            self.flush()
+            self._condition.notify()
 
     def close_groups(self) -> None:
         """Prints the groups whose window is over."""
         with self._condition:
             self._close_groups(self._clock())
 
-    def _hold(self, key: _Key, group: _Group, name: str, rank: int) -> None:
-        held = self._held.setdefault(name, {})
-        if held and key != next(reversed(held)) and self._is_before(key, next(reversed(held))):
+    def _open_group(self, key: _Key) -> None:
+        if len(self._groups) == _GROUP_COUNT_MAX:
+            oldest = next(iter(self._groups))
+            self._print_groups(self._groups[oldest].number)
+            del self._groups[oldest]
+        self._group_count += 1
+        closes_at = self._clock() + self._window_s
+        self._groups[key] = _Group(*key, self._group_count, closes_at)
+
+    def _hold(self, group: _Group, name: str, rank: int) -> None:
+        if group.number < self._held.get(name, _NOTHING)[-1]:
             self._print_held(name)  # This line would overtake one that came before it.
-            held = self._held.setdefault(name, {})
-        held[key] = None
-        group.repeats[rank] = name
+        held = self._held.setdefault(name, [])
+        if not held or held[-1] != group.number:
+            held.append(group.number)
+        group.repeats[name] = rank
         group.repeat_count += 1
+        self._repeated[group.number] = group
         self._wake_thread()
 
-    def _is_before(self, key: _Key, other: _Key) -> bool:
-        """Tells whether the first group would be printed before the second."""
-        return next(k for k in self._groups if k in (key, other)) == key
-
     def _print_held(self, name: str) -> None:
-        """Prints all that a process has repeated, and with it what others repeated."""
-        held = self._held.get(name)
-        if held:
-            last = next(reversed(held))
-            keys = []
-            for key in self._groups:
-                keys.append(key)
-                if key == last:
-                    break
-            self._print_groups(keys)
+        """Prints all that a process has repeated, and what of others must come before."""
+        if name in self._held:
+            self._print_groups(self._held[name][-1])
 
     def _close_groups(self, now: float) -> None:
-        over = []
-        for key, group in self._groups.items():
-            if group.closes_at > now:
-                break
-            over.append(key)
-        self._print_groups(over)
-        for key in over:
+        over = list(
+            itertools.takewhile(lambda item: item[1].closes_at <= now, self._groups.items())
+        )
+        if over:
+            self._print_groups(over[-1][1].number)
+        for key, _ in over:
             del self._groups[key]
 
-    def _print_groups(self, keys: Iterable[_Key]) -> None:
-        for key in keys:
-            group = self._groups[key]
-            if not group.repeat_count:
-                continue
+    def _print_groups(self, last: int) -> None:
+        """Prints the repeats held back in groups up to one, which stay open."""
+        for number in sorted(self._repeated):
+            if number > last:
+                break
+            group = self._repeated.pop(number)
             _print(group.stream, f"[{_who(group)}] {group.text}")
-            for name in group.repeats.values():
+            for name in group.repeats:
                 held = self._held[name]
-                del held[key]
+                assert held[0] == number
+                del held[0]
                 if not held:
                     del self._held[name]
             group.repeats = {}
@@ -140,9 +154,9 @@ class LogPrinter:
     def _run(self) -> None:
         """Closes windows in time; sleeps without end while nothing is held back."""
         with self._condition:
-            while True:
+            while self._window_s > 0:
                 self._close_groups(self._clock())
-                if self._held:
+                if self._repeated:
                     first = next(iter(self._groups.values()))
                     self._condition.wait(max(0.001, first.closes_at - self._clock()))
                 else:
@@ -171,7 +185,7 @@ def split_name(name: str, slot: int) -> tuple[str, int]:
 def ranges(ranks: Iterable[int]) -> str:
     """Returns numbers in short: `0-2,5`."""
     runs: list[list[int]] = []
-    for rank in sorted(ranks):
+    for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][1] + 1:
             runs[-1][1] = rank
         else:
@@ -181,9 +195,9 @@ def ranges(ranks: Iterable[int]) -> str:
 
 def _who(group: _Group) -> str:
     if group.repeat_count == 1:
-        return next(iter(group.repeats.values()))
-    word = "ranks" if len(group.repeats) > 1 else "rank"
-    return f"{group.mesh} {group.repeat_count} more: {word} {ranges(group.repeats)}"
+        return next(iter(group.repeats))
+    word = "ranks" if len(set(group.repeats.values())) > 1 else "rank"
+    return f"{group.mesh} {group.repeat_count} more: {word} {ranges(group.repeats.values())}"
 
 
 def _print(stream: Stream, text: str) -> None:

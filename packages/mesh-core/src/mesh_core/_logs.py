@@ -195,7 +195,7 @@ class ProcLog:
         try:
             if self._file is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = open(path, "ab", buffering=0)
+                self._file = path.open("ab", buffering=0)
             self._file.write(text.encode("utf-8", "replace"))
         except OSError as error:
             self._path = None
@@ -232,9 +232,7 @@ class LogForwarder:
     @property
     def is_full(self) -> bool:
         """Whether no more should be put; what is put nevertheless is kept."""
-        return (
-            self._line_count >= self._queue_len_max or self._char_count >= self._queue_chars_max
-        )
+        return self._line_count >= self._queue_len_max or self._char_count >= self._queue_chars_max
 
     def put(self, lines: list[LogLine]) -> None:
         """Adds lines; never blocks."""
@@ -258,11 +256,15 @@ class LogForwarder:
             goal = self._put_count
             return self._condition.wait_for(lambda: self._done_count >= goal, limit_s)
 
-    def close(self) -> None:
-        """Lets the thread end once it has handed on what waits."""
+    def close(self, limit_s: float) -> bool:
+        """Lets the thread end once it has handed on what waits; returns whether it has."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()
+        if self._thread is None:
+            return True
+        self._thread.join(limit_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

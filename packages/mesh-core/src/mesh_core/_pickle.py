@@ -22,6 +22,7 @@ import sys
 
 # The C half alone: pickle itself also imports its twin in Python, and re with it.
 from _pickle import PickleBuffer, Pickler, Unpickler, dumps, loads
+from copyreg import dispatch_table
 from types import (
     CellType,
     CodeType,
@@ -32,6 +33,7 @@ from types import (
     ModuleType,
 )
 
+from mesh_core._core import copy_fresh
 from mesh_core._pickle_arrays import array_reducers
 from mesh_core._pickle_path import unpicklable
 from mesh_core._pickle_tensors import Spans, tensor_reducers
@@ -48,8 +50,13 @@ if TYPE_CHECKING:
 __all__ = ["decode", "encode", "encode_value", "is_importable"]
 
 _PROTOCOL = 5
+# From this length on, new memory is worth asking for huge pages.
+_HUGE_LEN = 4 << 20
 _PLAIN = 0x80  # every pickle of this protocol begins with it
 _SPLICED = b"\x00"
+# What one frame has room for. A message with more large values carries the rest in its stream,
+# which travels beside the body as one piece.
+_BUFFERS_LEN_MAX = 255
 _ATOMS = frozenset({int, float, bool, complex, type(None)})
 # The opcodes before a payload that the pickler writes apart; its length follows, in 8 or 4 bytes.
 _LONG_HEADS = frozenset({b"\x8e", b"\x96", b"\x8d"})
@@ -82,7 +89,11 @@ def encode(
         return dumps((args, kwargs), _PROTOCOL), []
     try:
         return _encode((args, kwargs), threshold)
+    except MemoryError:
+        raise
     except Exception as error:
+        if _adopt_cloudpickle():
+            return encode(args, kwargs, threshold, names)
         raise unpicklable((args, kwargs), error, _probe, names) from error
 
 
@@ -101,7 +112,11 @@ def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]
         return dumps(value, _PROTOCOL), []
     try:
         return _encode(value, threshold)
+    except MemoryError:
+        raise
     except Exception as error:
+        if _adopt_cloudpickle():
+            return encode_value(value, threshold)
         raise unpicklable(value, error, _probe) from error
 
 
@@ -174,7 +189,7 @@ def _encode(
     def stays(buffer: PickleBuffer) -> bool:
         """Says that a buffer stays in the pickle, or takes it out."""
         raw = buffer.raw()
-        if raw.nbytes < threshold:
+        if raw.nbytes < threshold or len(buffers) >= _BUFFERS_LEN_MAX // 2:
             return True
         buffers.append(raw)
         return False
@@ -217,10 +232,13 @@ def _splice(
             inline_len += run_len
         run, run_len = [], 0
 
+    # Each payload may end a run that becomes a piece as well, and so may the end.
+    payloads_left = (_BUFFERS_LEN_MAX - len(buffers) - 1) // 2
     before: Any = None
     for chunk in chunks:
         size = memoryview(chunk).nbytes
-        if size >= threshold and _announces(before, size):
+        if size >= threshold and payloads_left and _announces(before, size):
+            payloads_left -= 1
             end_run()
             pieces.append(memoryview(chunk).cast("B"))
             lengths.append(inline_len)
@@ -300,7 +318,10 @@ class _SplicedReader:
     def readinto(self, target: memoryview) -> int:
         """Fills the target with the next bytes: the one copy of a large `bytes`."""
         data = self.read(target.nbytes)
-        target[: len(data)] = data
+        if len(data) < _HUGE_LEN:
+            target[: len(data)] = data
+        else:
+            copy_fresh(target, data)
         return len(data)
 
     def readline(self) -> bytes:
@@ -343,6 +364,14 @@ def _load_cloudpickle() -> Any:
     import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 
     return cloudpickle
+
+
+def _adopt_cloudpickle() -> bool:
+    """Learns from cloudpickle how to send what we did not know; says whether that was new."""
+    known = _load_cloudpickle().Pickler.dispatch_table
+    unknown = [kind for kind in known if kind not in _reducers and kind not in dispatch_table]
+    _reducers.update(dict.fromkeys(unknown, _reduce_by_value))
+    return bool(unknown)
 
 
 def _reduce_by_value(pickler: _Pickler, value: object) -> Any:

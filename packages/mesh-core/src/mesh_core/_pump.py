@@ -1,5 +1,6 @@
 """The controller's thread that waits for news of processes: their deaths and their output."""
 
+import contextlib
 import os
 import select
 import threading
@@ -9,6 +10,8 @@ from collections.abc import Callable
 
 from mesh_core._link import Link
 from mesh_core._logs import LogForwarder, LogLine, ProcLog
+
+_FORWARDER_LIMIT_S = 1.0
 
 
 class Pump:
@@ -51,10 +54,8 @@ class Pump:
 
     def want_write(self, link: Link) -> None:
         """Has the rest of what was sent on a link sent when there is room."""
-        try:
+        with contextlib.suppress(OSError, ValueError):  # Closed, as the other end is gone.
             self._epoll.modify(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
-        except (OSError, ValueError):
-            pass  # The other end is gone, and the link closed.
 
     def finish_log(self, log: ProcLog) -> None:
         """Takes in all that a dead process has written; to be called on the pump's thread.
@@ -85,7 +86,8 @@ class Pump:
         self._wake()
         if self._thread is not None:
             self._thread.join()
-        self._forwarder.close()
+        if self._forwarder.close(_FORWARDER_LIMIT_S):
+            os.close(self._wakeup)  # Else a callback hangs, and its thread may still use it.
         for log in self._logs.values():
             log.close()
         self._logs.clear()
@@ -155,10 +157,7 @@ class Pump:
         log.close()
 
     def _wake_up(self) -> None:
-        try:
-            os.eventfd_read(self._wakeup)
-        except BlockingIOError:
-            pass
+        os.eventfd_read(self._wakeup)
         if not self._reads_logs and not self._forwarder.is_full:
             self._epoll.register(self._log_epoll.fileno(), select.EPOLLIN)
             self._reads_logs = True

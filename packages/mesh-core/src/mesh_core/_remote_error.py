@@ -10,13 +10,21 @@ from __future__ import annotations
 import sys
 
 from mesh_core._errors import ActorError, MeshError, Where, safe_str
-from mesh_core._exception_parts import args_of, blank, copy_state, rebuild, take_apart
+from mesh_core._exception_parts import (
+    args_of,
+    blank,
+    copy_state,
+    link,
+    links_of,
+    members_of,
+    rebuild,
+    take_apart,
+)
 from mesh_core._pickle import decode, encode_value
 from mesh_core._traceback_text import format_user_traceback, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, TypedDict, Unpack
 
     from mesh_core._exception_parts import Parts
@@ -107,8 +115,9 @@ def as_actor_error(
         where: Which actor it was.
     """
     args = args_of(exception)
-    if isinstance(exception, BaseExceptionGroup):
-        args = (exception.message, exception.exceptions)
+    members = members_of(exception)
+    if members:
+        args = (args[0], members)
     try:
         made = blank(_class_for(type(exception)), args)
         copy_state(exception, made)
@@ -117,9 +126,7 @@ def as_actor_error(
         made = blank(_make_class(type(exception), ActorError), args)
     assert isinstance(made, ActorError), "every class made here derives from ActorError"
     made._describe(exception, message, exception_formatted, where)
-    made.__cause__ = exception.__cause__
-    made.__context__ = exception.__context__
-    made.__suppress_context__ = exception.__suppress_context__
+    link(made, *links_of(exception))
     if isinstance(made, SyntaxError) and exception_formatted:
         # Of these the interpreter prints the source line instead of the text.
         made.add_note(exception_formatted)
@@ -161,22 +168,22 @@ def _links(exception: BaseException, piece_len_max: int, len_max: int) -> list[L
 
     links: list[Link] = []
     for one in found:  # which grows on the way
-        members: Sequence[BaseException] = (
-            one.exceptions if isinstance(one, BaseExceptionGroup) else ()
-        )
         what: Parts | tuple[bytes, Where]
-        if isinstance(one, ActorError):
-            what, message = (_body_of(one), one.where), one.__dict__["_mesh_message"]
+        # By its type: `isinstance` would ask the object, whose class may be hostile.
+        if issubclass(type(one), ActorError):
+            error: Any = one
+            what, message = (_body_of(error), error.where), error.__dict__["_mesh_message"]
         else:
             what, message = take_apart(one, piece_len_max), safe_str(one)
+        cause, context, is_context_hidden = links_of(one)
         links.append(
             (
                 what,
                 shorten(message),
-                number(one.__cause__),
-                number(one.__context__),
-                one.__suppress_context__,
-                [at for at in map(number, members) if at >= 0],
+                number(cause),
+                number(context),
+                is_context_hidden,
+                [at for at in map(number, members_of(one)) if at >= 0],
             )
         )
     return links
@@ -193,13 +200,8 @@ class _Links:
         """Makes all of them, links them to each other, and gives the first."""
         for at in range(len(self._links)):
             self._make(at)
-        for at, (_, _, cause, context, is_suppressed, _) in enumerate(self._links):
-            exception = self._made[at]
-            if cause >= 0:
-                exception.__cause__ = self._made[cause]
-            if context >= 0:
-                exception.__context__ = self._made[context]
-            exception.__suppress_context__ = is_suppressed
+        for at, (_, _, cause, context, is_hidden, _) in enumerate(self._links):
+            link(self._made[at], self._made.get(cause), self._made.get(context), is_hidden)
         return self._made[0]
 
     def _make(self, at: int) -> BaseException:

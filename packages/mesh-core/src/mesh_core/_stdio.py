@@ -6,6 +6,7 @@ stream a byte came from. So `sys.stderr` marks what it writes: `STDERR_TAG` befo
 without a tag, such as those written by C code, count as stdout.
 """
 
+import contextlib
 import ctypes
 import io
 import os
@@ -27,13 +28,13 @@ def install() -> None:
     what a C library prints into a pipe appears minutes late or, in a crash, never.
     """
     _flush_quietly()
-    sys.stdout = sys.__stdout__ = _text(io.FileIO(1, "wb", closefd=False))
-    sys.stderr = sys.__stderr__ = _text(_TaggedFile(2, "wb", closefd=False))
-    try:
-        libc = ctypes.CDLL(None)
+    sys.stdout = _text(io.FileIO(1, "wb", closefd=False))
+    sys.stderr = _text(_TaggedFile(2, "wb", closefd=False))
+    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)
+    libc = ctypes.CDLL(None)
+    # A C library without these names buffers as it likes: its lines come later, but come.
+    with contextlib.suppress(AttributeError, ValueError):
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
-    except (AttributeError, ValueError):
-        pass  # A C library without these names buffers as it likes: lines come later, not lost.
 
 
 def flush() -> None:
@@ -103,7 +104,6 @@ def _write_all(fd: int, content: bytes) -> None:
 
 def _flush_quietly() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        # None, closed or its reader gone: there is nothing left to save.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
-        except (AttributeError, OSError, ValueError):
-            pass  # Replaced by None, closed or its reader gone: there is nothing left to save.

@@ -10,18 +10,18 @@ batch and exits, whereby the warden inherits them. So the warden is the parent o
 and free to see it die at once, while templates import and fork, come and go.
 """
 
+import contextlib
 import faulthandler
 import gc
 import importlib
+import itertools
 import os
 import select
 import signal
 import socket
 import sys
-import time
 import traceback
 import types
-import warnings
 from typing import NoReturn
 
 from mesh_core import _kernel, _stdio
@@ -48,21 +48,20 @@ _SAFE = "safe"
 _FAILED = "failed"
 _MIDWIFE_COUNT_MAX = 8
 _BIRTHS_PER_MIDWIFE_MIN = 4
-# Threads that a library joins before a fork may take a moment to leave the process table.
-_SETTLE_LIMIT_S = 0.2
 
 
-def serve(link: Link, launch: str, warden: int) -> NoReturn:
+def serve(link: Link, launch: str, warden: int, why_unsafe: str | None) -> NoReturn:
     """Runs the first template until the warden is gone.
 
     Args:
         link: To the warden.
         launch: The module whose `main` runs a process.
         warden: The pid of the warden.
+        why_unsafe: Why nothing must run in a fork of this interpreter; None if it may.
     """
     gc.disable()
     sys.modules["__main__"] = types.ModuleType("__main__")
-    template = _Template(link, launch, warden)
+    template = _Template(link, launch, warden, why_unsafe)
     template.import_base()
     while True:
         try:
@@ -74,14 +73,14 @@ def serve(link: Link, launch: str, warden: int) -> NoReturn:
 
 
 class _Template:
-    def __init__(self, link: Link, launch: str, warden: int) -> None:
+    def __init__(self, link: Link, launch: str, warden: int, why_unsafe: str | None) -> None:
         self.link = link
         self._launch = launch
         self._warden = warden
         self._tried: set[str] = set()
         self._base: frozenset[str] = frozenset()
         self._sources: dict[str, tuple[int, int]] = {}
-        self._why_unsafe: str | None = None
+        self._why_unsafe = why_unsafe
         self._adopt_warden()
 
     def _adopt_warden(self) -> None:
@@ -104,8 +103,8 @@ class _Template:
                 traceback.print_exc()
         faulthandler.enable(2)
         self._base = frozenset(sys.modules)
-        if _settled_thread_count() != 1:
-            self._why_unsafe = "it starts threads as soon as it starts"
+        if _kernel.settled_thread_count() != 1:
+            self._why_unsafe = why_threads("the runtime")
         _stdio.flush()
 
     def obey(self, message: object, fds: list[int]) -> None:
@@ -122,7 +121,7 @@ class _Template:
 
     def _branch(self, fd: int) -> None:
         _reap()
-        if _fork_quietly() == 0:
+        if _kernel.fork() == 0:
             self.link.close()
             self.link = Link(socket.socket(fileno=fd))
             self._adopt_warden()
@@ -156,7 +155,7 @@ class _Template:
         _stdio.flush()
         read, write = os.pipe()
         parent = os.getpid()
-        child = _fork_quietly()
+        child = _kernel.fork()
         if child == 0:
             os.close(read)
             os.setsid()
@@ -205,7 +204,7 @@ class _Template:
         midwives = []
         for share in _shares(len(order.births)):
             try:
-                pid = _fork_quietly()
+                pid = _kernel.fork()
             except OSError as error:
                 self._report_failed(order.births[share.start : share.stop], error)
                 continue
@@ -229,7 +228,7 @@ class _Template:
             for index in share:
                 birth = order.births[index]
                 try:
-                    pid = _fork_quietly()
+                    pid = _kernel.fork()
                 except OSError as error:
                     self._report_failed((birth,), error)
                     continue
@@ -263,18 +262,21 @@ class _Template:
             self.link.send(Failed(birth.slot, birth.incarnation, why))
 
 
+def why_threads(what: str) -> str:
+    """Says why a process with more than one thread must not be forked."""
+    return f"importing {what} starts threads, which a fork would lose"
+
+
 def enter(world: World) -> None:
     """Makes the surroundings of this process those of the controller."""
     if dict(os.environ) != world.env:
-        apply_changes({name: None for name in os.environ.keys() - world.env.keys()})
+        apply_changes(dict.fromkeys(os.environ.keys() - world.env.keys()))
         apply_changes(world.env)
     sys.path[:] = world.path
     sys.argv[:] = [world.argv0]
     importlib.invalidate_caches()
-    try:
+    with contextlib.suppress(OSError):  # It was removed: stay where we are, as the controller.
         os.chdir(world.cwd)
-    except OSError:
-        pass  # The controller's own directory was removed: stay where we are, as it does.
 
 
 def _import_safely(module: str) -> str:
@@ -285,8 +287,8 @@ def _import_safely(module: str) -> str:
     except BaseException:
         return _FAILED
     verdict = _SAFE
-    if (count := _settled_thread_count()) != 1:
-        verdict = f"importing it starts {count - 1} threads that outlast a fork"
+    if _kernel.settled_thread_count() != 1:
+        verdict = why_threads("it")
     elif _kernel.has_children():
         verdict = "importing it starts a process"
     else:
@@ -296,24 +298,6 @@ def _import_safely(module: str) -> str:
     _reset_signals()
     _stdio.flush()
     return verdict
-
-
-def _settled_thread_count() -> int:
-    """Returns how many threads are left once libraries have made this process ready to fork.
-
-    OpenBLAS starts a pool when numpy is imported, ends it before a fork and starts it again
-    when it is used: a fork for nothing shows which threads are of that kind.
-    """
-    if _kernel.thread_count() == 1:
-        return 1
-    pid = _fork_quietly()
-    if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
-    deadline = time.monotonic() + _SETTLE_LIMIT_S
-    while (count := _kernel.thread_count()) > 1 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return count
 
 
 def _reset_signals() -> None:
@@ -342,20 +326,11 @@ def _describe_status(status: int) -> str:
     return f"status {os.WEXITSTATUS(status)}"
 
 
-def _fork_quietly() -> int:
-    """Forks without the warning about threads: those left end in a fork, or were counted."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
 def _reap() -> None:
     """Forgets branches that have ended."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 def _shares(count: int) -> list[range]:
@@ -363,7 +338,7 @@ def _shares(count: int) -> list[range]:
     cpus = len(os.sched_getaffinity(0))
     midwives = max(1, min(_MIDWIFE_COUNT_MAX, cpus // 2, count // _BIRTHS_PER_MIDWIFE_MIN))
     bounds = [count * index // midwives for index in range(midwives + 1)]
-    return [range(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+    return [range(*pair) for pair in itertools.pairwise(bounds)]
 
 
 def _is_installed(path: str) -> bool:

@@ -124,9 +124,9 @@ class ValueMesh(MeshTrait, Generic[R]):
         """
         return self._cells.get(self._region.rank_at(rank))
 
-    def values(self) -> Iterator[R]:
-        """Iterates over the values."""
-        return map(self._cells.get, self._region)
+    def values(self) -> list[R]:
+        """Gives the values, in the order of their ranks."""
+        return [self._cells.get(rank) for rank in self._region]
 
     def items(self) -> Iterator[tuple[Point, R]]:
         """Iterates over the places and their values."""

@@ -5,6 +5,7 @@ processes, inherits what they fork, reports each death at once, and ends everyth
 controller is gone, however it went. It never runs code of the user, so nothing delays it.
 """
 
+import contextlib
 import os
 import select
 import shutil
@@ -66,7 +67,6 @@ class _Template:
     link: Link
     key: _WarmKey | None
     batches: deque[_Batch] = field(default_factory=deque)
-    modules: dict[str, None] = field(default_factory=dict)
     is_busy: bool = False
 
 
@@ -83,6 +83,8 @@ class _Warden:
         self._job_dir = job_dir
         self._launch = launch
         self._denied = set(denied)
+        is_safe = _kernel.settled_thread_count() == 1
+        self._why_unsafe = None if is_safe else _template.why_threads("what site.py finds")
         self._procs: dict[int, _Proc] = {}
         self._pids: dict[tuple[int, int], int] = {}
         self._killed_unborn: set[tuple[int, int]] = set()
@@ -91,22 +93,32 @@ class _Warden:
         self._force_at: float | None = None
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
+        self._links: dict[int, Link] = {}
         self._wakeup, wakeup_write = os.pipe()
         os.set_blocking(self._wakeup, False)
         os.set_blocking(wakeup_write, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
         self._watch(self._wakeup, self._on_child)
-        self._watch(controller.fileno(), self._on_controller)
+        self._watch_link(controller, self._on_controller)
         self._watch_controller_life()
 
     def _watch(self, fd: int, handler: Callable[[], None]) -> None:
         self._handlers[fd] = handler
         self._epoll.register(fd, select.EPOLLIN)
 
-    def _unwatch(self, fd: int) -> None:
-        del self._handlers[fd]
-        self._epoll.unregister(fd)
+    def _watch_link(self, link: Link, handler: Callable[[], None]) -> None:
+        self._links[link.fileno()] = link
+        self._watch(link.fileno(), handler)
+
+    def _unwatch_link(self, link: Link) -> None:
+        del self._links[link.fileno()]
+        del self._handlers[link.fileno()]
+        self._epoll.unregister(link.fileno())
+
+    def _send(self, link: Link, message: object, fds: Sequence[int] = ()) -> None:
+        if link.send(message, fds):
+            self._epoll.modify(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def _watch_controller_life(self) -> None:
         """Sees the controller die even while a fork of it keeps its end of the socket open."""
@@ -121,8 +133,8 @@ class _Warden:
         """Works until told to end or the controller is gone."""
         while (wait_s := self._time_left()) != 0:
             for fd, events in self._epoll.poll(wait_s):
-                if events & select.EPOLLOUT and not self._controller.flush():
-                    self._epoll.modify(self._controller.fileno(), select.EPOLLIN)
+                if events & select.EPOLLOUT and fd in self._links and not self._links[fd].flush():
+                    self._epoll.modify(fd, select.EPOLLIN)
                 if events & ~select.EPOLLOUT and fd in self._handlers:
                     self._handlers[fd]()
         self._end_by_force()
@@ -153,8 +165,7 @@ class _Warden:
                     raise AssertionError(f"unknown order {message!r}")
 
     def _tell(self, message: object) -> None:
-        if self._controller.send(message):
-            self._epoll.modify(self._controller.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        self._send(self._controller, message)
 
     def _spawn(self, order: Spawn, fds: list[int]) -> None:
         warm = _Batch(order.world, {}, {}, order.preload)
@@ -213,7 +224,7 @@ class _Warden:
         if self._base is None:
             ours, theirs = socket.socketpair()
             warden = os.getpid()
-            if os.fork() == 0:
+            if _kernel.fork() == 0:
                 self._become_template(ours, Link(theirs), warden)
             theirs.close()
             self._base = self._adopt_template(_Template(Link(ours), None))
@@ -231,8 +242,9 @@ class _Warden:
             # Log pipes above all: one held here would never end for its reader.
             for fd in _kernel.open_files():
                 if fd > 2 and fd != link.fileno():
-                    _close_quietly(fd)
-            _template.serve(link, self._launch, warden)
+                    with contextlib.suppress(OSError):  # The one that listed the others.
+                        os.close(fd)
+            _template.serve(link, self._launch, warden, self._why_unsafe)
         except BaseException:
             traceback.print_exc()
             _stdio.flush()
@@ -245,7 +257,7 @@ class _Warden:
         if template is None:
             base = self._base_template()
             ours, theirs = socket.socketpair()
-            base.link.send(Branch(), [theirs.detach()])
+            self._send(base.link, Branch(), [theirs.detach()])
             template = self._adopt_template(_Template(Link(ours), key))
             self._retire_unused()
         self._warm[key] = template  # Last in order is last used.
@@ -258,7 +270,7 @@ class _Warden:
             self._forget_template(template)
 
     def _adopt_template(self, template: _Template) -> _Template:
-        self._watch(template.link.fileno(), lambda: self._on_template(template))
+        self._watch_link(template.link, lambda: self._on_template(template))
         return template
 
     def _forget_template(self, template: _Template) -> None:
@@ -268,7 +280,7 @@ class _Warden:
         elif template.key is not None and self._warm.get(template.key) is template:
             del self._warm[template.key]
         if not template.link.is_closed:
-            self._unwatch(template.link.fileno())
+            self._unwatch_link(template.link)
             template.link.close()
 
     def _advance(self, template: _Template) -> None:
@@ -279,9 +291,8 @@ class _Warden:
         template.is_busy = True
         batch.try_count += 1
         if template.key is not None:
-            template.modules.update(dict.fromkeys(batch.preload))
-            modules = tuple(template.modules)
-            template.link.send(Preload(batch.world, modules, frozenset(self._denied)))
+            order = Preload(batch.world, batch.preload, frozenset(self._denied))
+            self._send(template.link, order)
         else:
             self._order_fork(template, batch)
 
@@ -290,7 +301,7 @@ class _Warden:
             self._bury_unborn(batch, proc, "it was killed before it started")
         # Copies, so that another template can have a try if this one is killed.
         fds = [os.dup(batch.fds[proc]) for proc in batch.births]
-        template.link.send(Fork(batch.world, tuple(batch.births.values())), fds)
+        self._send(template.link, Fork(batch.world, tuple(batch.births.values())), fds)
 
     def _on_template(self, template: _Template) -> None:
         if template.link.is_closed:
@@ -365,10 +376,8 @@ class _Warden:
     # Deaths.
 
     def _on_child(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):  # Called without a signal, just to look.
             os.read(self._wakeup, 4096)
-        except BlockingIOError:
-            pass  # Called without a signal, to see what there is.
         for template in self._templates():
             self._on_template(template)  # A birth is reported before its death can be seen.
         while self._reap_one():
@@ -425,13 +434,6 @@ class _Warden:
             self._on_child()
         shutil.rmtree(self._job_dir, ignore_errors=True)
         self._controller.flush_blocking(_REAP_LIMIT_S)
-
-
-def _close_quietly(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass  # It was the one that listed the others.
 
 
 def _warm_key(world: World) -> _WarmKey:

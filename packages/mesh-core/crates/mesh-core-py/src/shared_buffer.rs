@@ -21,7 +21,8 @@ const SLOW_DROP_LEN: usize = 1 << 20;
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SharedBuffer>()?;
     module.add_class::<SharedSender>()?;
-    module.add_class::<SharedReceiver>()
+    module.add_class::<SharedReceiver>()?;
+    module.add_function(wrap_pyfunction!(copy_fresh, module)?)
 }
 
 /// Bytes of a received message that lie in memory of the sender until they are written.
@@ -192,4 +193,41 @@ pub(crate) fn contiguous(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
     }
     // SAFETY: the buffer is contiguous, not empty, and stays exported while it is borrowed.
     Ok(unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) })
+}
+
+/// Copies all of `source` to the start of `target`, whose memory is new and has no pages yet.
+///
+/// Most of the time of such a copy goes into page faults, so huge pages are asked for first: 64 MB
+/// then take 32 faults instead of 16,384. The GIL is free meanwhile.
+///
+/// # Errors
+/// `BufferError` when a buffer has gaps, the target is read-only or it is too short.
+#[pyfunction]
+fn copy_fresh(py: Python<'_>, target: PyBuffer<u8>, source: PyBuffer<u8>) -> PyResult<()> {
+    let from = contiguous(&source)?;
+    if target.readonly() || !target.is_c_contiguous() || target.len_bytes() < from.len() {
+        return Err(PyBufferError::new_err("the target is read-only, has gaps or is too short"));
+    }
+    if from.is_empty() {
+        return Ok(());
+    }
+    let to = target.buf_ptr() as usize;
+    py.detach(|| {
+        advise_huge(to, from.len());
+        // SAFETY: both are contiguous and stay exported; the target is as long as the source, and
+        // nobody else has it yet, so it does not overlap the source.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to as *mut u8, from.len()) };
+    });
+    Ok(())
+}
+
+/// Asks for huge pages for the whole ones of a range; the kernel may not have any.
+fn advise_huge(start: usize, len: usize) {
+    const HUGE_LEN: usize = 2 << 20;
+    let first = start.next_multiple_of(HUGE_LEN);
+    let end = (start + len) / HUGE_LEN * HUGE_LEN;
+    if first < end {
+        // SAFETY: the advice changes how memory of this range is backed, never what is in it.
+        unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
+    }
 }

@@ -1,0 +1,1 @@
+"""Mesh beside its peer and beside what the machine costs by itself."""

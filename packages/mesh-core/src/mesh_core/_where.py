@@ -1,0 +1,116 @@
+"""Where a failure happened, and how that is put into words."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["Where", "position_text", "signal_hint", "signal_name"]
+
+_SIGNAL_HINTS = {
+    4: "a native library used an instruction that this CPU lacks",
+    6: "a native library called abort(): its last words are in the log",
+    7: "a mapped file or segment was cut short, or shared memory (/dev/shm) is full",
+    9: "someone sent SIGKILL: often the kernel, out of memory (look in dmesg)",
+    11: "a native library crashed: faulthandler's stack, if on, is in the log",
+}
+
+
+class Where:
+    """Where a failure happened, as far as it is known.
+
+    Attributes:
+        mesh_name: The name that the actor's mesh was spawned under.
+        actor: The actor's class or name.
+        rank: Its place in the mesh, row-major.
+        point: Its coordinates, by dimension.
+        host: The name of its host.
+        proc: The name of its process.
+        pid: The process id on that host.
+        endpoint: The endpoint that was called.
+    """
+
+    __slots__ = ("actor", "endpoint", "host", "mesh_name", "pid", "point", "proc", "rank")
+
+    def __init__(
+        self,
+        *,
+        mesh_name: str | None = None,
+        actor: str | None = None,
+        rank: int | None = None,
+        point: Mapping[str, int] | None = None,
+        host: str | None = None,
+        proc: str | None = None,
+        pid: int | None = None,
+        endpoint: str | None = None,
+    ) -> None:
+        self.mesh_name = mesh_name
+        self.actor = actor
+        self.rank = rank
+        self.point = point
+        self.host = host
+        self.proc = proc
+        self.pid = pid
+        self.endpoint = endpoint
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(self.__slots__, state, strict=True):
+            setattr(self, name, value)
+
+    def __repr__(self) -> str:
+        known = ((name, getattr(self, name)) for name in self.__slots__)
+        return f"Where({', '.join(f'{n}={v!r}' for n, v in known if v is not None)})"
+
+    def subject(self) -> str:
+        """Names the actor, or what is known of it: `actor 'Trainer' of mesh 'trainers'`."""
+        mesh = f" of mesh {self.mesh_name!r}" if self.mesh_name else ""
+        if self.actor and self.actor != self.mesh_name:
+            return f"actor {self.actor!r}{mesh}"
+        if self.mesh_name:
+            return f"mesh {self.mesh_name!r}"
+        if self.actor:
+            return f"actor {self.actor!r}"
+        if self.proc:
+            return f"process {self.proc!r}"
+        return f"host {self.host!r}" if self.host else "an actor"
+
+    def place(self) -> str:
+        """Says on which rank, host and process: `rank 3 (gpus=3), host a, proc p3, pid 41`."""
+        parts = []
+        coordinates = ", ".join(f"{dim}={index}" for dim, index in (self.point or {}).items())
+        if self.rank is not None:
+            parts.append(f"rank {self.rank}" + (f" ({coordinates})" if coordinates else ""))
+        elif coordinates:
+            parts.append(f"rank ({coordinates})")
+        parts.extend(
+            f"{name} {value}"
+            for name, value in (("host", self.host), ("proc", self.proc), ("pid", self.pid))
+            if value is not None
+        )
+        return ", ".join(parts)
+
+
+def position_text(place: Mapping[str, int] | int | None) -> str:
+    """Names a rank, given as a number or as a point of a mesh."""
+    rank = getattr(place, "rank", place)
+    return f"rank {rank}" if isinstance(rank, int) else str(place)
+
+
+def signal_name(number: int) -> str:
+    """Gives `SIGKILL (signal 9)`."""
+    from signal import Signals
+
+    try:
+        return f"{Signals(number).name} (signal {number})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def signal_hint(number: int | None) -> str | None:
+    """Says what such a signal usually means, where that is known."""
+    return _SIGNAL_HINTS.get(number or 0)

@@ -1,0 +1,190 @@
+"""A host under test that remembers what it has told, and questions to the kernel."""
+
+import os
+import select
+import textwrap
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from mesh_core._command import BootstrapCommand
+from mesh_core._host import ExitReport, LocalHost, ProcSpec
+from mesh_core._logs import LogLine
+
+LIMIT_S = 30.0
+
+# Stands for `mesh_core._launch`: an entry is a program.
+LAUNCH = """
+import sys
+
+def main(entry):
+    scope = {}
+    exec(entry.decode(), scope)
+    return scope.get("code", 0)
+
+if __name__ == "__main__":
+    from mesh_core import _command, _stdio
+    entry = _command.take_entry()
+    _stdio.install()
+    sys.exit(main(entry))
+"""
+
+FOREVER = "import signal\nprint('up', flush=True)\nwhile True: signal.pause()"
+
+
+class Recorder:
+    """A host and all that it has told."""
+
+    def __init__(self, directory: Path, **options: object) -> None:
+        self.changed = threading.Condition()
+        self.lines: list[LogLine] = []
+        self.exits: list[ExitReport] = []
+        self.pids: dict[tuple[int, int], int] = {}
+        self.job_dir = directory / "job"
+        self.job_dir.mkdir()
+        (self.job_dir / "socket").touch()
+        self.react: Callable[[ExitReport], None] = lambda report: None
+        self.host = LocalHost(
+            self.job_dir,
+            on_exit=self._on_exit,
+            on_log=self._on_log,
+            on_start=self._on_start,
+            launch="launch_for_test",
+            **options,  # type: ignore[arg-type]
+        )
+
+    def _on_exit(self, report: ExitReport) -> None:
+        with self.changed:
+            self.exits.append(report)
+            self.changed.notify_all()
+        self.react(report)
+
+    def _on_start(self, slot: int, incarnation: int, pid: int) -> None:
+        with self.changed:
+            self.pids[slot, incarnation] = pid
+            self.changed.notify_all()
+
+    def _on_log(self, line: LogLine) -> None:
+        with self.changed:
+            self.lines.append(line)
+            self.changed.notify_all()
+
+    def spawn(
+        self,
+        program: str,
+        count: int = 1,
+        *,
+        first: int = 1,
+        incarnation: int = 0,
+        preload: Sequence[str] = (),
+        command: BootstrapCommand | None = None,
+        env: Mapping[str, str | None] | None = None,
+        bind: Mapping[str, str] | None = None,
+    ) -> None:
+        entry = textwrap.dedent(program).encode()
+        specs = [
+            ProcSpec(
+                slot=first + rank,
+                incarnation=incarnation,
+                name=f"job{{n: {rank}/{count}}}",
+                entry=entry,
+                command=command,
+                env=env or {},
+                bind=bind,
+            )
+            for rank in range(count)
+        ]
+        self.host.spawn(specs, preload)
+
+    def wait(self, is_true: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(is_true, LIMIT_S), (self.lines, self.exits)
+
+    def pid(self, slot: int, incarnation: int = 0) -> int:
+        """Waits for the birth of a process and returns its pid."""
+        self.wait(lambda: (slot, incarnation) in self.pids)
+        return self.pids[slot, incarnation]
+
+    def wait_for_exits(self, count: int) -> list[ExitReport]:
+        self.wait(lambda: len(self.exits) >= count)
+        return sorted(self.exits, key=lambda report: (report.slot, report.incarnation))
+
+    def wait_for_lines(self, count: int, prefix: str = "") -> list[str]:
+        self.wait(lambda: len(self.texts(prefix)) >= count)
+        return self.texts(prefix)
+
+    def texts(self, prefix: str = "") -> list[str]:
+        return [line.text for line in self.lines if line.text.startswith(prefix)]
+
+    def output(self, program: str, **options: object) -> list[str]:
+        """Runs a program in one process and returns what it printed."""
+        before = len(self.exits)
+        self.spawn(program, **options)  # type: ignore[arg-type]
+        self.wait_for_exits(before + 1)
+        assert self.host.flush(LIMIT_S)
+        assert self.exits[-1].exit_code == 0, self.exits[-1]
+        return [line.text for line in self.lines if line.slot == self.exits[-1].slot]
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory on `sys.path` for modules of the test."""
+    path = tmp_path / "modules"
+    path.mkdir()
+    (path / "launch_for_test.py").write_text(LAUNCH)
+    monkeypatch.syspath_prepend(str(path))
+    source = str(Path(__file__).parent.parent / "src")
+    monkeypatch.setenv("PYTHONPATH", f"{source}:{path}")
+    return path
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, modules: Path) -> Iterator[Recorder]:
+    recorder = Recorder(tmp_path, log_dir=tmp_path / "logs", tail_lines=5)
+    yield recorder
+    recorder.host.close(0)
+    assert not recorder.job_dir.exists()
+
+
+def wait_until_gone(pids: Sequence[int], limit_s: float = LIMIT_S) -> None:
+    """Waits for the death of processes that need not be children."""
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        assert poll.poll(limit_s * 1000), f"process {pid} is still alive"
+        os.close(handle)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if parent(int(path.name)) == pid:
+                found.append(int(path.name))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

@@ -1,0 +1,347 @@
+"""What processes print: cut into lines, kept, and printed by the controller."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mesh_core import _stdio
+from mesh_core._log_printer import LogPrinter, ranges, split_name
+from mesh_core._logs import LINE_LEN_MAX, LineSplitter, LogForwarder, LogLine, ProcLog, Stream
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def stderr(text: str) -> bytes:
+    return b"".join(_stdio.tagged(text.encode()))
+
+
+def split(*pieces: bytes) -> list[tuple[Stream, str]]:
+    splitter = LineSplitter(Clock())
+    lines = [line for piece in pieces for line in splitter.feed(piece)]
+    return lines + splitter.finish()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ((b"one\ntwo\n",), [("stdout", "one"), ("stdout", "two")]),
+        ((b"to", b"rn", b"\n"), [("stdout", "torn")]),
+        ((b"\xc3", b"\xbc\n"), [("stdout", "\u00fc")]),
+        ((b"bad \x80 byte\n",), [("stdout", "bad \ufffd byte")]),
+        ((b"\n\n",), [("stdout", ""), ("stdout", "")]),
+        ((b"windows\r\n",), [("stdout", "windows")]),
+        ((b"no end",), [("stdout", "no end")]),
+        ((stderr("bad\n"), b"good\n"), [("stderr", "bad"), ("stdout", "good")]),
+        ((stderr("a\nb\n"),), [("stderr", "a"), ("stderr", "b")]),
+        (
+            (stderr("half "), b"other\n", stderr("line\n")),
+            [("stdout", "other"), ("stderr", "half line")],
+        ),
+        ((b"half ", stderr("other\n"), b"line\n"), [("stderr", "other"), ("stdout", "half line")]),
+        ((b"left", stderr("over")), [("stdout", "left"), ("stderr", "over")]),
+        ((), []),
+    ],
+)
+def test_output_is_cut_into_lines_of_two_streams(
+    pieces: tuple[bytes, ...], lines: list[tuple[Stream, str]]
+) -> None:
+    assert split(*pieces) == lines
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text("ab\u00fc\u20ac"))),
+    st.lists(st.integers(1, 7), min_size=1),
+)
+def test_lines_survive_any_tearing(lines: list[tuple[Stream, str]], sizes: list[int]) -> None:
+    written = b"".join(
+        stderr(text + "\n") if stream == "stderr" else text.encode() + b"\n"
+        for stream, text in lines
+    )
+    pieces: list[bytes] = []
+    start = 0
+    while start < len(written):
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(written[start : start + size])
+        start += size
+    assert split(*pieces) == lines
+
+
+def test_overlong_line_is_cut_with_a_mark_and_the_next_is_whole() -> None:
+    (_, cut), (_, after) = split(b"x" * LINE_LEN_MAX, b"y" * 1000, b"\nafter\n")
+    assert cut.startswith("x" * LINE_LEN_MAX + " [cut")
+    assert "y" not in cut
+    assert after == "after"
+
+
+def test_line_of_exactly_the_limit_is_not_cut() -> None:
+    assert split(b"x" * LINE_LEN_MAX + b"\n") == [("stdout", "x" * LINE_LEN_MAX)]
+
+
+def test_long_stderr_line_is_one_line() -> None:
+    text = "long" * 5000
+    assert split(stderr(text + "\n")) == [("stderr", text)]
+
+
+def test_progress_bar_is_let_through_once_a_second_and_at_its_end() -> None:
+    clock = Clock()
+    splitter = LineSplitter(clock)
+    seen = []
+    for percent in range(0, 101, 10):
+        seen += splitter.feed(stderr(f"\r{percent}%"))
+        clock.now += 0.25
+    seen += splitter.feed(stderr("\n"))
+    assert seen == [("stderr", text) for text in ("0%", "40%", "80%", "100%")]
+
+
+def open_log(tmp_path: Path, tail_lines: int = 3) -> tuple[ProcLog, int]:
+    read, write = os.pipe()
+    return ProcLog(1, 0, "job{gpus: 1/2}", read, tail_lines, tmp_path / "logs" / "1.log"), write
+
+
+def test_log_keeps_tail_and_file(tmp_path: Path) -> None:
+    log, write = open_log(tmp_path)
+    os.write(write, b"1\n2\n3\n" + stderr("4\n") + b"5")
+    lines = log.finish()
+    assert [line.text for line in lines] == ["1", "2", "3", "4", "5"]
+    assert [line.stream for line in lines][3] == "stderr"
+    assert log.tail == ("3", "4", "5")
+    assert (tmp_path / "logs" / "1.log").read_text() == "1\n2\n3\n4\n5\n"
+    os.close(write)
+    assert log.read() is None
+    log.close()
+
+
+def test_log_that_cannot_be_kept_is_still_passed_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    log, write = open_log(tmp_path)
+    os.write(write, b"1\n2\n")
+    assert [line.text for line in log.drain()] == ["1", "2"]
+    assert capsys.readouterr().err.count("cannot keep the log of job{gpus: 1/2}") == 1
+    os.close(write)
+    log.close()
+
+
+def line(rank: int, text: str, stream: Stream = "stdout", size: int = 8) -> LogLine:
+    return LogLine(rank + 1, 0, f"job{{gpus: {rank}/{size}}}", stream, text, 0.0)
+
+
+def printer() -> tuple[LogPrinter, Clock]:
+    clock = Clock()
+    return LogPrinter(0.2, clock=clock), clock
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_first_line_is_printed_at_once_and_repeats_as_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log, clock = printer()
+    for rank in (0, 1, 2, 4):
+        log(line(rank, "ready"))
+    assert printed(capsys) == ["[job{gpus: 0/8}] ready"]
+    clock.now += 0.3
+    log.close_groups()
+    assert printed(capsys) == ["[job 3 more: ranks 1-2,4] ready"]
+    log(line(5, "ready"))
+    assert printed(capsys) == ["[job{gpus: 5/8}] ready"]
+
+
+def test_single_repeat_is_printed_as_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+    log, _ = printer()
+    log(line(0, "ready"))
+    log(line(1, "ready"))
+    log.flush()
+    assert printed(capsys) == ["[job{gpus: 0/8}] ready", "[job{gpus: 1/8}] ready"]
+
+
+def test_repeats_of_one_process_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    log, _ = printer()
+    for _ in range(5):
+        log(line(3, "again"))
+    log.flush()
+    assert printed(capsys) == ["[job{gpus: 3/8}] again", "[job 4 more: rank 3] again"]
+
+
+def test_window_closes_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = threading.Event()
+
+    class Stdout:
+        def write(self, text: str) -> None:
+            if "more" in text:
+                shown.set()
+
+        def flush(self) -> None:
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", Stdout())
+        log = LogPrinter(0.01)
+        for rank in range(3):
+            log(line(rank, "ready"))
+        assert shown.wait(10)
+
+
+def test_lines_that_differ_are_never_put_together(capsys: pytest.CaptureFixture[str]) -> None:
+    log, _ = printer()
+    for rank in range(3):
+        log(line(rank, f"loss {rank}"))
+    log(line(0, "x"))
+    log(line(0, "x", "stderr"))
+    log.flush()
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        *(f"[job{{gpus: {rank}/8}}] loss {rank}" for rank in range(3)),
+        "[job{gpus: 0/8}] x",
+    ]
+    assert captured.err == "[job{gpus: 0/8}] x\n"
+
+
+def test_meshes_are_not_put_together(capsys: pytest.CaptureFixture[str]) -> None:
+    log, _ = printer()
+    log(line(0, "ready"))
+    log(LogLine(9, 0, "other{gpus: 0/8}", "stdout", "ready", 0.0))
+    assert printed(capsys) == ["[job{gpus: 0/8}] ready", "[other{gpus: 0/8}] ready"]
+
+
+def test_two_meshes_of_one_name_may_repeat_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    log, _ = printer()
+    for size in (8, 4, 2):
+        log(line(0, "ready", size=size))
+    log.flush()
+    assert printed(capsys) == ["[job{gpus: 0/8}] ready", "[job 2 more: rank 0] ready"]
+
+
+def test_window_of_zero_prints_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+    log = LogPrinter(0)
+    for rank in range(3):
+        log(line(rank, "ready"))
+    assert printed(capsys) == [f"[job{{gpus: {rank}/8}}] ready" for rank in range(3)]
+
+
+def expand(shown: list[str]) -> list[tuple[int, str]]:
+    """Returns rank and text of each printed line; for a group, of each of its ranks."""
+    lines = []
+    for item in shown:
+        who, _, text = item[1:].partition("] ")
+        if "{" in who:
+            lines.append((split_name(who, 0)[1], text))
+        else:
+            for part in who.rpartition(" ")[2].split(","):
+                first, _, last = part.partition("-")
+                lines += [(rank, text) for rank in range(int(first), int(last or first) + 1)]
+    return lines
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abcd"), st.booleans()), max_size=40))
+def test_each_process_keeps_its_order_and_loses_nothing(
+    events: list[tuple[int, str, bool]],
+) -> None:
+    shown: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mesh_core._log_printer._print", lambda stream, text: shown.append(text))
+        log, clock = printer()
+        for rank, text, is_pause in events:
+            log(line(rank, text))
+            clock.now += 0.15 if is_pause else 0.0
+        log.close()
+    for rank in range(4):
+        said = [text for who, text, _ in events if who == rank]
+        heard = [text for who, text in expand(shown) if who == rank]
+        assert collapse(heard) == collapse(said)
+    count = sum(int(item.split()[1]) if " more: " in item else 1 for item in shown)
+    assert count == len(events)
+
+
+def collapse(texts: list[str]) -> list[str]:
+    """Drops immediate repeats, of which a group shows only the number."""
+    return [text for index, text in enumerate(texts) if index == 0 or texts[index - 1] != text]
+
+
+def test_closed_stdout_is_no_failure() -> None:
+    class Closed:
+        def write(self, text: str) -> None:
+            raise BrokenPipeError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", Closed())
+        LogPrinter(0)(line(0, "lost"))
+        patch.setattr("sys.stdout", None)
+        LogPrinter(0)(line(0, "lost"))
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("job{gpus: 3/8}", ("job", 3)),
+        ("job{hosts: 1/2, gpus: 3/8}", ("job", 11)),
+        ("job", ("job", 77)),
+        ("odd{name", ("odd{name", 77)),
+        ("odd{what ever}", ("odd{what ever}", 77)),
+    ],
+)
+def test_mesh_and_rank_are_read_from_a_name(name: str, place: tuple[str, int]) -> None:
+    assert split_name(name, 77) == place
+
+
+def test_ranks_are_listed_in_short() -> None:
+    assert ranges([3, 1, 2, 7, 9, 8, 12]) == "1-3,7-9,12"
+
+
+def forward(on_log: Callable[[LogLine], None], on_room: Callable[[], None]) -> LogForwarder:
+    return LogForwarder(on_log, on_room, queue_len_max=4, queue_chars_max=1000)
+
+
+def test_slow_reader_fills_the_queue_and_room_is_told() -> None:
+    go, has_room = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def slowly(item: LogLine) -> None:
+        go.wait(10)
+        seen.append(item.text)
+
+    forwarder = forward(slowly, has_room.set)
+    for number in range(6):
+        forwarder.put([line(0, str(number))])
+    assert forwarder.is_full
+    assert not forwarder.flush(0.01)
+    go.set()
+    assert has_room.wait(10)
+    assert forwarder.flush(10)
+    assert seen == [str(number) for number in range(6)]
+    assert not forwarder.is_full
+    assert forwarder.close(10)
+
+
+def test_failing_reader_gets_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[str] = []
+
+    def fail_first(item: LogLine) -> None:
+        seen.append(item.text)
+        if len(seen) == 1:
+            raise LookupError("broken reader")
+
+    forwarder = forward(fail_first, lambda: None)
+    forwarder.put([line(0, "1"), line(0, "2")])
+    assert forwarder.flush(10)
+    assert seen == ["1", "2"]
+    assert "broken reader" in capsys.readouterr().err
+    assert forwarder.close(10)
