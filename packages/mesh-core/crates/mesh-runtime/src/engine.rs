@@ -141,6 +141,11 @@ impl Engine {
         on_orphaned: Box<dyn Fn() + Send + Sync>,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
+        // A process that was killed leaves its socket behind; we take its slot only once it is dead.
+        match std::fs::remove_file(socket_path(&dir, me)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let listener = UnixListener::bind(socket_path(&dir, me))?;
         listener.set_nonblocking(true)?;
         let shared = Shared {
