@@ -110,13 +110,15 @@ pub struct Node {
 impl Node {
     /// A process without links. Its agent mailbox is open.
     pub fn new(config: NodeConfig) -> Self {
+        let incarnation = config.incarnation;
         let mut node = Self {
             config,
             peers: FastMap::default(),
             links: FastMap::default(),
             next_link: 0,
             ports: FastMap::default(),
-            next_port: PortId::FIRST_FREE,
+            // Late answers to the process that had the slot before must find nobody here.
+            next_port: PortId::FIRST_FREE + (u64::from(incarnation) << 32),
             deadlines: BinaryHeap::new(),
             effects: VecDeque::new(),
             events: EventRing::default(),
@@ -148,7 +150,7 @@ impl Node {
         self.next_port += 1;
         // 24 bits of maker (slot), 40 bits of count; the host is folded in above slot 2^12.
         let maker = (u64::from(self.config.me.host.0) << 12) ^ u64::from(self.config.me.slot);
-        PortId(((maker & 0xFF_FFFF) << 40) | self.next_port)
+        PortId(((maker & 0xFF_FFFF) << 40) | (self.next_port & 0xFF_FFFF_FFFF))
     }
 
     /// Opens a mailbox whose senders may each have `window` messages outstanding.
@@ -314,7 +316,7 @@ impl Node {
             Kind::Answer | Kind::Fault => self.deliver_answer(frame),
             Kind::Cancel => self.deliver_cancel(frame),
             Kind::Credit => self.credited(frame.head.from, frame.head.rank),
-            Kind::Watch => self.deliver_watch(frame.head),
+            Kind::Watch => self.deliver_watch(&frame),
             Kind::Died => self.deliver_died(&frame),
             // The engine has taken the descriptor out; there is nothing left to do.
             Kind::Segment => {}
@@ -378,18 +380,23 @@ impl Node {
         }
     }
 
-    /// Answers a message that cannot be delivered, or gives its credit back.
+    /// Answers a message that cannot be delivered, or gives its credit back. The sender may be
+    /// anywhere.
     fn refuse(&mut self, head: &Head, closed: &Closed) {
-        if head.wants_answer() {
-            let mut back = Head::new(Kind::Fault, head.from, head.to);
-            back.flags = closed.code;
-            back.rank = head.rank;
-            self.dispatch(Frame { head: back, tail: closed.detail.clone() });
-        } else if matches!(head.kind, Kind::Call | Kind::Post) {
-            let sender = Address { proc: head.from.proc, port: PortId::NONE };
-            let mut back = Head::new(Kind::Credit, sender, head.to);
-            back.rank = 1;
-            self.dispatch(Frame::bare(back));
+        match head.kind {
+            Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {
+                let mut back = Head::new(Kind::Fault, head.from, head.to);
+                back.flags = closed.code;
+                back.rank = head.rank;
+                self.dispatch(Frame { head: back, tail: closed.detail.clone() });
+            }
+            Kind::Call | Kind::Post => {
+                let sender = Address { proc: head.from.proc, port: PortId::NONE };
+                let mut back = Head::new(Kind::Credit, sender, head.to);
+                back.rank = 1;
+                self.dispatch(Frame::bare(back));
+            }
+            _ => {}
         }
     }
 }

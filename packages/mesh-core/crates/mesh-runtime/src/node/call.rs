@@ -1,5 +1,6 @@
 //! Calls, one-way messages and answers.
 
+use super::peer::Peer;
 use super::{Effect, Node, Port};
 use crate::events::EventKind;
 use crate::fault;
@@ -125,7 +126,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn call(&mut self, spec: &CallSpec) -> Result<PortId, SendError> {
-        self.admit(spec)?;
+        self.admit_or_ask(spec)?;
         let reply = self.new_port();
         let several = if spec.targets.len() > 1 { spec.targets.len() } else { 0 };
         let pending = PendingCall {
@@ -150,7 +151,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn send(&mut self, spec: &CallSpec) -> Result<(), SendError> {
-        self.admit(spec)?;
+        self.admit_or_ask(spec)?;
         self.send_all(spec, PortId::NONE);
         Ok(())
     }
@@ -160,7 +161,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn send_from(&mut self, spec: &CallSpec, answers: PortId) -> Result<(), SendError> {
-        self.admit(spec)?;
+        self.admit_or_ask(spec)?;
         self.send_all(spec, answers);
         Ok(())
     }
@@ -326,14 +327,26 @@ impl Node {
         self.admit(spec).is_ok()
     }
 
+    /// As [`Node::admit`]; asks for the ack that makes room when bytes are in the way.
+    fn admit_or_ask(&mut self, spec: &CallSpec) -> Result<(), SendError> {
+        let admitted = self.admit(spec);
+        if let Err(SendError::Backlog(proc)) = admitted {
+            self.ask_ack(proc);
+        }
+        admitted
+    }
+
     /// Checks that every target has room, so that a message reaches all or none.
     fn admit(&self, spec: &CallSpec) -> Result<(), SendError> {
         for target in spec.targets.iter() {
-            let Some(peer) = self.peers.get(&target.proc) else { continue };
-            if peer.outstanding(spec.port) >= spec.window {
+            let peer = self.peers.get(&target.proc);
+            if peer.is_some_and(|peer| peer.outstanding(spec.port) >= spec.window) {
                 return Err(SendError::Full(*target));
             }
-            if peer.unacked_bytes() > self.config.backlog_bytes_max {
+            // What waits for a process of another host waits in the session with an agent.
+            let hop = self.next_hop(target.proc);
+            let hop = if hop == target.proc { peer } else { self.peers.get(&hop) };
+            if hop.is_some_and(|hop| hop.unacked_bytes() > self.config.backlog_bytes_max) {
                 return Err(SendError::Backlog(target.proc));
             }
         }
@@ -343,6 +356,11 @@ impl Node {
     fn send_all(&mut self, spec: &CallSpec, reply: PortId) {
         let from = Address { proc: self.config.me, port: reply };
         for target in spec.targets.iter() {
+            if target.proc.host != self.config.me.host {
+                // No link of ours breaks when it dies: its host has to tell. Asked before the
+                // message goes the same way, so that no death in between is missed.
+                self.watch(target.proc);
+            }
             let to = Address { proc: target.proc, port: spec.port };
             let mut head = Head::new(spec.kind, to, from);
             head.rank = target.rank;
@@ -368,6 +386,12 @@ impl Node {
             head.rank = target.rank;
             self.dispatch(Frame::bare(head));
         }
+    }
+
+    /// Whether anything that was sent to `proc` is neither answered nor known to have arrived.
+    pub(super) fn has_pending(&self, proc: ProcId) -> bool {
+        self.peers.get(&proc).is_some_and(Peer::has_outstanding)
+            || self.waits().any(|(_, receiver)| receiver.proc == proc)
     }
 
     /// Notes that `count` messages to `receiver` are no longer outstanding.
