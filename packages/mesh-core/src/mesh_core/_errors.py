@@ -460,14 +460,18 @@ class Unpicklable(_Worded, TypeError):
         self.path = path
 
 
-def join_failures(failures: Sequence[Failure]) -> BaseException:
+def join_failures(
+    failures: Sequence[Failure], first: BaseException | None = None
+) -> BaseException:
     """Gives the first failure of a call to many ranks, with all of them in its `failures`.
 
     Args:
         failures: For each rank that failed its position and its error, at least one, in the order
             in which they are to be named.
+        first: The one to raise: which came first in time, where that is not the first one named.
     """
-    first = failures[0][1]
+    if first is None:
+        first = failures[0][1]
     first.__dict__["_mesh_failures"] = tuple(failures)
     return first
 

@@ -278,7 +278,7 @@ impl PyEngine {
             if py.detach(|| engine.wait_answers(port, &parker, until, &mut answers)).is_some() {
                 return Ok(Some(answers.drain(..).map(Message::of_answer).collect()));
             }
-            py.check_signals()?;
+            interruptions(py)?;
             if is_over(until) {
                 return Ok(None);
             }
@@ -288,7 +288,7 @@ impl PyEngine {
     /// Takes the answers that have come; the flag says that no more will.
     fn take(&self, reply: u64) -> (Vec<Message>, bool) {
         let mut answers = Vec::new();
-        let done = self.engine.with_node(|node| node.take_answers(PortId(reply), &mut answers));
+        let done = self.engine.take_answers(PortId(reply), &mut answers);
         (answers.into_iter().map(Message::of_answer).collect(), done == Progress::Complete)
     }
 
@@ -296,9 +296,11 @@ impl PyEngine {
         self.engine.with_node(|node| node.is_ready(PortId(port)))
     }
 
-    fn cancel(&self, reply: u64) {
-        self.engine.with_node(|node| node.cancel(PortId(reply)));
+    /// Gives up a call; false when another thread has its answers already.
+    fn cancel(&self, reply: u64) -> bool {
+        let is_ours = self.engine.with_node(|node| node.cancel(PortId(reply)));
         self.engine.clear_waiter(PortId(reply));
+        is_ours
     }
 
     fn set_stream(&self, reply: u64) {
@@ -322,7 +324,7 @@ impl PyEngine {
             if got.map_err(|closed| port_closed(py, &closed))? {
                 return Ok(frames.into_iter().map(Message::of_frame).collect());
             }
-            py.check_signals()?;
+            interruptions(py)?;
             if is_over(until) {
                 return Ok(Vec::new());
             }
@@ -486,7 +488,7 @@ impl PyEngine {
             let parker = self.parker();
             let engine = &self.engine;
             py.detach(|| engine.wait_credit(&parker, None, |node| node.has_room(spec)));
-            py.check_signals()?;
+            interruptions(py)?;
         }
     }
 }
@@ -509,6 +511,13 @@ fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value).map_err(|_| {
         PyValueError::new_err(format!("timeout {value} is not a number of seconds from 0 up"))
     })
+}
+
+/// Raises what was sent to this thread while it slept: a signal's exception in the main thread, in
+/// any other one that another thread has set, which is raised when Python code runs.
+fn interruptions(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()?;
+    py.run(c"pass", None, None)
 }
 
 fn is_over(until: Option<Instant>) -> bool {

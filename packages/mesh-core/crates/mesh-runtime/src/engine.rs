@@ -27,6 +27,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,6 +59,8 @@ pub enum Waiter {
     Thread(Arc<Parker>),
     /// An event loop.
     Loop(Arc<ReadyQueue>),
+    /// Several of them: all are woken, and who finds nothing sleeps on.
+    Many(Vec<Waiter>),
 }
 
 /// What the lock protects.
@@ -233,7 +236,7 @@ impl Engine {
     pub fn set_waiter(&self, port: PortId, waiter: Waiter) {
         let is_ready = {
             let mut shared = lock(&self.shared);
-            shared.waiters.insert(port, waiter.clone());
+            shared.add_waiter(port, waiter.clone());
             shared.node.is_ready(port)
         };
         if is_ready {
@@ -266,7 +269,7 @@ impl Engine {
                 let mut shared = self.enter();
                 shared.node.take_messages(port, max, out)?;
                 if out.is_empty() {
-                    shared.waiters.insert(port, Waiter::Thread(Arc::clone(parker)));
+                    shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
                 }
                 shared.collect(&mut chores);
             }
@@ -294,15 +297,28 @@ impl Engine {
             {
                 let mut shared = lock(&self.shared);
                 if shared.node.is_ready(reply) {
-                    shared.waiters.remove(&reply);
-                    return Some(shared.node.take_answers(reply, out));
+                    let progress = shared.node.take_answers(reply, out);
+                    if progress == Progress::Complete {
+                        shared.waiters.remove(&reply);
+                    }
+                    return Some(progress);
                 }
-                shared.waiters.insert(reply, Waiter::Thread(Arc::clone(parker)));
+                shared.add_waiter(reply, Waiter::Thread(Arc::clone(parker)));
             }
             if matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted) {
                 return None;
             }
         }
+    }
+
+    /// Moves the answers that have come into `out`; nobody is woken any more once all have.
+    pub fn take_answers(&self, reply: PortId, out: &mut Vec<Answer>) -> Progress {
+        let mut shared = lock(&self.shared);
+        let progress = shared.node.take_answers(reply, out);
+        if progress == Progress::Complete {
+            shared.waiters.remove(&reply);
+        }
+        progress
     }
 
     /// Sleeps until a receiver may have room again; `false` when the time is over or a signal came.
@@ -582,6 +598,16 @@ impl Engine {
 }
 
 impl Shared {
+    /// Adds someone to be woken for a port, beside those who are already.
+    fn add_waiter(&mut self, port: PortId, waiter: Waiter) {
+        match self.waiters.entry(port) {
+            Entry::Vacant(entry) => {
+                entry.insert(waiter);
+            }
+            Entry::Occupied(mut entry) => entry.get_mut().join(waiter),
+        }
+    }
+
     /// Turns the effects of the node into chores; frames are queued here, in the node's order.
     fn collect(&mut self, chores: &mut Chores) {
         for effect in self.node.effects() {
@@ -621,12 +647,34 @@ impl Waiter {
         match self {
             Self::Thread(parker) => parker.unpark(),
             Self::Loop(queue) => queue.push(port),
+            Self::Many(waiters) => waiters.iter().for_each(|waiter| waiter.wake(port)),
+        }
+    }
+
+    /// Adds another waiter, once.
+    fn join(&mut self, other: Self) {
+        if let Self::Many(waiters) = self {
+            if !waiters.iter().any(|waiter| waiter.is_same(&other)) {
+                waiters.push(other);
+            }
+        } else if !self.is_same(&other) {
+            let first = std::mem::replace(self, Self::Many(Vec::new()));
+            *self = Self::Many(vec![first, other]);
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),
+            (Self::Loop(one), Self::Loop(other)) => Arc::ptr_eq(one, other),
+            _ => false,
         }
     }
 
     fn is_other(&self, me: Option<&Arc<Parker>>) -> bool {
         match (self, me) {
             (Self::Thread(parker), Some(me)) => !Arc::ptr_eq(parker, me),
+            (Self::Many(waiters), _) => waiters.iter().any(|waiter| waiter.is_other(me)),
             _ => false,
         }
     }

@@ -84,6 +84,8 @@ pub(super) struct PendingCall {
     is_stream: bool,
     /// Nobody will take the answers.
     is_forgotten: bool,
+    /// How long its caller wanted to wait.
+    timeout: Option<Duration>,
 }
 
 impl PendingCall {
@@ -137,6 +139,7 @@ impl Node {
             answers: Vec::with_capacity(spec.targets.len()),
             is_stream: false,
             is_forgotten: false,
+            timeout: spec.timeout,
         };
         self.ports.insert(reply, Port::Call(pending));
         if let Some(timeout) = spec.timeout {
@@ -225,10 +228,13 @@ impl Node {
         })
     }
 
-    /// Gives up a call: receivers are told, answers that still come are dropped.
-    pub fn cancel(&mut self, reply: PortId) {
-        let Some(Port::Call(call)) = self.ports.remove(&reply) else { return };
+    /// Gives up a call: receivers are told, answers that still come are dropped, who waits is
+    /// woken. `false` when the answers were taken already.
+    pub fn cancel(&mut self, reply: PortId) -> bool {
+        let Some(Port::Call(call)) = self.ports.remove(&reply) else { return false };
         self.cancel_targets(reply, &call);
+        self.effects.push_back(Effect::Ready(reply));
+        true
     }
 
     /// Calls that wait for an answer of `proc`, with the port called: who waits for whom.
@@ -245,12 +251,15 @@ impl Node {
         })
     }
 
-    /// Fails every open target of a call with [`fault::DEADLINE`] and tells the receivers.
+    /// Fails every open target of a call with [`fault::DEADLINE`] and tells the receivers. The
+    /// detail is the timeout in seconds, as a little-endian double.
     pub(super) fn expire(&mut self, reply: PortId) {
         let Some(Port::Call(call)) = self.ports.remove(&reply) else { return };
         self.cancel_targets(reply, &call);
+        let timeout_s = call.timeout.unwrap_or_default().as_secs_f64();
         self.ports.insert(reply, Port::Call(call));
-        self.fail_open_targets(reply, |_| true, fault::DEADLINE, &Bytes::new());
+        let detail = Bytes::copy_from_slice(&timeout_s.to_le_bytes());
+        self.fail_open_targets(reply, |_| true, fault::DEADLINE, &detail);
     }
 
     /// Fails what `proc` has not answered, in every call of this process.
