@@ -8,7 +8,7 @@ import threading
 from mesh_core._actor_cell import ActorCell, ActorFailure
 from mesh_core._context import Serving, set_serving
 from mesh_core._core import PortClosed
-from mesh_core._errors import CallCancelled
+from mesh_core._errors import CallCancelled, MeshStopped
 from mesh_core._wire import CANCELLED, READY, STOP
 
 TYPE_CHECKING = False
@@ -26,10 +26,7 @@ _BATCH_MAX = 64
 
 
 class _Stopped(Exception):
-    """The actor was told to stop, by a message that is still to be answered."""
-
-    def __init__(self, message: Message | None) -> None:
-        self.message = message
+    """The actor was told to stop, or wants to."""
 
 
 class ThreadCell(ActorCell):
@@ -49,21 +46,35 @@ class ThreadCell(ActorCell):
         self.thread.start()
 
     def _live(self, spawn_message: Message) -> None:
-        stop: Message | None = None
-        error: ActorFailure | None = None
+        try:
+            self._serve_to_end(spawn_message)
+        except CallCancelled:
+            # Meant for a message that ended in the same moment.
+            pass
+        self._disarm()
+        self._end(spawn_message)
+
+    def _serve_to_end(self, spawn_message: Message) -> None:
         try:
             self._create()
             self.answer(spawn_message, None)
             self._serve()
-        except _Stopped as stopped:
-            stop = stopped.message
-        except ActorFailure as failure:
-            error = failure
-            if self.instance is None:
-                self.answer_error(spawn_message, failure.__cause__ or failure)
-        except PortClosed:
+        except (_Stopped, ActorFailure, PortClosed):
+            # What has failed is in `abort_error`.
             pass
-        self._end(error, stop)
+
+    def _disarm(self) -> None:
+        """Makes sure that no cancellation is still on its way to this thread."""
+        while True:
+            try:
+                with self._cancel_lock:
+                    self._running = None
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(threading.get_ident()), None
+                    )
+                return
+            except CallCancelled:
+                continue
 
     def _create(self) -> None:
         order = self.order
@@ -72,7 +83,7 @@ class ThreadCell(ActorCell):
             instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
             instance.__init__(*order.args, **order.kwargs)
         except BaseException as error:
-            raise ActorFailure from error
+            raise self.fails_of(error) from error
         self.instance = instance
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
 
@@ -111,15 +122,16 @@ class ThreadCell(ActorCell):
         else:
             if not plan.is_explicit:
                 self.answer(message, value)
+        self.served_count += 1
         if self.abort_error is not None:
             raise self.abort_error
         if self.is_stop_wanted:
-            raise _Stopped(None)
+            raise _Stopped
         return None
 
     def _handle_internal(self, message: Message, plan: Plan) -> None:
         if plan.name == STOP:
-            raise _Stopped(message)
+            raise _Stopped
         if plan.name == READY:
             self.answer(message, None)
         if self.urgent:
@@ -134,8 +146,23 @@ class ThreadCell(ActorCell):
                 if any((m.from_proc, m.from_port) == key for m in list(self.left)):
                     self.cancelled.add(key)
                 return
-            ident = ctypes.c_ulong(self.thread.ident or 0)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(CallCancelled))
+            self._raise_there()
+
+    def interrupt(self) -> None:
+        """Raises `CallCancelled` in the endpoint that runs."""
+        with self._cancel_lock:
+            if self._running is not None:
+                self._raise_there()
+
+    def _raise_there(self) -> None:
+        ident = ctypes.c_ulong(self.thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(CallCancelled))
+
+    def running_messages(self) -> list[Message]:
+        """Gives the messages that were taken from the mailbox and are not answered."""
+        current = self._running or self.unanswered
+        left = list(self.left)
+        return left if current is None else [current, *left]
 
     def supervise_soon(self, ask: Any) -> None:
         """Calls `__supervise__` between two messages."""
@@ -148,27 +175,24 @@ class ThreadCell(ActorCell):
             set_serving(Serving(self, None, self.point.extent))
             ask.run(lambda failure: self.instance.__supervise__(failure))
 
-    def _end(self, error: ActorFailure | None, stop: Message | None) -> None:
+    def _end(self, spawn_message: Message) -> None:
         set_serving(Serving(self, None, self.point.extent))
-        left = list(self.left)
-        self.left.clear()
-        self.close(error, left)
-        self.end_children(error is not None)
-        problem = self._cleanup(error)
+        self.ending.begin(self.abort_error)
+        error = self.ending.error
+        cause = None if error is None else (error.__cause__ or error)
+        if self.instance is None:
+            self.answer_error(spawn_message, cause or MeshStopped(mesh_name=self.name))
+        self.ending.stop_children()
+        problem = self._cleanup(cause)
         self.instance = None
-        self.ended()
-        if stop is not None:
-            if problem is None:
-                self.answer(stop, None)
-            else:
-                self.answer_error(stop, problem)
+        self.ending.finish(problem)
 
-    def _cleanup(self, error: ActorFailure | None) -> BaseException | None:
+    def _cleanup(self, cause: BaseException | None) -> BaseException | None:
         cleanup = getattr(self.instance, "__cleanup__", None)
         if cleanup is None:
             return None
         try:
-            cleanup(None if error is None else (error.__cause__ or error))
+            cleanup(cause)
         except BaseException as problem:
             return problem
         return None

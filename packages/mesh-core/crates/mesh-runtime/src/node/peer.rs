@@ -113,7 +113,12 @@ impl Node {
         let peer = self.peers.entry(to).or_default();
         if let (Reach::Dead(detail), true) = (&peer.reach, waits_for_report) {
             let detail = detail.clone();
-            self.bounce(&frame.head, &detail);
+            self.bounce(&frame.head, fault::PROC_DIED, &detail);
+            return;
+        }
+        if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
+            // Nothing was ever started there: a handle of an earlier job.
+            self.bounce(&frame.head, fault::STOPPED, &Bytes::new());
             return;
         }
         let frame = peer.session.stamp(frame);
@@ -129,13 +134,13 @@ impl Node {
         }
     }
 
-    /// Answers a message to a dead process.
-    fn bounce(&mut self, head: &Head, detail: &Bytes) {
+    /// Answers a message to a process that is not there.
+    fn bounce(&mut self, head: &Head, code: u8, detail: &Bytes) {
         if !head.wants_answer() {
             self.credited(head.to, 1);
         } else if matches!(head.kind, Kind::Call | Kind::Spawn) {
             let mut back = Head::new(Kind::Fault, head.from, head.to);
-            (back.flags, back.rank) = (fault::PROC_DIED, head.rank);
+            (back.flags, back.rank) = (code, head.rank);
             self.dispatch(Frame { head: back, tail: detail.clone() });
         }
     }
