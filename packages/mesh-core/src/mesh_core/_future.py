@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from typing import Any, Generic, TypeVar
 
 from mesh_core._context import serving
 from mesh_core._deadlock import check_wait
-from mesh_core._errors import CallCancelled, join_failures
+from mesh_core._errors import CallCancelled, MeshStopped, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
 from mesh_core._runtime import runtime, value_of
@@ -32,6 +33,8 @@ __all__ = ["AnswerStream", "CallFuture", "Future", "GatherFuture", "stream_answe
 
 R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
+# How long the thread that has taken the answers of a call may need to unpickle them.
+_HAND_OVER_S = 10.0
 
 
 class Future(Generic[R]):
@@ -226,9 +229,12 @@ class CallFuture(Future[R]):
 
     def _take(self, answers: list[Message]) -> None:
         if not answers:
-            # Another thread has taken the answers and is about to settle.
-            while self._state == _PENDING:
+            # Another thread has taken the answers and is about to settle; or there never will be
+            # any, because the job that the call was part of has ended.
+            until = time.monotonic() + _HAND_OVER_S
+            while self._state == _PENDING and time.monotonic() < until:
                 _yield_thread()
+            self._settle(_ERROR, MeshStopped("the job that the call was part of has ended"))
             return
         try:
             self._settle_with(answers)
@@ -387,6 +393,4 @@ def _checked(timeout: float | None) -> float | None:
 
 
 def _yield_thread() -> None:
-    import time
-
     time.sleep(0)
