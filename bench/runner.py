@@ -44,7 +44,7 @@ def main() -> None:
 
 def _import(module: str) -> ModuleType:
     # By its name, because each interpreter has the packages of some drivers and workloads only.
-    return importlib.import_module(module)  # noqa: TID251
+    return importlib.import_module(module)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,10 @@ class Session:
 #: Lanes run side by side, the sessions of a lane one after the other.
 Stage = tuple[tuple[Session, ...], ...]
 
-#: Sessions that measure time or count processes have the machine to themselves.
+#: Sessions that notice what else runs, by time or by count, have the machine to themselves.
 STAGES: tuple[Stage, ...] = (
     ((Session("lint"), Session("types")), (Session("rust"),)),
-    ((Session("tests"),),),
-    ((Session("soak"),),),
+    ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
     ((Session("layers"), Session("docs")), (Session("sim", ("--seeds", "50")),)),
     ((Session("examples"),),),
 )

@@ -107,7 +107,7 @@ def _echo_times(
 ) -> list[float]:
     x = _payload(kind, size)
     largest = int(x.max()) if read else 0
-    driver.echo(x)
+    assert bytes(driver.echo(x)) == bytes(x), "what came back is not what was sent"
     times: list[float] = []
     until = time.perf_counter() + _S_MAX
     while len(times) < reps and (len(times) < 2 or time.perf_counter() < until):

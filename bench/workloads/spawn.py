@@ -23,8 +23,18 @@ def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
     each = [pss_kib(pid) / 1024 for pid in pids]
     record.value("pss", statistics.median(each), "MiB", procs=procs, pss_max=max(each))
     everyone = [os.getpid(), *descendants(os.getpid())]
-    record.value("pss_total", sum(map(pss_kib, everyone)) / 1024, "MiB", procs=len(everyone))
+    record.value(
+        "pss_total", sum(map(_pss_while_alive, everyone)) / 1024, "MiB", procs=len(everyone)
+    )
     started = time.perf_counter()
     driver.stop()
     left = wait_ended(pids, timeout_s=60.0)
     record.value("tear_down", time.perf_counter() - started, "s", procs=procs, left=left)
+
+
+def _pss_while_alive(pid: int) -> int:
+    # What helped to start the workers may have ended since it was listed.
+    try:
+        return pss_kib(pid)
+    except OSError:
+        return 0

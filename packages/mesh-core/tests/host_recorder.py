@@ -4,32 +4,14 @@ import os
 import select
 import textwrap
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-import pytest
 
 from mesh_core._command import BootstrapCommand
 from mesh_core._host import ExitReport, LocalHost, ProcSpec
 from mesh_core._logs import LogLine
 
 LIMIT_S = 30.0
-
-# Stands for `mesh_core._launch`: an entry is a program.
-LAUNCH = """
-import sys
-
-def main(entry):
-    scope = {}
-    exec(entry.decode(), scope)
-    return scope.get("code", 0)
-
-if __name__ == "__main__":
-    from mesh_core import _command, _stdio
-    entry = _command.take_entry()
-    _stdio.install()
-    sys.exit(main(entry))
-"""
 
 FOREVER = "import signal\nprint('up', flush=True)\nwhile True: signal.pause()"
 
@@ -126,26 +108,6 @@ class Recorder:
         assert self.host.flush(LIMIT_S)
         assert self.exits[-1].exit_code == 0, self.exits[-1]
         return [line.text for line in self.lines if line.slot == self.exits[-1].slot]
-
-
-@pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory on `sys.path` for modules of the test."""
-    path = tmp_path / "modules"
-    path.mkdir()
-    (path / "launch_for_test.py").write_text(LAUNCH)
-    monkeypatch.syspath_prepend(str(path))
-    source = str(Path(__file__).parent.parent / "src")
-    monkeypatch.setenv("PYTHONPATH", f"{source}:{path}")
-    return path
-
-
-@pytest.fixture
-def recorder(tmp_path: Path, modules: Path) -> Iterator[Recorder]:
-    recorder = Recorder(tmp_path, log_dir=tmp_path / "logs", tail_lines=5)
-    yield recorder
-    recorder.host.close(0)
-    assert not recorder.job_dir.exists()
 
 
 def wait_until_gone(pids: Sequence[int], limit_s: float = LIMIT_S) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import re
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mesh_core import _config, _config_settings
 from mesh_core._config import (
     Config,
@@ -30,7 +32,7 @@ from mesh_core._errors import ConfigError, MeshError
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves no setting behind, and starts from the defaults."""
     monkeypatch.setattr(_config, "_layers", _config._Layers())
-    for variable in list(_config.os.environ):
+    for variable in list(os.environ):
         if variable.startswith("MESH_"):
             monkeypatch.delenv(variable)
 
@@ -38,6 +40,11 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 def write(path: Path, text: str) -> str:
     path.write_text(text)
     return str(path)
+
+
+def say(what: Any, name: str, value: object) -> Any:
+    """Passes a setting whose name is not known before."""
+    return what(**{name: value})
 
 
 # What wins.
@@ -58,8 +65,8 @@ def test_each_layer_wins_over_the_ones_below(
     for name in names[1:]:
         monkeypatch.setenv(f"MESH_{name.upper()}", "200")
     for name in names[2:]:
-        configure(**{name: 300})
-    with configured(**{names[3]: 400}):
+        say(configure, name, 300)
+    with say(configured, names[3], 400):
         assert [effective()[name] for name in names] == [100, 200, 300, 400]
     assert [effective()[name] for name in names] == [100, 200, 300, 300]
 
@@ -127,7 +134,8 @@ async def test_tasks_do_not_disturb_each_other_and_pass_on_to_their_own() -> Non
             child = await asyncio.create_task(asyncio.to_thread(effective))
             return effective().mailbox_len_max, child.mailbox_len_max
 
-    assert await asyncio.gather(inside(5), inside(6)) == [(5, 5), (6, 6)]
+    seen = await asyncio.gather(inside(5), inside(6))
+    assert list(seen) == [(5, 5), (6, 6)]
     assert effective().mailbox_len_max == 10_000
 
 
@@ -239,7 +247,7 @@ def test_wrong_value_is_refused_at_the_call_with_what_is_allowed(
 ) -> None:
     for refuse in (configure, configured, Config):
         with pytest.raises(ConfigError, match=re.escape(f"{name} cannot be {value!r}")) as caught:
-            refuse(**{name: value})
+            say(refuse, name, value)
         assert allowed in str(caught.value)
     assert isinstance(caught.value, (MeshError, ValueError))
 
@@ -255,7 +263,7 @@ def test_wrong_value_is_refused_at_the_call_with_what_is_allowed(
 )
 def test_unknown_setting_is_refused_with_the_nearest_names(name: str, suggestion: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown setting '{name}'") as caught:
-        configure(**{name: 1})
+        say(configure, name, 1)
     assert suggestion in str(caught.value)
 
 
@@ -367,8 +375,8 @@ def test_guide_lists_every_setting_with_its_default() -> None:
 # Tests under several settings.
 
 
-def cases_of(test: Any) -> list[dict[str, Any]]:
-    """Runs a decorated test in each of its cases, and gives what each saw."""
+def cases_of(test: Any) -> list[str]:
+    """Runs a decorated test in each of its cases, and gives their names."""
     (mark,) = test.pytestmark
     for case in mark.args[1]:
         test(mesh_config=case)

@@ -8,7 +8,7 @@ import pytest
 from host_recorder import Recorder
 from mesh_core._command import BootstrapCommand, default_bootstrap_cmd, take_entry
 
-pytest_plugins = ["host_recorder"]
+pytest_plugins = ["host_fixtures"]
 
 
 def fresh() -> BootstrapCommand:

@@ -21,7 +21,7 @@ from host_recorder import (
     wait_until_gone,
 )
 
-pytest_plugins = ["host_recorder"]
+pytest_plugins = ["host_fixtures"]
 
 
 def test_close_lets_processes_finish_and_then_kills(recorder: Recorder) -> None:
@@ -176,8 +176,9 @@ def test_death_of_the_warden_is_named_and_survived(recorder: Recorder, sig: int)
     assert recorder.output("print('risen')", first=9) == ["risen"]
 
 
-def test_death_of_a_template_harms_no_process(recorder: Recorder) -> None:
-    recorder.spawn(FOREVER, preload=["json"])
+def test_death_of_a_template_harms_no_process(recorder: Recorder, modules: Path) -> None:
+    (modules / "good.py").write_text("")
+    recorder.spawn(FOREVER, preload=["good"])
     recorder.wait_for_lines(1, "up")
     pid = recorder.pid(1)
     templates = [child for child in children(parent(pid)) if child != pid]
@@ -185,7 +186,7 @@ def test_death_of_a_template_harms_no_process(recorder: Recorder) -> None:
         os.kill(template, signal.SIGKILL)
     wait_until_gone(templates)
     assert len(templates) == 2
-    assert recorder.output("print('risen')", first=2, preload=["json"]) == ["risen"]
+    assert recorder.output("print('risen')", first=2, preload=["good"]) == ["risen"]
     assert is_alive(pid)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-__all__ = ["Actor", "endpoints_of", "is_loop_driven"]
+__all__ = ["Actor", "endpoints_of", "is_loop_driven", "member_of"]
 
 
 class Actor(_Base):
@@ -69,6 +69,19 @@ def endpoints_of(cls: type) -> dict[str, EndpointProperty[..., object]]:
             else:
                 found.pop(name, None)
     return found
+
+
+def member_of(cls: type, name: str) -> object:
+    """Gives what a class or its bases define under a name, unbound.
+
+    Raises:
+        AttributeError: There is no such thing.
+    """
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            found: object = base.__dict__[name]
+            return found
+    raise AttributeError(f"{cls.__qualname__} has no endpoint or method {name!r}")
 
 
 def is_loop_driven(cls: type) -> bool:

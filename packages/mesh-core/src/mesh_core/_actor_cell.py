@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from mesh_core._actor import endpoints_of
+from mesh_core._actor import endpoints_of, member_of
 from mesh_core._config import effective
 from mesh_core._context import Serving
 from mesh_core._ending import Ending
@@ -83,6 +83,24 @@ class SpawnOrder:
         self.window = window
 
 
+def _unbound(cls: type, name: str) -> Any:
+    """Gives a method as a function that takes the instance first, of whatever kind it is."""
+    try:
+        member: Any = member_of(cls, name)
+    except AttributeError:
+        return None
+    if not isinstance(member, (staticmethod, classmethod)):
+        return member
+    inner = member.__func__
+
+    def call(instance: Any, *args: Any, **kwargs: Any) -> Any:
+        first = () if isinstance(member, staticmethod) else (type(instance),)
+        return inner(*first, *args, **kwargs)
+
+    call.__wrapped__ = inner  # type: ignore[attr-defined]
+    return call
+
+
 class ActorFailure(Exception):
     """Why an actor ends: its `__cause__`, or its text when there is none."""
 
@@ -109,7 +127,7 @@ class Plan:
             self.is_explicit = member.explicit_response_port
             self.is_async = member.is_async
         else:
-            code = getattr(member, "__code__", None)
+            code = getattr(getattr(member, "__wrapped__", member), "__code__", None)
             self.is_async = code is not None and bool(code.co_flags & 0x80)
             if not self.is_internal and (member is None or not flags & UNDECORATED):
                 self.error = MeshError(f"actor has no endpoint {name!r}: check both sides' code")
@@ -159,7 +177,7 @@ class ActorCell:
             name, flags, extent = read_call_meta(meta)
             member = endpoints_of(type(self.instance)).get(name)
             if member is None and flags & UNDECORATED:
-                member = getattr(type(self.instance), name, None)
+                member = _unbound(type(self.instance), name)
             plan = self.plans[meta] = Plan(name, flags, extent, member)
         return plan
 
@@ -264,15 +282,15 @@ class ActorCell:
         failure.__cause__ = error
         self.is_stop_wanted = True
         self.ending.begin(failure)
-        self.interrupt()
+        self.cut_short()
 
     def halt(self) -> None:
         """Stops the actor now: what is queued is dropped, what runs is interrupted."""
         self.is_stop_wanted = True
         self.ending.begin(None)
-        self.interrupt()
+        self.cut_short()
 
-    def interrupt(self) -> None:
+    def cut_short(self) -> None:
         """Raises `CallCancelled` in the endpoint that runs."""
         raise NotImplementedError
 

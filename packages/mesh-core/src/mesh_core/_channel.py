@@ -288,10 +288,12 @@ class RecvFuture(Future[R]):
 
         waker_of(loop).watch(self._receiver._port, look)
 
-    def _give_up(self) -> None:
+    def _give_up(self) -> bool:
         with self._receiver._lock:
-            if self in self._receiver._waiting:
-                self._receiver._waiting.remove(self)
+            if self not in self._receiver._waiting:
+                return False
+            self._receiver._waiting.remove(self)
+            return True
 
 
 class Channel(Generic[R]):

@@ -53,6 +53,7 @@ def become(birth: Birth, world: World, cradle: Cradle, log: int, fds: Sequence[i
         os.dup2(log, 2)
         close_all(fds)
         _find_parent(cradle)
+        _stdio.write_pid()
         _kernel.set_title(birth.name)
         bind(birth.cpus, birth.memory_nodes)
         if birth.argv is not None:
@@ -61,7 +62,7 @@ def become(birth: Birth, world: World, cradle: Cradle, log: int, fds: Sequence[i
         _reseed()
     except BaseException as error:
         why = f"{getattr(error, 'strerror', None) or error}"
-        cradle.link.send(Failed(birth.slot, birth.incarnation, why))
+        cradle.link.send(Failed(birth.slot, birth.incarnation, os.getpid(), why))
         cradle.link.flush_blocking()
         os._exit(_EXIT_CANNOT_START)
     cradle.link.close()

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+
 from mesh_core._config import configured
 from mesh_core._config_settings import SETTINGS
 from mesh_core._errors import ConfigError
@@ -67,19 +68,20 @@ def _under(cases: list[dict[str, Any]]) -> Callable[[Any], Any]:
     def decorate(test: Any) -> Any:
         if inspect.iscoroutinefunction(test):
 
-            @functools.wraps(test)
-            async def run(*args: Any, mesh_config: Mapping[str, Any], **kwargs: Any) -> None:
+            async def run_async(*args: Any, mesh_config: Mapping[str, Any], **kwargs: Any) -> None:
                 with configured(**mesh_config):
                     await test(*args, **kwargs)
 
+            shown: Any = functools.wraps(test)(run_async)
+
         else:
 
-            @functools.wraps(test)
             def run(*args: Any, mesh_config: Mapping[str, Any], **kwargs: Any) -> None:
                 with configured(**mesh_config):
                     test(*args, **kwargs)
 
-        shown: Any = run
+            shown = functools.wraps(test)(run)
+
         shown.__signature__ = _with_argument(inspect.signature(test))
         return pytest.mark.parametrize(_ARGUMENT, cases, ids=_name)(shown)
 

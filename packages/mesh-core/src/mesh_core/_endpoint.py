@@ -13,7 +13,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from mesh_core._config import effective
 from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
-from mesh_core._future import CallFuture, Future, GatherFuture, stream_answers
+from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout, stream_answers
 from mesh_core._pickle import encode
 from mesh_core._runtime import runtime
 from mesh_core._wire import CALL, EXPLICIT_PORT, UNDECORATED, call_meta
@@ -223,13 +223,19 @@ class Endpoint(Generic[P, R]):
     __slots__ = ("_arity", "_mesh", "_meta", "_method", "_name", "_options")
 
     def __init__(
-        self, mesh: ActorMesh[Any], name: str, method: Any, flags: int, options: CallOptions
+        self,
+        mesh: ActorMesh[Any],
+        name: str,
+        method: Any,
+        flags: int,
+        options: CallOptions,
+        skip: int = 1,
     ) -> None:
         self._mesh = mesh
         self._name = name
         self._method = method
         self._options = options
-        self._arity = _Arity.of(method, 2 if flags & EXPLICIT_PORT else 1)
+        self._arity = _Arity.of(method, skip + (1 if flags & EXPLICIT_PORT else 0))
         self._meta = call_meta(name, flags, mesh._region)
 
     @property
@@ -246,7 +252,12 @@ class Endpoint(Generic[P, R]):
             timeout: Seconds after which a call raises `DeadlineExceeded` and is cancelled where it
                 runs.
             return_exceptions: `call` gives a mesh of results and exceptions instead of raising.
+
+        Raises:
+            ValueError: The timeout is negative or not finite.
         """
+        if timeout is not None:
+            checked_timeout(timeout)
         other: Endpoint[P, R] = object.__new__(Endpoint)
         for slot in Endpoint.__slots__:
             setattr(other, slot, getattr(self, slot))
@@ -437,7 +448,12 @@ def as_endpoint(
             f"{method!r} is not an undecorated method of a mesh: pass mesh.method to as_endpoint"
         )
     flags = UNDECORATED | (EXPLICIT_PORT if explicit_response_port else 0)
-    return Endpoint(method.mesh, method.name, method.method, flags, _DEFAULT_OPTIONS)
+    found, skip = method.method, 1
+    if isinstance(found, staticmethod):
+        skip = 0
+    if isinstance(found, (staticmethod, classmethod)):
+        found = found.__func__
+    return Endpoint(method.mesh, method.name, found, flags, _DEFAULT_OPTIONS, skip)
 
 
 class UndecoratedMethod:
@@ -465,6 +481,11 @@ def endpoint_of(mesh: ActorMesh[Any], name: str, found: Any) -> Any:
     if isinstance(found, EndpointProperty):
         flags = EXPLICIT_PORT if found.explicit_response_port else 0
         return Endpoint(mesh, name, found.method, flags, _DEFAULT_OPTIONS)
+    if not callable(found) and not isinstance(found, (staticmethod, classmethod)):
+        raise AttributeError(
+            f"{name!r} of {mesh._class_name} is not a method: a mesh has the endpoints of its "
+            "class; ask for a value with one"
+        )
     return UndecoratedMethod(mesh, name, found)
 
 

@@ -6,7 +6,7 @@ Nothing here imports anything heavy: an error must be cheap to make, and cheap t
 
 from __future__ import annotations
 
-from mesh_core._where import Where, position_text, signal_hint, signal_name
+from mesh_core._where import Where, position_of, position_text, signal_hint, signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,10 +91,11 @@ class MeshError(Exception):
         @property
         def failures(self) -> tuple[Failure, ...]:
             """Every rank's failure of the call that raised this, itself among them."""
+            raise NotImplementedError
 
     else:
         failures = _Shadowable(
-            lambda self: self.__dict__.get("_mesh_failures", ((_position(self), self),))
+            lambda self: self.__dict__.get("_mesh_failures", ((position_of(self), self),))
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -459,25 +460,20 @@ class Unpicklable(_Worded, TypeError):
         self.path = path
 
 
-def join_failures(failures: Sequence[Failure]) -> BaseException:
+def join_failures(
+    failures: Sequence[Failure], first: BaseException | None = None
+) -> BaseException:
     """Gives the first failure of a call to many ranks, with all of them in its `failures`.
 
     Args:
         failures: For each rank that failed its position and its error, at least one, in the order
             in which they are to be named.
+        first: The one to raise: which came first in time, where that is not the first one named.
     """
-    first = failures[0][1]
+    if first is None:
+        first = failures[0][1]
     first.__dict__["_mesh_failures"] = tuple(failures)
     return first
-
-
-def _position(error: MeshError) -> Mapping[str, int] | int | None:
-    """Gives the coordinates that an error happened at, or its rank."""
-    where = getattr(error, "where", None)
-    if where is not None:
-        return where.rank if where.point is None else where.point  # type: ignore[no-any-return]
-    rank: int | None = getattr(error, "rank", None)
-    return rank
 
 
 def _other_failures(error: MeshError) -> list[str]:
@@ -493,3 +489,9 @@ def _other_failures(error: MeshError) -> list[str]:
     left = len(others) - len(named)
     tail = f" and {left} more" if left else ""
     return [f"  failed as well: {', '.join(named)}{tail}; see .failures"]
+
+
+# A traceback names them as a program does: mesh_core.ProcDied.
+for _error in list(globals().values()):
+    if isinstance(_error, type) and issubclass(_error, MeshError) and _error is not _Worded:
+        _error.__module__ = "mesh_core"

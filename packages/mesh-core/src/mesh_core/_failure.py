@@ -6,6 +6,8 @@ caller who has seen it takes it off everyone's list.
 
 from __future__ import annotations
 
+import struct
+
 from _pickle import dumps, loads
 
 from mesh_core._errors import (
@@ -125,7 +127,8 @@ def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
     if code == RAISED:
         return decode_exception(message.body, **place, proc=proc_name(message.from_proc))
     if code == DEADLINE:
-        timeout = endpoint._options.timeout
+        # Where the call was made it was noted how long it might take.
+        (timeout,) = struct.unpack("<d", message.body)
         return DeadlineExceeded(endpoint.name, timeout, mesh._name)
     if code == CANCELLED:
         return CallCancelled(f"call of {endpoint.name!r} was cancelled")

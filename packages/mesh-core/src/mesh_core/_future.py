@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+import traceback
 from typing import Any, Generic, TypeVar
 
 from mesh_core._context import serving
@@ -33,8 +34,10 @@ __all__ = ["AnswerStream", "CallFuture", "Future", "GatherFuture", "stream_answe
 
 R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
-# How long the thread that has taken the answers of a call may need to unpickle them.
-_HAND_OVER_S = 10.0
+# How often a thread looks whether another one, which has the answers, is done with them.
+_SETTLE_PAUSE_S = 0.0002
+# How long it looks: that thread may have gigabytes to unpickle.
+_SETTLE_LIMIT_S = 10.0
 
 
 class Future(Generic[R]):
@@ -43,7 +46,7 @@ class Future(Generic[R]):
     `get()` blocks this thread; `await` suspends this task. Both may be used any number of times.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "_outcome", "_state")
+    __slots__ = ("__weakref__", "_callbacks", "_outcome", "_state", "_traceback")
 
     def __init__(self) -> None:
         raise TypeError("futures are made by calls: use mesh.endpoint.call(...)")
@@ -60,10 +63,12 @@ class Future(Generic[R]):
             ValueError: The timeout is negative or not finite.
             MeshError: The call failed; a remote exception is an instance of its own type too.
         """
+        if timeout is not None:
+            checked_timeout(timeout)
         if self._state == _PENDING:
-            self._wait(_checked(timeout))
+            self._wait(timeout)
         if self._state == _ERROR:
-            raise self._outcome
+            raise self._outcome.with_traceback(self._traceback)
         return self._outcome  # type: ignore[no-any-return]
 
     result = get
@@ -74,8 +79,10 @@ class Future(Generic[R]):
         Raises:
             TimeoutError: The time is over.
         """
+        if timeout is not None:
+            checked_timeout(timeout)
         if self._state == _PENDING:
-            self._wait(_checked(timeout))
+            self._wait(timeout)
         return self._outcome if self._state == _ERROR else None
 
     def done(self) -> bool:
@@ -93,9 +100,8 @@ class Future(Generic[R]):
         Returns:
             Whether the future was still pending.
         """
-        if self.done():
+        if self.done() or not self._give_up():
             return False
-        self._give_up()
         self._settle(_ERROR, CallCancelled("call was cancelled by its caller"))
         return True
 
@@ -107,8 +113,12 @@ class Future(Generic[R]):
         from mesh_core._loop import loop_thread
 
         async def drive() -> None:
-            await self._ready()
-            callback(self)
+            if not self.done():
+                await self._ready()
+            try:
+                callback(self)
+            except Exception:
+                traceback.print_exc()
 
         loop_thread().submit(drive())
 
@@ -123,7 +133,11 @@ class Future(Generic[R]):
         async def outcome() -> R:
             return await self
 
-        return asyncio.ensure_future(outcome())
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("no event loop runs in this thread: use get()") from None
+        return loop.create_task(outcome())
 
     def __await__(self) -> Generator[Any, None, R]:
         if self._state == _PENDING:
@@ -131,7 +145,7 @@ class Future(Generic[R]):
         if self._state == _PENDING:
             yield from self._ready()
         if self._state == _ERROR:
-            raise self._outcome
+            raise self._outcome.with_traceback(self._traceback)
         return self._outcome  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
@@ -145,6 +159,9 @@ class Future(Generic[R]):
     def _settle(self, state: int, outcome: Any) -> None:
         if self._state != _PENDING:
             return
+        if state == _ERROR:
+            # Each raise adds to the traceback: it begins anew from what it is now.
+            self._traceback = outcome.__traceback__
         self._outcome = outcome
         self._state = state
         for wake in self._callbacks or ():
@@ -155,8 +172,11 @@ class Future(Generic[R]):
         """An asyncio future of the running loop that is done when this one is."""
         import asyncio
 
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("no event loop runs in this thread: use get()") from None
+        done: asyncio.Future[None] = loop.create_future()
         if self._callbacks is None:
             self._callbacks = []
 
@@ -172,6 +192,9 @@ class Future(Generic[R]):
 
         self._callbacks.append(wake)
         self._watch(loop)
+        if self._state != _PENDING:
+            # Another thread has settled it, perhaps before it saw the callback.
+            finish()
         return done
 
     def _wait(self, timeout: float | None) -> None:
@@ -186,8 +209,9 @@ class Future(Generic[R]):
         """Has `_poll` called from the loop when there is something to settle with."""
         raise NotImplementedError
 
-    def _give_up(self) -> None:
-        """Tells the other side that nobody waits any more."""
+    def _give_up(self) -> bool:
+        """Tells the other side that nobody waits any more; false when it is too late for that."""
+        raise NotImplementedError
 
 
 class DoneFuture(Future[R]):
@@ -229,11 +253,11 @@ class CallFuture(Future[R]):
 
     def _take(self, answers: list[Message]) -> None:
         if not answers:
-            # Another thread has taken the answers and is about to settle; or there never will be
-            # any, because the job that the call was part of has ended.
-            until = time.monotonic() + _HAND_OVER_S
+            # Another thread has taken the answers, or given them up, and is about to settle; or
+            # there never will be any, because the job that the call was part of has ended.
+            until = time.monotonic() + _SETTLE_LIMIT_S
             while self._state == _PENDING and time.monotonic() < until:
-                _yield_thread()
+                time.sleep(_SETTLE_PAUSE_S)
             self._settle(_ERROR, MeshStopped("the job that the call was part of has ended"))
             return
         try:
@@ -251,8 +275,11 @@ class CallFuture(Future[R]):
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         waker_of(loop).watch(self._reply, self._poll)
 
-    def _give_up(self) -> None:
-        runtime().engine.cancel(self._reply)
+    def _give_up(self) -> bool:
+        if runtime().engine.cancel(self._reply):
+            return True
+        self._take([])
+        return False
 
     def __del__(self) -> None:
         if self._state == _PENDING:
@@ -276,7 +303,9 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
         if failed and not self._return_exceptions:
             extent = Extent(region.labels, region.sizes)
             failures = [(Point(m.rank, extent), error_of(m, self._endpoint)) for m in failed]
-            self._settle(_ERROR, join_failures(failures))
+            first = failures[0][1]
+            failures.sort(key=lambda failure: failure[0].rank)
+            self._settle(_ERROR, join_failures(failures, first))
             return
         by_rank: list[Any] = [None] * len(answers)
         for message in answers:
@@ -386,11 +415,13 @@ def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any
     return AnswerStream(reply, endpoint)
 
 
-def _checked(timeout: float | None) -> float | None:
-    if timeout is not None and not (timeout >= 0 and math.isfinite(timeout)):
+def checked_timeout(timeout: float) -> float:
+    """Gives the timeout back.
+
+    Raises:
+        ValueError: It is negative or not finite.
+    """
+    if not (timeout >= 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
     return timeout
 
-
-def _yield_thread() -> None:
-    time.sleep(0)

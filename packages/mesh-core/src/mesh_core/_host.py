@@ -148,10 +148,13 @@ class LocalHost:
             return dict(self._denied)
 
     def pid(self, slot: int) -> int | None:
-        """Returns the process id in a slot; None before its birth and after its death."""
+        """Returns the process id in a slot; None before its birth and after its death.
+
+        It is known before `on_log` is called with the first line of the process.
+        """
         with self._lock:
             proc = self._procs.get(self._latest.get(slot, (slot, -1)))
-            return None if proc is None else proc.pid
+            return None if proc is None else proc.pid or proc.log.pid
 
     def spawn(self, specs: Sequence[ProcSpec], preload: Sequence[str] = ()) -> None:
         """Starts processes; returns before they run. What goes wrong later is reported as exit.
@@ -331,9 +334,12 @@ class LocalHost:
             if self._warden is warden:
                 self._warden = None
             left = {key: proc for key, proc in self._procs.items() if proc.warden is warden}
+        for proc in left.values():
+            self._pump.drain_log(proc.log)
+            proc.pid = proc.pid or proc.log.pid
         pids = [proc.pid for proc in left.values() if proc.pid is not None]
+        # The kernel kills processes with their parent, but not what they have started.
         for pid in pids:
-            # The kernel has killed them with their parent; these are for their children.
             _kernel.kill_group_quietly(pid, signal.SIGKILL)
         _kernel.wait_until_dead(pids, _DEATH_LIMIT_S)
         for pid in pids:

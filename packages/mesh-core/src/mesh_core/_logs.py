@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-from mesh_core._stdio import STDERR_TAG, STDOUT_TAG
+from mesh_core._stdio import PID_TAG, STDERR_TAG, STDOUT_TAG
 
 LINE_LEN_MAX = 64 * 1024
 
@@ -141,6 +141,7 @@ class ProcLog:
         self._file: BinaryIO | None = None
         self._splitter = LineSplitter()
         self._tail: deque[str] = deque(maxlen=tail_lines)
+        self.pid: int | None = None
         os.set_blocking(fd, False)
 
     def fileno(self) -> int:
@@ -158,7 +159,7 @@ class ProcLog:
             content = os.read(self._fd, _READ_LEN)
         except BlockingIOError:
             return []
-        return self._lines(self._splitter.feed(content)) if content else None
+        return self._feed(content) if content else None
 
     def drain(self) -> list[LogLine]:
         """Returns the lines of all that was written so far, whoever still goes on writing."""
@@ -167,7 +168,7 @@ class ProcLog:
         while waiting > 0:
             content = os.read(self._fd, min(waiting, _READ_LEN))
             waiting -= len(content)
-            lines += self._lines(self._splitter.feed(content))
+            lines += self._feed(content)
         return lines
 
     def finish(self) -> list[LogLine]:
@@ -179,6 +180,13 @@ class ProcLog:
         os.close(self._fd)
         if self._file is not None:
             self._file.close()
+
+    def _feed(self, content: bytes) -> list[LogLine]:
+        if content.startswith(PID_TAG) and self.pid is None:
+            # The first thing written, and short, so that it comes in one piece.
+            pid, _, content = content[1:].partition(b"\n")
+            self.pid = int(pid)
+        return self._lines(self._splitter.feed(content)) if content else []
 
     def _lines(self, found: list[tuple[Stream, str]]) -> list[LogLine]:
         if not found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Generic, TypeVar
 
-from mesh_core._actor import Actor
+from mesh_core._actor import Actor, member_of
 from mesh_core._command import BootstrapCommand
 from mesh_core._config import effective
 from mesh_core._context import serving
@@ -501,7 +501,7 @@ class ActorMesh(MemberMesh, Generic[A]):
             return targets
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(self.__dict__["_cls"], name)
+        found = member_of(self.__dict__["_cls"], name)
         handle = endpoint_of(self, name, found)
         if isinstance(found, EndpointProperty):
             # The next look-up finds it without coming here.

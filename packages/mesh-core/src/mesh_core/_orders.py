@@ -113,6 +113,8 @@ class Failed:
 
     slot: int
     incarnation: int
+    pid: int | None
+    """None for one that could not be forked."""
     why: str
 
 

@@ -7,12 +7,9 @@ program's own process clean up after that.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import threading
 from queue import SimpleQueue
 from typing import TypeVar
-
-from mesh_core._errors import CallCancelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,41 +27,17 @@ class OwnThread:
     def __init__(self, name: str) -> None:
         # As long as the tasks that wait for its functions are many.
         self._work: SimpleQueue[_Job | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._running: _Job | None = None
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._live, name=name, daemon=True).start()
 
     def _live(self) -> None:
         while (job := self._work.get()) is not None:
-            with self._lock:
-                self._running = job
-            try:
-                job.run()
-                with self._lock:
-                    self._running = None
-            except CallCancelled:
-                # Meant for a function that ended in the same moment.
-                self._running = None
-            job.settle()
+            job.run()
 
     async def run(self, function: Callable[[], R]) -> R:
-        """Runs a function there and waits for it; raises what it raises.
-
-        Cancelling the wait raises `CallCancelled` in the function, at its next bytecode.
-        """
+        """Runs a function there and waits for it; raises what it raises."""
         job = _Job(asyncio.get_running_loop(), function)
         self._work.put(job)
-        try:
-            return await job.done  # type: ignore[no-any-return]
-        except asyncio.CancelledError:
-            with self._lock:
-                if self._running is job:
-                    ident = ctypes.c_ulong(self._thread.ident or 0)
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ident, ctypes.py_object(CallCancelled)
-                    )
-            raise
+        return await job.done  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Lets the thread end behind what it was given."""
@@ -97,8 +70,6 @@ class _Job:
             self._value = self._function()
         except BaseException as error:
             self._error = error
-
-    def settle(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._settle)
         except RuntimeError:

@@ -35,6 +35,7 @@ from types import (
 
 from mesh_core._core import copy_fresh
 from mesh_core._pickle_arrays import array_reducers
+from mesh_core._pickle_classes import find_parcel, keep_parcel, open_parcel
 from mesh_core._pickle_path import unpicklable
 from mesh_core._pickle_tensors import Spans, tensor_reducers
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._pickle_arrays import Reducer
+    from mesh_core._pickle_classes import Parcel
 
     Buffer = bytes | bytearray | memoryview
 
@@ -150,9 +152,16 @@ class _Pickler(Pickler):
 
     Attributes:
         spans: The storages of the tensors that were met.
+        packing: The classes that are being packed, outermost first, while that is so.
+        parts: What has been packed with the innermost: functions, classes, parcels.
+        inlined: Classes that use one that is being packed, and so are no parcels of their own.
     """
 
     spans: Spans | None = None
+    packing: tuple[type, ...] = ()
+    parts: list[Any]
+    inlined: set[type]
+    is_circular = False
     _cloudpickle: Any = None
 
     def reducer_override(self, value: Any) -> Any:
@@ -169,7 +178,21 @@ class _Pickler(Pickler):
         return NotImplemented
 
     def reduce_by_value(self, value: Any) -> Any:
-        """Reduces a function, class or code object as cloudpickle does."""
+        """Reduces a class to its parcel, and anything else as cloudpickle does."""
+        if issubclass(type(value), type):
+            if value not in self.packing:
+                parcel = find_parcel(value) or self._pack(value)
+                if parcel is not None:
+                    if self.packing:
+                        self.parts.append(parcel)
+                    return open_parcel, (parcel.key, parcel.body)
+            elif value is not self.packing[-1]:
+                self.is_circular = True
+        if self.packing and (type(value) is FunctionType or issubclass(type(value), type)):
+            self.parts.append(value)
+        return self._reduce_by_cloudpickle(value)
+
+    def _reduce_by_cloudpickle(self, value: Any) -> Any:
         if self._cloudpickle is None:
             # One for the whole message: functions that share their globals go on sharing them.
             self._cloudpickle = _load_cloudpickle().Pickler(_Chunks(), _PROTOCOL)
@@ -178,6 +201,21 @@ class _Pickler(Pickler):
             reduce = self._cloudpickle.dispatch_table.get(type(value))
             return NotImplemented if reduce is None else reduce(value)
         return reduced
+
+    def _pack(self, cls: type) -> Parcel | None:
+        """Packs a class, unless it is one that cloudpickle knows by name or is in a circle."""
+        if cls.__module__ == "builtins" or (self.packing and cls in self.inlined):
+            return None
+        pickler = _Pickler(chunks := _Chunks(), _PROTOCOL)
+        pickler.packing = (*self.packing, cls)
+        pickler.parts = []
+        pickler.inlined = self.inlined if self.packing else set()
+        pickler.dump(cls)
+        if pickler.is_circular:
+            # Its pickle holds one of those around it, which is not ready yet.
+            pickler.inlined.add(cls)
+            return None
+        return keep_parcel(cls, b"".join(chunks), pickler.parts)
 
 
 def _encode(

@@ -20,6 +20,7 @@ __all__ = ["unpicklable"]
 _DEPTH_MAX = 32
 _PARTS_MAX = 10_000
 _TEXT_LEN_MAX = 500
+_NO_SLOTS = frozenset({"__dict__", "__weakref__"})
 
 
 def unpicklable(
@@ -102,9 +103,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         for item in value:
             yield f" (its element {_short(item)})", item
     elif callable(value) and hasattr(value, "__self__"):
-        yield ".__self__", value.__self__
-        if hasattr(value, "__func__"):
-            yield ".__func__", value.__func__
+        yield from _named(value, "__self__", "__func__")
     elif hasattr(value, "__code__") and hasattr(value, "__globals__"):
         yield from _captured(value)
     if isinstance(value, type):
@@ -113,6 +112,12 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
                 yield f".{name}", item
     else:
         yield from _attributes(value)
+
+
+def _named(value: Any, *names: str) -> Iterator[tuple[str, Any]]:
+    for name in names:
+        if hasattr(value, name):
+            yield f".{name}", getattr(value, name)
 
 
 def _captured(function: Any) -> Iterator[tuple[str, Any]]:
@@ -138,9 +143,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
             yield f".{name}", item
     for base in type(value).__mro__:
         slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                yield f".{name}", getattr(value, name)
+        names = (slots,) if isinstance(slots, str) else tuple(slots)
+        yield from _named(value, *(name for name in names if name not in _NO_SLOTS))
 
 
 def _short(value: Any) -> str:

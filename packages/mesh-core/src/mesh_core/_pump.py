@@ -62,8 +62,13 @@ class Pump:
 
         Processes it has started may hold the pipe and go on: their lines follow as they come.
         """
-        if log.fileno() in self._logs:
+        if self._logs.get(log.fileno()) is log:
             self._forwarder.put(log.finish())
+
+    def drain_log(self, log: ProcLog) -> None:
+        """Takes in what a process has written so far; to be called on the pump's thread."""
+        if self._logs.get(log.fileno()) is log:
+            self._forwarder.put(log.drain())
 
     def flush(self, limit_s: float) -> bool:
         """Waits until all that was written before is handed on; returns whether it was in time."""

@@ -123,7 +123,7 @@ def as_actor_error(
         copy_state(exception, made)
     except Exception:
         # The class does not bear an instance made in this way: `except` misses its type, no more.
-        made = blank(_make_class(type(exception), ActorError), args)
+        made = blank(_make_class(type(exception)), args)
     assert isinstance(made, ActorError), "every class made here derives from ActorError"
     made._describe(exception, message, exception_formatted, where)
     link(made, *links_of(exception))
@@ -235,13 +235,17 @@ def _make_raised_class(kind: type[BaseException]) -> type[ActorError]:
             break
         if issubclass(base, Exception) and not issubclass(base, _UNSAFE):
             try:
-                return _make_class(kind, ActorError, base)
+                return _make_class(kind, base)
             except Exception:  # its metaclass refuses: that of a base may not
                 continue
-    return _make_class(kind, ActorError)
+    return _make_class(kind)
 
 
-def _make_class(kind: type[BaseException], *bases: type) -> type[ActorError]:
+def _make_class(
+    kind: type[BaseException], own: type[BaseException] = ActorError
+) -> type[ActorError]:
+    """Makes a class that derives from `ActorError`, and from a type of its own if there is one."""
+    bases = (ActorError,) if own is ActorError else (ActorError, own)
     name = f"ActorError[{kind.__qualname__.rpartition('<locals>.')[2]}]"
     namespace = {
         "__module__": "mesh_core",
@@ -250,12 +254,12 @@ def _make_class(kind: type[BaseException], *bases: type) -> type[ActorError]:
         "__reduce__": _reduce,
         "_mesh_is_raised_as": kind,
     }
-    for base in reversed(bases[1].__mro__ if len(bases) > 1 else ()):
-        if base not in ActorError.__mro__ and not base.__module__.startswith("mesh_core."):
+    for base in reversed(own.__mro__):
+        if base not in ActorError.__mro__ and not issubclass(base, MeshError):
             namespace.update(
                 (name, value) for name, value in base.__dict__.items() if name in _SHADOWABLE
             )
-    metaclass: Any = type(bases[-1])
+    metaclass: Any = type(own)
     made: type[ActorError] = metaclass(name, bases, namespace)
     return made
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import copy_context
+from threading import get_ident
 
 from mesh_core._actor import endpoints_of
 from mesh_core._actor_cell import ActorCell, ActorFailure
@@ -16,6 +17,7 @@ from mesh_core._config import effective
 from mesh_core._context import Serving, set_serving
 from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped
+from mesh_core._interrupt import CallerGone, Interruptible
 from mesh_core._loop import loop_thread, waker_of
 from mesh_core._own_thread import OwnThread, run_beside
 from mesh_core._wire import CANCELLED, READY, STOP
@@ -45,7 +47,8 @@ class LoopCell(ActorCell):
         self.left: deque[Message] = deque()
         self.tasks: dict[asyncio.Task[None], Message] = {}
         self._running: Message | None = None
-        self._is_cancelling = False
+        # The thread of plain endpoints.
+        self._plain = Interruptible()
         self._woken: asyncio.Future[None] | None = None
         self._thread: OwnThread | None = None
         self.loop = loop_thread().loop
@@ -94,6 +97,9 @@ class LoopCell(ActorCell):
         """Serves messages until one says stop, and what goes on beside them."""
         served = 0
         while True:
+            if self.cancelled and not self.left:
+                # What was cancelled here had left the mailbox: all of that is done.
+                self.cancelled.clear()
             self.left.extend(self.engine.receive_nowait(self.port, _BATCH_MAX))
             if not self.left:
                 self._woken = self.loop.create_future()
@@ -138,55 +144,115 @@ class LoopCell(ActorCell):
 
     async def _run(self, message: Message, plan: Plan) -> None:
         set_serving(self.serving(message, plan))
+        value: Any = None
+        error: BaseException | None = None
         try:
             args, kwargs = self.arguments(message, plan)
             if plan.is_async:
                 value = await plan.function(self.instance, *args, **kwargs)
             else:
-                value = await self._in_thread(plan.function, self.instance, *args, **kwargs)
-        except asyncio.CancelledError as error:
-            if not self._was_cancelled(message):
-                self.settle_error(message, plan, error)
-        except BaseException as error:
+                serve = self._serve_plain
+                value, error = await self._outcome(serve, message, plan.function, args, kwargs)
+        except BaseException as raised:
+            error = raised
+        if self._was_cancelled(message):
+            return
+        if isinstance(error, CallerGone):
+            self._answer_cancelled(message)
+        elif error is not None:
             self.settle_error(message, plan, error)
-        else:
-            if not plan.is_explicit:
-                self.answer(message, value)
+        elif not plan.is_explicit:
+            self.answer(message, value)
+
+    def _serve_plain(
+        self,
+        message: Message,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Runs a plain endpoint, in the thread of those.
+
+        Raises:
+            CallerGone: The caller has given the call up.
+        """
+        thread = self._plain
+        thread.ident = get_ident()
+        try:
+            thread.running = message
+            if self.cancelled and self.take_cancelled(message):
+                raise CallerGone
+            value = function(self.instance, *args, **kwargs)
+            thread.running = None
+        except BaseException:
+            thread.running = None
+            if thread.cancelling is not None and thread.was_interrupted(message):
+                raise CallerGone from None
+            raise
+        if thread.cancelling is not None and thread.was_interrupted(message):
+            raise CallerGone
+        return value
 
     def _was_cancelled(self, message: Message) -> bool:
-        """Whether a caller's giving up, and not the endpoint itself, has cancelled the task."""
+        """Whether the task of the call was cancelled; the task may go on afterwards."""
         task = asyncio.current_task()
         assert task is not None
         if task.cancelling() == 0:
             return False
-        task.uncancel()
-        self.engine.answer(message, CANCELLED, b"")
+        while task.uncancel():
+            pass
+        self._answer_cancelled(message)
         return True
+
+    def _answer_cancelled(self, message: Message) -> None:
+        # Where it was not the caller who cancelled it, the caller was told why already.
+        self.engine.answer(message, CANCELLED, b"")
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Runs a plain function on this actor's thread, in this task's context."""
+        value, error = await self._outcome(function, *args, **kwargs)
+        if error is not None:
+            raise error
+        return value
+
+    async def _outcome(
+        self, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> tuple[Any, BaseException | None]:
+        """As `_in_thread`; what the function raises is a value, as not every exception may pass
+        through futures and coroutines."""
         if self._thread is None:
             self._thread = OwnThread(f"mesh-{self.name}")
         run = copy_context().run
-        return await self._thread.run(lambda: run(function, *args, **kwargs))
+
+        def outcome() -> tuple[Any, BaseException | None]:
+            try:
+                return run(function, *args, **kwargs), None
+            except BaseException as error:
+                return None, error
+
+        return await self._thread.run(outcome)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self.tasks.pop(task, None)
-        self.served_count += 1
+        message = self.tasks.pop(task)
         if task.cancelled():
+            # Before its first step.
+            self._answer_cancelled(message)
             return
+        self.served_count += 1
         error = task.exception()
         if isinstance(error, ActorFailure):
+            self.is_stop_wanted = True
             self.ending.begin(error)
-            self.interrupt()
+            self._cut_short()
 
-    def interrupt(self) -> None:
-        """Cancels the endpoint that runs."""
-        loop_thread().call(self._interrupt)
+    def cut_short(self) -> None:
+        """Cancels the endpoint that runs; a plain one gets `CallCancelled` raised."""
+        loop_thread().call(self._cut_short)
 
-    def _interrupt(self) -> None:
-        if self._running is not None:
-            self._task.cancel()
+    def _cut_short(self) -> None:
+        running = self._running
+        if running is not None:
+            self._cancel((running.from_proc, running.from_port))
 
     def running_messages(self) -> list[Message]:
         """Gives the messages that were taken from the mailbox and are not answered."""
@@ -199,16 +265,20 @@ class LoopCell(ActorCell):
         loop_thread().call(self._cancel, (message.from_proc, message.from_port))
 
     def _cancel(self, key: tuple[int, int]) -> None:
+        # A plain endpoint that has yet to begin in its thread finds the key here.
+        self.cancelled.add(key)
         running = self._running
-        if running is not None and (running.from_proc, running.from_port) == key:
-            self._task.cancel()
-            return
-        for task, message in self.tasks.items():
-            if (message.from_proc, message.from_port) == key:
-                task.cancel()
-                return
-        if any((m.from_proc, m.from_port) == key for m in self.left):
-            self.cancelled.add(key)
+        if self._plain.interrupt(key):
+            self.cancelled.discard(key)
+        elif running is not None and (running.from_proc, running.from_port) == key:
+            if self.plan(running.meta).is_async:
+                self.cancelled.discard(key)
+                self._task.cancel()
+        elif not any((m.from_proc, m.from_port) == key for m in self.left):
+            self.cancelled.discard(key)
+            for task, message in self.tasks.items():
+                if (message.from_proc, message.from_port) == key:
+                    task.cancel()
 
     def supervise_soon(self, ask: Any) -> None:
         """Calls `__supervise__` at the next turn of the loop."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 
 from mesh_core._actor_cell import ActorCell, ActorFailure
 from mesh_core._context import Serving, set_serving
 from mesh_core._core import PortClosed
-from mesh_core._errors import CallCancelled, MeshStopped
-from mesh_core._wire import CANCELLED, READY, STOP
+from mesh_core._errors import MeshStopped
+from mesh_core._interrupt import CallerGone, Interruptible
+from mesh_core._wire import READY, STOP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class _Stopped(Exception):
     """The actor was told to stop, or wants to."""
 
 
-class ThreadCell(ActorCell):
+class ThreadCell(ActorCell, Interruptible):
     """An actor that runs on a thread of its own."""
 
     def start(self, spawn_message: Message) -> None:
@@ -38,23 +38,14 @@ class ThreadCell(ActorCell):
 
         self.left: deque[Message] = deque()
         self.urgent: deque[Any] = deque()
-        self._running: Message | None = None
-        self._cancel_lock = threading.Lock()
+        Interruptible.__init__(self)
         self.thread = threading.Thread(
             target=self._live, args=(spawn_message,), name=f"mesh-{self.name}", daemon=True
         )
         self.thread.start()
 
     def _live(self, spawn_message: Message) -> None:
-        try:
-            self._serve_to_end(spawn_message)
-        except CallCancelled:
-            # Meant for a message that ended in the same moment.
-            pass
-        self._disarm()
-        self._end(spawn_message)
-
-    def _serve_to_end(self, spawn_message: Message) -> None:
+        self.ident = threading.get_ident()
         try:
             self._create()
             self.answer(spawn_message, None)
@@ -62,19 +53,7 @@ class ThreadCell(ActorCell):
         except (_Stopped, ActorFailure, PortClosed):
             # What has failed is in `abort_error`.
             pass
-
-    def _disarm(self) -> None:
-        """Makes sure that no cancellation is still on its way to this thread."""
-        while True:
-            try:
-                with self._cancel_lock:
-                    self._running = None
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(threading.get_ident()), None
-                    )
-                return
-            except CallCancelled:
-                continue
+        self._end(spawn_message)
 
     def _create(self) -> None:
         order = self.order
@@ -90,44 +69,54 @@ class ThreadCell(ActorCell):
     def _serve(self) -> None:
         receive, port, left = self.engine.receive, self.port, self.left
         while True:
-            try:
-                left.extend(receive(port, _BATCH_MAX, None))
-                while left:
-                    if self.urgent:
-                        self._supervise_all()
-                    self._handle(left.popleft())
-            except CallCancelled:
-                # Meant for a message that ended in the same moment.
-                continue
+            if self.cancelled:
+                # A call is cancelled here when it has left the mailbox. All that had are done.
+                self.cancelled.clear()
+            left.extend(receive(port, _BATCH_MAX, None))
+            while left:
+                if self.urgent:
+                    self._supervise_all()
+                message = left.popleft()
+                try:
+                    self._handle(message)
+                except CallerGone:
+                    # It came while the outcome was dealt with, which nobody waits for any more.
+                    self.running = None
+                    self.was_interrupted(message)
+                    self._check_wishes()
 
     def _handle(self, message: Message) -> None:
         plan = self.plans.get(message.meta) or self.plan(message.meta)
         if plan.is_internal:
             return self._handle_internal(message, plan)
+        # A canceller adds to `cancelled` and then looks at `running`; we do it the other way round.
+        self.running = message
         if self.cancelled and self.take_cancelled(message):
+            self.running = None
             return None
         set_serving(self.serving(message, plan))
-        self._running = message
         try:
             args, kwargs = self.arguments(message, plan)
             value = plan.function(self.instance, *args, **kwargs)
-            self._running = None
-        except CallCancelled as error:
-            self._running = None
-            self.engine.answer(message, CANCELLED, b"")
-            del error
+            self.running = None
         except BaseException as error:
-            self._running = None
-            self.settle_error(message, plan, error)
+            self.running = None
+            if self.cancelling is None or not self.was_interrupted(message):
+                self.settle_error(message, plan, error)
         else:
+            if self.cancelling is not None:
+                self.was_interrupted(message)
             if not plan.is_explicit:
                 self.answer(message, value)
         self.served_count += 1
-        if self.abort_error is not None:
-            raise self.abort_error
+        if self.abort_error is not None or self.is_stop_wanted:
+            self._check_wishes()
+        return None
+
+    def _check_wishes(self) -> None:
+        self.check_wishes()
         if self.is_stop_wanted:
             raise _Stopped
-        return None
 
     def _handle_internal(self, message: Message, plan: Plan) -> None:
         if plan.name == STOP:
@@ -140,27 +129,19 @@ class ThreadCell(ActorCell):
     def cancel(self, message: Message) -> None:
         """Ends the call that a caller has given up, or remembers that it need not start."""
         key = (message.from_proc, message.from_port)
-        with self._cancel_lock:
-            running = self._running
-            if running is None or (running.from_proc, running.from_port) != key:
-                if any((m.from_proc, m.from_port) == key for m in list(self.left)):
-                    self.cancelled.add(key)
-                return
-            self._raise_there()
+        self.cancelled.add(key)
+        if self.interrupt(key):
+            self.cancelled.discard(key)
 
-    def interrupt(self) -> None:
+    def cut_short(self) -> None:
         """Raises `CallCancelled` in the endpoint that runs."""
-        with self._cancel_lock:
-            if self._running is not None:
-                self._raise_there()
-
-    def _raise_there(self) -> None:
-        ident = ctypes.c_ulong(self.thread.ident or 0)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(CallCancelled))
+        message = self.running
+        if message is not None:
+            self.interrupt((message.from_proc, message.from_port))
 
     def running_messages(self) -> list[Message]:
         """Gives the messages that were taken from the mailbox and are not answered."""
-        current = self._running or self.unanswered
+        current = self.running or self.unanswered
         left = list(self.left)
         return left if current is None else [current, *left]
 

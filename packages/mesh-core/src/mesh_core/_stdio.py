@@ -4,6 +4,9 @@ One pipe keeps the two streams in the order in which they were written; what is 
 stream a byte came from. So `sys.stderr` marks what it writes: `STDERR_TAG` before each line, and
 `STDOUT_TAG` behind a piece that does not end one. Neither byte occurs in UTF-8 text. Bytes
 without a tag, such as those written by C code, count as stdout.
+
+Before its own program does anything, a process says its pid in a line that starts with `PID_TAG`.
+So the controller knows whom to end even if all that stands between them is killed that moment.
 """
 
 import contextlib
@@ -14,6 +17,7 @@ import sys
 
 STDERR_TAG = b"\xff"
 STDOUT_TAG = b"\xfe"
+PID_TAG = b"\xfd"
 
 # Linux writes a piece of at most this size to a pipe in one go, whoever else writes to it.
 _ATOMIC_LEN_MAX = 4096
@@ -51,6 +55,11 @@ def write_stderr(text: str) -> None:
     """
     for piece in tagged(text.encode("utf-8", "replace") + b"\n"):
         _write_all(2, piece)
+
+
+def write_pid() -> None:
+    """Says the pid of this process to the reader of the pipe."""
+    _write_all(1, PID_TAG + str(os.getpid()).encode() + b"\n")
 
 
 def tagged(written: bytes) -> list[bytes]:

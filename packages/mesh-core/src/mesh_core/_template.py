@@ -43,7 +43,7 @@ from mesh_core._orders import (
 
 # What nearly every process needs, and what is safe to hold.
 _BASE_MODULES = ("asyncio", "cloudpickle", "logging", "pickle", "threading")
-_IMPORT_LIMIT_S = 120.0
+_IMPORT_LIMIT_S = 300.0
 _SAFE = "safe"
 _FAILED = "failed"
 _MIDWIFE_COUNT_MAX = 8
@@ -179,7 +179,10 @@ class _Template:
     def _take_over(self, parent: int, verdict: int) -> None:
         """Makes this process the template in place of its parent."""
         _kernel.die_with_parent(0)
-        os.write(verdict, _SAFE.encode())
+        try:
+            os.write(verdict, _SAFE.encode())
+        except BrokenPipeError:
+            os._exit(0)  # The parent was killed.
         os.close(verdict)
         _kernel.wait_until_orphaned(parent)
         _kernel.die_with_parent(signal.SIGKILL)
@@ -259,7 +262,7 @@ class _Template:
     def _report_failed(self, births: tuple[Birth, ...], error: OSError) -> None:
         for birth in births:
             why = f"cannot fork: {error.strerror}"
-            self.link.send(Failed(birth.slot, birth.incarnation, why))
+            self.link.send(Failed(birth.slot, birth.incarnation, None, why))
 
 
 def why_threads(what: str) -> str:

@@ -55,8 +55,8 @@ class _TaskFuture(Future[R]):
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         self._running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._poll))
 
-    def _give_up(self) -> None:
-        self._running.cancel()
+    def _give_up(self) -> bool:
+        return self._running.cancel()
 
 
 def run_async(thread: LoopThread, coroutine: Coroutine[Any, Any, R]) -> Future[R]:

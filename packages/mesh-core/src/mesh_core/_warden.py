@@ -131,13 +131,20 @@ class _Warden:
 
     def run(self) -> None:
         """Works until told to end or the controller is gone."""
+        try:
+            self._serve()
+        except Exception:
+            traceback.print_exc()  # Our mistake: but nothing must be left behind for it.
+            _stdio.flush()
+        self._end_by_force()
+
+    def _serve(self) -> None:
         while (wait_s := self._time_left()) != 0:
             for fd, events in self._epoll.poll(wait_s):
                 if events & select.EPOLLOUT and fd in self._links and not self._links[fd].flush():
                     self._epoll.modify(fd, select.EPOLLIN)
                 if events & ~select.EPOLLOUT and fd in self._handlers:
                     self._handlers[fd]()
-        self._end_by_force()
 
     def _time_left(self) -> float | None:
         """Returns how long to wait for events; 0 when it is time to use force."""
@@ -343,12 +350,12 @@ class _Warden:
             _kernel.kill_quietly(report.pid, signal.SIGKILL)
 
     def _on_failed(self, template: _Template, report: Failed) -> None:
-        proc = (report.slot, report.incarnation)
-        pid = self._pids.get(proc)
-        if pid is not None:
-            self._procs[pid].why = report.why
-        elif template.batches and proc in template.batches[0].births:
+        if report.pid is None:
+            proc = (report.slot, report.incarnation)
             self._bury_unborn(template.batches[0], proc, report.why)
+        elif report.pid in self._procs:
+            self._procs[report.pid].why = report.why
+        # Else its midwife was killed before she could report the birth: it is tried again.
 
     def _on_forked(self, template: _Template) -> None:
         batch = template.batches.popleft()

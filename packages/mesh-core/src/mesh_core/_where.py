@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["Where", "position_text", "signal_hint", "signal_name"]
+__all__ = ["Where", "position_of", "position_text", "signal_hint", "signal_name"]
 
 _SIGNAL_HINTS = {
     4: "a native library used an instruction that this CPU lacks",
@@ -93,6 +93,15 @@ class Where:
             if value is not None
         )
         return ", ".join(parts)
+
+
+def position_of(error: BaseException) -> Mapping[str, int] | int | None:
+    """Gives the coordinates that an error happened at, or its rank."""
+    where = getattr(error, "where", None)
+    if where is not None:
+        return where.rank if where.point is None else where.point  # type: ignore[no-any-return]
+    rank: int | None = getattr(error, "rank", None)
+    return rank
 
 
 def position_text(place: Mapping[str, int] | int | None) -> str:

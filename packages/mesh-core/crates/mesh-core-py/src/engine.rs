@@ -7,6 +7,7 @@ use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{Engine, Waiter};
+use mesh_runtime::events::Event;
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{CallSpec, NodeConfig, Progress, SendError, Target};
 use mesh_wire::frame::{Kind, Part, TAIL_LEN_MAX};
@@ -23,6 +24,9 @@ use std::time::{Duration, Instant};
 
 pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver has no room.");
 pyo3::create_exception!(_core, PortClosed, pyo3::exceptions::PyException, "(code, detail).");
+
+/// An event as Python sees it.
+type EventTuple = (f64, u8, u64, u64, u64, u32, u8, usize);
 
 /// Fills the module with what is defined here.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -274,7 +278,7 @@ impl PyEngine {
             if py.detach(|| engine.wait_answers(port, &parker, until, &mut answers)).is_some() {
                 return Ok(Some(answers.drain(..).map(Message::of_answer).collect()));
             }
-            py.check_signals()?;
+            interruptions(py)?;
             if is_over(until) {
                 return Ok(None);
             }
@@ -284,7 +288,7 @@ impl PyEngine {
     /// Takes the answers that have come; the flag says that no more will.
     fn take(&self, reply: u64) -> (Vec<Message>, bool) {
         let mut answers = Vec::new();
-        let done = self.engine.with_node(|node| node.take_answers(PortId(reply), &mut answers));
+        let done = self.engine.take_answers(PortId(reply), &mut answers);
         (answers.into_iter().map(Message::of_answer).collect(), done == Progress::Complete)
     }
 
@@ -292,9 +296,11 @@ impl PyEngine {
         self.engine.with_node(|node| node.is_ready(PortId(port)))
     }
 
-    fn cancel(&self, reply: u64) {
-        self.engine.with_node(|node| node.cancel(PortId(reply)));
+    /// Gives up a call; false when another thread has its answers already.
+    fn cancel(&self, reply: u64) -> bool {
+        let is_ours = self.engine.with_node(|node| node.cancel(PortId(reply)));
         self.engine.clear_waiter(PortId(reply));
+        is_ours
     }
 
     fn set_stream(&self, reply: u64) {
@@ -318,7 +324,7 @@ impl PyEngine {
             if got.map_err(|closed| port_closed(py, &closed))? {
                 return Ok(frames.into_iter().map(Message::of_frame).collect());
             }
-            py.check_signals()?;
+            interruptions(py)?;
             if is_over(until) {
                 return Ok(Vec::new());
             }
@@ -385,6 +391,36 @@ impl PyEngine {
     /// looked yet.
     fn holds_fault(&self, detail: &[u8]) -> bool {
         self.engine.with_node(|node| node.holds_fault(detail))
+    }
+
+    /// Begins to record events, with room for so many.
+    fn start_events(&self, len_max: usize) {
+        self.engine.with_node(|node| node.events().start(len_max));
+    }
+
+    /// Ends recording.
+    fn stop_events(&self) {
+        self.engine.with_node(|node| node.events().stop());
+    }
+
+    /// Takes events, oldest first: (seconds, kind, port, peer, call, rank, code, bytes), and how
+    /// many were dropped before them.
+    fn take_events(&self, max: usize) -> (Vec<EventTuple>, u64) {
+        let (events, dropped) = self.engine.with_node(|node| node.events().take(max));
+        let tuple = |event: Event| {
+            let (kind, port, peer) = (event.kind as u8, event.port.0, event.peer.to_u64());
+            (
+                event.at.as_secs_f64(),
+                kind,
+                port,
+                peer,
+                event.call.0,
+                event.rank,
+                event.code,
+                event.len,
+            )
+        };
+        (events.into_iter().map(tuple).collect(), dropped)
     }
 
     /// Who waits for whom: (reply port, process, port) of each answer that is missing.
@@ -458,7 +494,7 @@ impl PyEngine {
             let parker = self.parker();
             let engine = &self.engine;
             py.detach(|| engine.wait_credit(&parker, None, |node| node.has_room(spec)));
-            py.check_signals()?;
+            interruptions(py)?;
         }
     }
 }
@@ -481,6 +517,13 @@ fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value).map_err(|_| {
         PyValueError::new_err(format!("timeout {value} is not a number of seconds from 0 up"))
     })
+}
+
+/// Raises what was sent to this thread while it slept: a signal's exception in the main thread, in
+/// any other one that another thread has set, which is raised when Python code runs.
+fn interruptions(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()?;
+    py.run(c"pass", None, None)
 }
 
 fn is_over(until: Option<Instant>) -> bool {

@@ -58,20 +58,20 @@ impl Message {
     }
 
     /// The port it was sent to.
-    #[getter]
-    fn to_port(&self) -> u64 {
+    #[getter(to_port)]
+    fn receiver_port(&self) -> u64 {
         self.frame.head.to.port.0
     }
 
     /// The process that sent it.
-    #[getter]
-    fn from_proc(&self) -> u64 {
+    #[getter(from_proc)]
+    fn sender_proc(&self) -> u64 {
         self.frame.head.from.proc.to_u64()
     }
 
     /// Where an answer goes; 0 when none is wanted.
-    #[getter]
-    fn from_port(&self) -> u64 {
+    #[getter(from_port)]
+    fn sender_port(&self) -> u64 {
         self.frame.head.from.port.0
     }
 

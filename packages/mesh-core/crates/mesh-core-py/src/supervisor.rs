@@ -34,6 +34,7 @@ impl PySupervisor {
         self.step(Event::OwnerStarted { owner: owner_of(owner), has_supervise })
     }
 
+    #[expect(clippy::too_many_arguments, reason = "a policy, flat, for Python")]
     fn child_spawned(
         &self,
         owner: u64,

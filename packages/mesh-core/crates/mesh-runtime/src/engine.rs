@@ -27,12 +27,13 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::{Descriptors, Wire, Written, lock};
 
@@ -47,8 +48,8 @@ const EVENTS_MAX: usize = 64;
 /// How long the IO thread leaves the links to a thread that has just led them: it will most likely
 /// wait again at once, and then reads what came meanwhile without any hand-over.
 const HEAD_START: Duration = Duration::from_micros(500);
-/// How long a reader sleeps before it looks for signals again: one may slip in between the last
-/// look and the sleep.
+/// How long the first thread sleeps before it looks for signals again: one may slip in between the
+/// last look and the sleep.
 const SIGNAL_SLICE: Duration = Duration::from_millis(200);
 
 /// Who is woken when something comes in on a port.
@@ -58,6 +59,8 @@ pub enum Waiter {
     Thread(Arc<Parker>),
     /// An event loop.
     Loop(Arc<ReadyQueue>),
+    /// Several of them: all are woken, and who finds nothing sleeps on.
+    Many(Vec<Waiter>),
 }
 
 /// What the lock protects.
@@ -141,6 +144,11 @@ impl Engine {
         on_orphaned: Box<dyn Fn() + Send + Sync>,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
+        // A process that was killed leaves its socket behind; we take its slot only once it is dead.
+        match std::fs::remove_file(socket_path(&dir, me)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let listener = UnixListener::bind(socket_path(&dir, me))?;
         listener.set_nonblocking(true)?;
         let shared = Shared {
@@ -191,11 +199,21 @@ impl Engine {
         let _ = std::fs::remove_file(socket_path(&self.dir, self.me));
     }
 
+    /// Locks the node; tells it the time when somebody wants to know when things happen.
+    fn enter(&self) -> MutexGuard<'_, Shared> {
+        let mut shared = lock(&self.shared);
+        if shared.node.events().is_on() {
+            let now = self.epoch.elapsed();
+            shared.node.set_now(now);
+        }
+        shared
+    }
+
     /// Runs `step` on the node and does what it asks for.
     pub fn with_node<T>(&self, step: impl FnOnce(&mut Node) -> T) -> T {
         let mut chores = Chores::default();
         let result = {
-            let mut shared = lock(&self.shared);
+            let mut shared = self.enter();
             let result = step(&mut shared.node);
             shared.collect(&mut chores);
             result
@@ -219,7 +237,7 @@ impl Engine {
     pub fn set_waiter(&self, port: PortId, waiter: Waiter) {
         let is_ready = {
             let mut shared = lock(&self.shared);
-            shared.waiters.insert(port, waiter.clone());
+            shared.add_waiter(port, waiter.clone());
             shared.node.is_ready(port)
         };
         if is_ready {
@@ -249,10 +267,10 @@ impl Engine {
         loop {
             let mut chores = Chores::default();
             {
-                let mut shared = lock(&self.shared);
+                let mut shared = self.enter();
                 shared.node.take_messages(port, max, out)?;
                 if out.is_empty() {
-                    shared.waiters.insert(port, Waiter::Thread(Arc::clone(parker)));
+                    shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
                 }
                 shared.collect(&mut chores);
             }
@@ -280,15 +298,28 @@ impl Engine {
             {
                 let mut shared = lock(&self.shared);
                 if shared.node.is_ready(reply) {
-                    shared.waiters.remove(&reply);
-                    return Some(shared.node.take_answers(reply, out));
+                    let progress = shared.node.take_answers(reply, out);
+                    if progress == Progress::Complete {
+                        shared.waiters.remove(&reply);
+                    }
+                    return Some(progress);
                 }
-                shared.waiters.insert(reply, Waiter::Thread(Arc::clone(parker)));
+                shared.add_waiter(reply, Waiter::Thread(Arc::clone(parker)));
             }
             if matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted) {
                 return None;
             }
         }
+    }
+
+    /// Moves the answers that have come into `out`; nobody is woken any more once all have.
+    pub fn take_answers(&self, reply: PortId, out: &mut Vec<Answer>) -> Progress {
+        let mut shared = lock(&self.shared);
+        let progress = shared.node.take_answers(reply, out);
+        if progress == Progress::Complete {
+            shared.waiters.remove(&reply);
+        }
+        progress
     }
 
     /// Sleeps until a receiver may have room again; `false` when the time is over or a signal came.
@@ -310,34 +341,38 @@ impl Engine {
 
     /// Sleeps until woken, reading the links meanwhile if nobody else does.
     fn sleep(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
-        let slice = Instant::now() + SIGNAL_SLICE;
-        let slice = until.map_or(slice, |until| until.min(slice));
+        let slice = if parker.takes_signals() {
+            let slice = Instant::now() + SIGNAL_SLICE;
+            Some(until.map_or(slice, |until| until.min(slice)))
+        } else {
+            until
+        };
         let is_first =
             self.is_led.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if !is_first {
-            return parker.park(Some(slice));
+            return parker.park(slice);
         }
         let woken = self.lead_until(parker, slice);
         self.led_until_us.store(self.micros(), Ordering::Relaxed);
         self.is_led.store(false, Ordering::SeqCst);
         match woken {
-            Wake::HandedOver => parker.park(Some(slice)),
+            Wake::HandedOver => parker.park(slice),
             woken => woken,
         }
     }
 
-    fn lead_until(&self, parker: &Arc<Parker>, until: Instant) -> Wake {
+    fn lead_until(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
         let mut tokens = Vec::new();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Wake::TimedOut;
             }
             if !parker.lead() {
                 return Wake::Notified;
             }
             tokens.clear();
-            let slept = self.lead.sleep(Some(left), &mut tokens);
+            let slept = self.lead.sleep(left, &mut tokens);
             let mut is_woken = parker.get_up();
             let mut woke_others = false;
             for token in &tokens {
@@ -366,7 +401,7 @@ impl Engine {
         let end = wire.read(&*self.descriptors, |frames| {
             let mut chores = Chores::default();
             {
-                let mut shared = lock(&self.shared);
+                let mut shared = self.enter();
                 for frame in frames.drain(..) {
                     shared.node.receive(link, frame);
                 }
@@ -564,6 +599,16 @@ impl Engine {
 }
 
 impl Shared {
+    /// Adds someone to be woken for a port, beside those who are already.
+    fn add_waiter(&mut self, port: PortId, waiter: Waiter) {
+        match self.waiters.entry(port) {
+            Entry::Vacant(entry) => {
+                entry.insert(waiter);
+            }
+            Entry::Occupied(mut entry) => entry.get_mut().join(waiter),
+        }
+    }
+
     /// Turns the effects of the node into chores; frames are queued here, in the node's order.
     fn collect(&mut self, chores: &mut Chores) {
         for effect in self.node.effects() {
@@ -603,12 +648,34 @@ impl Waiter {
         match self {
             Self::Thread(parker) => parker.unpark(),
             Self::Loop(queue) => queue.push(port),
+            Self::Many(waiters) => waiters.iter().for_each(|waiter| waiter.wake(port)),
+        }
+    }
+
+    /// Adds another waiter, once.
+    fn join(&mut self, other: Self) {
+        if let Self::Many(waiters) = self {
+            if !waiters.iter().any(|waiter| waiter.is_same(&other)) {
+                waiters.push(other);
+            }
+        } else if !self.is_same(&other) {
+            let first = std::mem::replace(self, Self::Many(Vec::new()));
+            *self = Self::Many(vec![first, other]);
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),
+            (Self::Loop(one), Self::Loop(other)) => Arc::ptr_eq(one, other),
+            _ => false,
         }
     }
 
     fn is_other(&self, me: Option<&Arc<Parker>>) -> bool {
         match (self, me) {
             (Self::Thread(parker), Some(me)) => !Arc::ptr_eq(parker, me),
+            (Self::Many(waiters), _) => waiters.iter().any(|waiter| waiter.is_other(me)),
             _ => false,
         }
     }

@@ -5,6 +5,7 @@
 //! - [`node`]: one process: peers, ports, calls; built from
 //!   [`session`] (numbering and replay), [`mailbox`] (queues and credit), [`fault`] (codes);
 //! - [`cast`]: the tree that a cast goes down, and the merging of its answers;
+//! - [`events`]: what happens, for whoever subscribes;
 //! - [`supervise`]: who hears of a failure, what is restarted, what stops with what.
 //!
 //! The edge, where time, memory and sockets are:
@@ -13,6 +14,7 @@
 
 pub mod cast;
 pub mod engine;
+pub mod events;
 pub mod fault;
 pub mod hash;
 pub mod mailbox;

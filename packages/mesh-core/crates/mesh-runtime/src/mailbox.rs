@@ -45,6 +45,7 @@ impl Mailbox {
     ///
     /// # Errors
     /// The message and the reason.
+    #[expect(clippy::result_large_err, reason = "the message is handed back as it came")]
     pub fn push(&mut self, frame: Frame) -> Result<(), (Frame, Closed)> {
         match &self.closed {
             Some(closed) => Err((frame, closed.clone())),

@@ -16,6 +16,7 @@ mod peer;
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use peer::LinkId;
 
+use crate::events::{Event, EventKind, EventRing};
 use crate::fault;
 use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
@@ -102,21 +103,25 @@ pub struct Node {
     next_port: u64,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     effects: VecDeque<Effect>,
+    events: EventRing,
     now: Duration,
 }
 
 impl Node {
     /// A process without links. Its agent mailbox is open.
     pub fn new(config: NodeConfig) -> Self {
+        let incarnation = config.incarnation;
         let mut node = Self {
             config,
             peers: FastMap::default(),
             links: FastMap::default(),
             next_link: 0,
             ports: FastMap::default(),
-            next_port: PortId::FIRST_FREE,
+            // Late answers to the process that had the slot before must find nobody here.
+            next_port: PortId::FIRST_FREE + (u64::from(incarnation) << 32),
             deadlines: BinaryHeap::new(),
             effects: VecDeque::new(),
+            events: EventRing::default(),
             now: Duration::ZERO,
         };
         node.open_mailbox(PortId::AGENT, u32::MAX);
@@ -145,7 +150,7 @@ impl Node {
         self.next_port += 1;
         // 24 bits of maker (slot), 40 bits of count; the host is folded in above slot 2^12.
         let maker = (u64::from(self.config.me.host.0) << 12) ^ u64::from(self.config.me.slot);
-        PortId(((maker & 0xFF_FFFF) << 40) | self.next_port)
+        PortId(((maker & 0xFF_FFFF) << 40) | (self.next_port & 0xFF_FFFF_FFFF))
     }
 
     /// Leaves out the numbers of the `job_count` jobs that this process was part of before, so that
@@ -214,6 +219,13 @@ impl Node {
         let mut credits = Vec::new();
         while out.len() < max {
             let Some((frame, credit)) = mailbox.pop() else { break };
+            if self.events.is_on() {
+                let (head, at) = (&frame.head, self.now);
+                let (peer, call) = (head.from.proc, head.from.port);
+                let (rank, code, len) = (head.rank, 0, frame.tail.len());
+                let kind = EventKind::Taken;
+                self.events.push(Event { at, kind, port, peer, call, rank, code, len });
+            }
             out.push(frame);
             credits.extend(credit);
         }
@@ -248,6 +260,38 @@ impl Node {
             Some(Port::Mailbox(mailbox)) => !mailbox.is_empty() || mailbox.closed().is_some(),
             Some(Port::Call(call)) => call.is_ready(),
             None => true,
+        }
+    }
+
+    /// What happens here, for whoever subscribes.
+    pub fn events(&mut self) -> &mut EventRing {
+        &mut self.events
+    }
+
+    /// Says what time it is, for the events that follow.
+    pub fn set_now(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    /// Records something about a message.
+    fn record(
+        &mut self,
+        kind: EventKind,
+        port: PortId,
+        head: &Head,
+        peer: ProcId,
+        call: PortId,
+        len: usize,
+    ) {
+        let (rank, code, at) = (head.rank, head.flags, self.now);
+        self.events.push(Event { at, kind, port, peer, call, rank, code, len });
+    }
+
+    /// Records something about another process.
+    fn record_peer(&mut self, kind: EventKind, peer: ProcId) {
+        if self.events.is_on() {
+            let (at, port, call) = (self.now, PortId::NONE, PortId::NONE);
+            self.events.push(Event { at, kind, port, peer, call, rank: 0, code: 0, len: 0 });
         }
     }
 
@@ -292,7 +336,7 @@ impl Node {
             Kind::Answer | Kind::Fault => self.deliver_answer(frame),
             Kind::Cancel => self.deliver_cancel(frame),
             Kind::Credit => self.credited(frame.head.from, frame.head.rank),
-            Kind::Watch => self.deliver_watch(frame.head),
+            Kind::Watch => self.deliver_watch(&frame),
             Kind::Died => self.deliver_died(&frame),
             // The engine has taken the descriptor out; there is nothing left to do.
             Kind::Segment => {}
@@ -308,6 +352,17 @@ impl Node {
 
     fn deliver_message(&mut self, frame: Frame) {
         let port = frame.head.to.port;
+        if self.events.is_on() {
+            let from = frame.head.from;
+            self.record(
+                EventKind::Received,
+                port,
+                &frame.head,
+                from.proc,
+                from.port,
+                frame.tail.len(),
+            );
+        }
         let refused = match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => {
@@ -325,19 +380,19 @@ impl Node {
     /// leaves the rest to the agent.
     fn deliver_spawn(&mut self, frame: Frame) {
         self.open_mailbox(frame.head.to.port, u32::from_le_bytes(first_u32(frame.meta())));
-        self.to_agent(frame);
+        self.tell_agent(frame);
     }
 
     /// A call that is queued is taken back; one that runs is for the agent to end.
     fn deliver_cancel(&mut self, frame: Frame) {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
         if mailbox.withdraw(frame.head.from).is_none() {
-            self.to_agent(frame);
+            self.tell_agent(frame);
         }
     }
 
     /// Puts a frame that is about this process into its agent's mailbox.
-    fn to_agent(&mut self, frame: Frame) {
+    fn tell_agent(&mut self, frame: Frame) {
         if let Some(Port::Mailbox(agent)) = self.ports.get_mut(&PortId::AGENT)
             && agent.push(frame).is_ok()
         {
@@ -345,18 +400,23 @@ impl Node {
         }
     }
 
-    /// Answers a message that cannot be delivered, or gives its credit back.
+    /// Answers a message that cannot be delivered, or gives its credit back. The sender may be
+    /// anywhere.
     fn refuse(&mut self, head: &Head, closed: &Closed) {
-        if head.wants_answer() {
-            let mut back = Head::new(Kind::Fault, head.from, head.to);
-            back.flags = closed.code;
-            back.rank = head.rank;
-            self.dispatch(Frame { head: back, tail: closed.detail.clone() });
-        } else if matches!(head.kind, Kind::Call | Kind::Post) {
-            let sender = Address { proc: head.from.proc, port: PortId::NONE };
-            let mut back = Head::new(Kind::Credit, sender, head.to);
-            back.rank = 1;
-            self.dispatch(Frame::bare(back));
+        match head.kind {
+            Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {
+                let mut back = Head::new(Kind::Fault, head.from, head.to);
+                back.flags = closed.code;
+                back.rank = head.rank;
+                self.dispatch(Frame { head: back, tail: closed.detail.clone() });
+            }
+            Kind::Call | Kind::Post => {
+                let sender = Address { proc: head.from.proc, port: PortId::NONE };
+                let mut back = Head::new(Kind::Credit, sender, head.to);
+                back.rank = 1;
+                self.dispatch(Frame::bare(back));
+            }
+            _ => {}
         }
     }
 }

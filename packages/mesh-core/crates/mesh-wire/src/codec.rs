@@ -162,6 +162,28 @@ impl Decoder {
         }
     }
 
+    /// Takes in bytes that are somewhere else already, and hands out the frames that they complete.
+    ///
+    /// # Errors
+    /// As [`Decoder::next_frame`].
+    pub fn feed(
+        &mut self,
+        mut bytes: &[u8],
+        mut handle: impl FnMut(Frame),
+    ) -> Result<(), Malformed> {
+        while !bytes.is_empty() {
+            let spare = self.spare();
+            let len = spare.len().min(bytes.len());
+            spare[..len].copy_from_slice(&bytes[..len]);
+            self.filled(len);
+            bytes = &bytes[len..];
+            while let Some(frame) = self.next_frame()? {
+                handle(frame);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the next complete frame.
     ///
     /// # Errors

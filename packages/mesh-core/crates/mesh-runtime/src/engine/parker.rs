@@ -40,12 +40,20 @@ pub struct Parker {
     state: AtomicU32,
     /// Wakes whoever leads; the same for all parkers of an engine.
     lead_bell: Arc<Bell>,
+    /// Signals are for the first thread of a process.
+    takes_signals: bool,
 }
 
 impl Parker {
-    /// A parker whose thread is awake.
+    /// A parker for the calling thread.
     pub fn new(lead_bell: Arc<Bell>) -> Self {
-        Self { state: AtomicU32::new(AWAKE), lead_bell }
+        let takes_signals = rustix::thread::gettid() == rustix::process::getpid();
+        Self { state: AtomicU32::new(AWAKE), lead_bell, takes_signals }
+    }
+
+    /// Whether signal handlers run in this thread.
+    pub fn takes_signals(&self) -> bool {
+        self.takes_signals
     }
 
     /// Wakes the thread now, or as soon as it wants to sleep.

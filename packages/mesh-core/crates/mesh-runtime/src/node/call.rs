@@ -1,6 +1,8 @@
 //! Calls, one-way messages and answers.
 
+use super::peer::Peer;
 use super::{Effect, Node, Port};
+use crate::events::EventKind;
 use crate::fault;
 use crate::mailbox::Closed;
 use bytes::Bytes;
@@ -83,6 +85,8 @@ pub(super) struct PendingCall {
     is_stream: bool,
     /// Nobody will take the answers.
     is_forgotten: bool,
+    /// How long its caller wanted to wait.
+    timeout: Option<Duration>,
 }
 
 impl PendingCall {
@@ -125,7 +129,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn call(&mut self, spec: &CallSpec) -> Result<PortId, SendError> {
-        self.admit(spec)?;
+        self.admit_or_ask(spec)?;
         let reply = self.new_port();
         let several = if spec.targets.len() > 1 { spec.targets.len() } else { 0 };
         let pending = PendingCall {
@@ -136,6 +140,7 @@ impl Node {
             answers: Vec::with_capacity(spec.targets.len()),
             is_stream: false,
             is_forgotten: false,
+            timeout: spec.timeout,
         };
         self.ports.insert(reply, Port::Call(pending));
         if let Some(timeout) = spec.timeout {
@@ -150,7 +155,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn send(&mut self, spec: &CallSpec) -> Result<(), SendError> {
-        self.admit(spec)?;
+        self.admit_or_ask(spec)?;
         self.send_all(spec, PortId::NONE);
         Ok(())
     }
@@ -160,7 +165,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn send_from(&mut self, spec: &CallSpec, answers: PortId) -> Result<(), SendError> {
-        self.admit(spec)?;
+        self.admit_or_ask(spec)?;
         self.send_all(spec, answers);
         Ok(())
     }
@@ -175,6 +180,10 @@ impl Node {
         head.flags = code;
         head.rank = request.rank;
         (head.meta_len, head.part_count) = meta;
+        if self.events.is_on() {
+            let (from, len) = (request.from, tail.len());
+            self.record(EventKind::Answered, request.to.port, &head, from.proc, from.port, len);
+        }
         self.dispatch(Frame { head, tail });
     }
 
@@ -219,10 +228,13 @@ impl Node {
         })
     }
 
-    /// Gives up a call: receivers are told, answers that still come are dropped.
-    pub fn cancel(&mut self, reply: PortId) {
-        let Some(Port::Call(call)) = self.ports.remove(&reply) else { return };
+    /// Gives up a call: receivers are told, answers that still come are dropped, who waits is
+    /// woken. `false` when the answers were taken already.
+    pub fn cancel(&mut self, reply: PortId) -> bool {
+        let Some(Port::Call(call)) = self.ports.remove(&reply) else { return false };
         self.cancel_targets(reply, &call);
+        self.effects.push_back(Effect::Ready(reply));
+        true
     }
 
     /// Calls that wait for an answer of `proc`, with the port called: who waits for whom.
@@ -239,12 +251,15 @@ impl Node {
         })
     }
 
-    /// Fails every open target of a call with [`fault::DEADLINE`] and tells the receivers.
+    /// Fails every open target of a call with [`fault::DEADLINE`] and tells the receivers. The
+    /// detail is the timeout in seconds, as a little-endian double.
     pub(super) fn expire(&mut self, reply: PortId) {
         let Some(Port::Call(call)) = self.ports.remove(&reply) else { return };
         self.cancel_targets(reply, &call);
+        let timeout_s = call.timeout.unwrap_or_default().as_secs_f64();
         self.ports.insert(reply, Port::Call(call));
-        self.fail_open_targets(reply, |_| true, fault::DEADLINE, &Bytes::new());
+        let detail = Bytes::copy_from_slice(&timeout_s.to_le_bytes());
+        self.fail_open_targets(reply, |_| true, fault::DEADLINE, &detail);
     }
 
     /// Fails what is missing of one call, because this process is leaving the job.
@@ -295,6 +310,10 @@ impl Node {
 
     pub(super) fn deliver_answer(&mut self, frame: Frame) {
         let (reply, from) = (frame.head.to.port, frame.head.from);
+        if self.events.is_on() {
+            let len = frame.tail.len();
+            self.record(EventKind::Completed, from.port, &frame.head, from.proc, reply, len);
+        }
         let is_ready = match self.ports.get_mut(&reply) {
             Some(Port::Call(call)) => {
                 let Some(index) = call.open_target(from.proc, frame.head.rank) else { return };
@@ -322,14 +341,26 @@ impl Node {
         self.admit(spec).is_ok()
     }
 
+    /// As [`Node::admit`]; asks for the ack that makes room when bytes are in the way.
+    fn admit_or_ask(&mut self, spec: &CallSpec) -> Result<(), SendError> {
+        let admitted = self.admit(spec);
+        if let Err(SendError::Backlog(proc)) = admitted {
+            self.ask_ack(proc);
+        }
+        admitted
+    }
+
     /// Checks that every target has room, so that a message reaches all or none.
     fn admit(&self, spec: &CallSpec) -> Result<(), SendError> {
         for target in spec.targets.iter() {
-            let Some(peer) = self.peers.get(&target.proc) else { continue };
-            if peer.outstanding(spec.port) >= spec.window {
+            let peer = self.peers.get(&target.proc);
+            if peer.is_some_and(|peer| peer.outstanding(spec.port) >= spec.window) {
                 return Err(SendError::Full(*target));
             }
-            if peer.unacked_bytes() > self.config.backlog_bytes_max {
+            // What waits for a process of another host waits in the session with an agent.
+            let hop = self.next_hop(target.proc);
+            let hop = if hop == target.proc { peer } else { self.peers.get(&hop) };
+            if hop.is_some_and(|hop| hop.unacked_bytes() > self.config.backlog_bytes_max) {
                 return Err(SendError::Backlog(target.proc));
             }
         }
@@ -339,10 +370,19 @@ impl Node {
     fn send_all(&mut self, spec: &CallSpec, reply: PortId) {
         let from = Address { proc: self.config.me, port: reply };
         for target in spec.targets.iter() {
+            if target.proc.host != self.config.me.host {
+                // No link of ours breaks when it dies: its host has to tell. Asked before the
+                // message goes the same way, so that no death in between is missed.
+                self.watch(target.proc);
+            }
             let to = Address { proc: target.proc, port: spec.port };
             let mut head = Head::new(spec.kind, to, from);
             head.rank = target.rank;
             (head.meta_len, head.part_count) = (spec.meta_len, spec.part_count);
+            if self.events.is_on() {
+                let len = spec.tail.len();
+                self.record(EventKind::Sent, spec.port, &head, target.proc, reply, len);
+            }
             if spec.kind != Kind::Spawn {
                 self.peer(target.proc).debit(spec.port);
             }
@@ -360,6 +400,12 @@ impl Node {
             head.rank = target.rank;
             self.dispatch(Frame::bare(head));
         }
+    }
+
+    /// Whether anything that was sent to `proc` is neither answered nor known to have arrived.
+    pub(super) fn has_pending(&self, proc: ProcId) -> bool {
+        self.peers.get(&proc).is_some_and(Peer::has_outstanding)
+            || self.waits().any(|(_, receiver)| receiver.proc == proc)
     }
 
     /// Notes that `count` messages to `receiver` are no longer outstanding.

@@ -5,8 +5,10 @@
 //! (slot 0) never dials the processes of its host: they report to it when they start.
 
 use super::{Effect, Node};
+use crate::events::EventKind;
 use crate::fault;
 use crate::hash::FastMap;
+use crate::mailbox::Closed;
 use crate::session::{Acceptance, Session};
 use bytes::{BufMut, Bytes, BytesMut};
 use mesh_wire::frame::{Frame, Head, Kind};
@@ -19,7 +21,7 @@ const REDIAL_MIN: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts.
 const REDIAL_MAX: Duration = Duration::from_millis(200);
 /// Bytes of the body of a hello or welcome.
-const GREETING_LEN: usize = 16 + 32 + 4 + 8;
+const GREETING_LEN: usize = 16 + 32 + 4 + 4 + 8;
 
 /// A link of one process, numbered by it and never again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -61,9 +63,11 @@ pub(super) struct Peer {
     outstanding: FastMap<PortId, u32>,
     /// Who wants to hear of its death. Kept by the agent of its host.
     watchers: Vec<Address>,
-    /// What its host said of the incarnation before.
+    /// What its host said of the last incarnation that died.
     obituary: Option<Bytes>,
     is_watched: bool,
+    /// An ack was asked for, to make room.
+    is_ack_asked: bool,
     /// Our segments whose descriptor this peer has been sent.
     announced: HashSet<u32>,
 }
@@ -71,6 +75,10 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn outstanding(&self, port: PortId) -> u32 {
         self.outstanding.get(&port).copied().unwrap_or(0)
+    }
+
+    pub(super) fn has_outstanding(&self) -> bool {
+        !self.outstanding.is_empty()
     }
 
     pub(super) fn unacked_bytes(&self) -> usize {
@@ -108,18 +116,17 @@ impl Node {
 
     /// Hands a frame to the session of its receiver, and to a link if there is one.
     pub(super) fn transmit(&mut self, frame: Frame) {
-        let to = next_hop(self.config.me, frame.head.to.proc);
+        let to = self.next_hop(frame.head.to.proc);
         let waits_for_report = self.is_agent_of(to);
         let peer = self.peers.entry(to).or_default();
         if let (Reach::Dead(detail), true) = (&peer.reach, waits_for_report) {
-            let detail = detail.clone();
-            self.bounce(&frame.head, fault::PROC_DIED, &detail);
-            return;
+            let closed = Closed { code: fault::PROC_DIED, detail: detail.clone() };
+            return self.refuse(&frame.head, &closed);
         }
         if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
             // Nothing was ever started there: a handle of an earlier job.
-            self.bounce(&frame.head, fault::STOPPED, &Bytes::new());
-            return;
+            let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+            return self.refuse(&frame.head, &closed);
         }
         let frame = peer.session.stamp(frame);
         match peer.reach {
@@ -134,15 +141,30 @@ impl Node {
         }
     }
 
-    /// Answers a message to a process that is not there.
-    fn bounce(&mut self, head: &Head, code: u8, detail: &Bytes) {
-        if !head.wants_answer() {
-            self.credited(head.to, 1);
-        } else if matches!(head.kind, Kind::Call | Kind::Spawn) {
-            let mut back = Head::new(Kind::Fault, head.from, head.to);
-            (back.flags, back.rank) = (code, head.rank);
-            self.dispatch(Frame { head: back, tail: detail.clone() });
+    /// The process that a frame goes to next: straight to a neighbour on this host, over the agents
+    /// of both hosts otherwise. A pair of processes always uses one way, which keeps the order.
+    pub(super) fn next_hop(&self, to: ProcId) -> ProcId {
+        let me = self.config.me;
+        if me.host == to.host {
+            return to;
         }
+        let agent_host = if me.slot == 0 { to.host } else { me.host };
+        ProcId { host: agent_host, slot: 0 }
+    }
+
+    /// Asks the next process on the way to `proc` what it has received, because senders are held
+    /// back until it says so.
+    pub(super) fn ask_ack(&mut self, proc: ProcId) {
+        let to = self.next_hop(proc);
+        let from = Address { proc: self.config.me, port: PortId::NONE };
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let Reach::Up(link) = peer.reach else { return };
+        if std::mem::replace(&mut peer.is_ack_asked, true) {
+            return;
+        }
+        let ping = Head::new(Kind::Ping, Address { proc: to, port: PortId::NONE }, from);
+        let frame = peer.session.stamp(Frame::bare(ping));
+        self.effects.push_back(Effect::Transmit { link, frame });
     }
 
     /// Opens a link now, without anything to send: the way a process reports to its agent.
@@ -177,11 +199,6 @@ impl Node {
     pub fn connect_failed(&mut self, proc: ProcId) {
         let peer = self.peers.entry(proc).or_default();
         let Reach::Dialling { link: None, pause } = &mut peer.reach else { return };
-        if let Some(detail) = peer.obituary.clone() {
-            // Known to have died, and nobody has taken the place.
-            let living_from = peer.living_from;
-            return self.bury(proc, living_from, detail);
-        }
         let after = *pause;
         *pause = (*pause * 2).min(REDIAL_MAX);
         self.effects.push_back(Effect::Connect { peer: proc, after });
@@ -196,6 +213,7 @@ impl Node {
     }
 
     fn lost(&mut self, id: LinkId, proc: ProcId) {
+        self.record_peer(EventKind::LinkDown, proc);
         let waits_for_report = self.is_agent_of(proc);
         let peer = self.peers.entry(proc).or_default();
         let is_current = match peer.reach {
@@ -233,22 +251,38 @@ impl Node {
         if !matches!(peer.reach, Reach::Up(current) if current == id) {
             return;
         }
-        match peer.session.accept(&frame.head, frame.tail.len()) {
-            Acceptance::Duplicate => return,
+        let backlog_before = peer.session.unacked_bytes();
+        let acceptance = peer.session.accept(&frame.head, frame.tail.len());
+        let max = self.config.backlog_bytes_max;
+        let backlog = peer.session.unacked_bytes();
+        let mut must_ask = false;
+        if backlog < backlog_before {
+            let was_asked = std::mem::take(&mut peer.is_ack_asked);
+            // When enough was sent meanwhile, those who are held back still are: ask again.
+            must_ask = was_asked && backlog > max;
+            if backlog_before > max && backlog <= max {
+                self.effects.push_back(Effect::Credited);
+            }
+        }
+        let is_new = match acceptance {
+            Acceptance::New => true,
+            Acceptance::Duplicate => false,
             Acceptance::Gap => {
                 self.close(id);
                 return self.lost(id, proc);
             }
-            Acceptance::New => {}
-        }
-        if peer.session.owes_ack() || frame.head.kind == Kind::Ping {
+        };
+        if is_new && (peer.session.owes_ack() || frame.head.kind == Kind::Ping) {
             let to = Address { proc, port: PortId::NONE };
             let ack =
                 Head::new(Kind::Ack, to, Address { proc: self.config.me, port: PortId::NONE });
             let frame = peer.session.stamp(Frame::bare(ack));
             self.effects.push_back(Effect::Transmit { link: id, frame });
         }
-        if frame.head.kind.is_sequenced() {
+        if must_ask {
+            self.ask_ack(proc);
+        }
+        if is_new && frame.head.kind.is_sequenced() {
             self.dispatch(frame);
         }
     }
@@ -283,17 +317,26 @@ impl Node {
         if frame.head.from.proc != proc {
             return self.close(id);
         }
+        // If it is another incarnation, the session ends here, but not this link.
+        self.peer(proc).reach = Reach::Idle;
         self.met(proc, greeting.incarnation);
         self.link_up(id, proc, greeting.received);
     }
 
     /// Sends what the peer does not have over the new link.
     fn link_up(&mut self, id: LinkId, proc: ProcId, peer_received: u64) {
+        self.record_peer(EventKind::LinkUp, proc);
         let peer = self.peers.entry(proc).or_default();
         peer.reach = Reach::Up(id);
         peer.is_watched = false;
+        peer.is_ack_asked = false;
+        let backlog_before = peer.session.unacked_bytes();
         for frame in peer.session.resume(peer_received) {
             self.effects.push_back(Effect::Transmit { link: id, frame });
+        }
+        if backlog_before > self.config.backlog_bytes_max {
+            // Whoever is held back tries again, and asks for an ack if there is no room yet.
+            self.effects.push_back(Effect::Credited);
         }
     }
 
@@ -301,20 +344,22 @@ impl Node {
     fn met(&mut self, proc: ProcId, incarnation: u32) {
         let peer = self.peers.entry(proc).or_default();
         if peer.incarnation.is_some_and(|known| known != incarnation) {
-            let detail = peer.obituary.take().unwrap_or_default();
-            self.bury(proc, incarnation, detail);
+            // Its host has not told yet how the one before ended.
+            self.bury(proc, incarnation, Bytes::new());
         }
-        let peer = self.peers.entry(proc).or_default();
-        peer.incarnation = Some(incarnation);
-        peer.obituary = None;
+        self.peer(proc).incarnation = Some(incarnation);
     }
 
     fn greet(&mut self, link: LinkId, to: ProcId, kind: Kind) {
-        let received = self.peer(to).session.received();
+        let peer = self.peer(to);
+        let received = peer.session.received();
+        // What was received counts for the incarnation it came from, not for the next one.
+        let of = peer.incarnation.unwrap_or(0);
         let mut tail = BytesMut::with_capacity(GREETING_LEN);
         tail.put_slice(&self.config.job.0);
         tail.put_slice(&self.config.token);
         tail.put_u32_le(self.config.incarnation);
+        tail.put_u32_le(of);
         tail.put_u64_le(received);
         let from = Address { proc: self.config.me, port: PortId::NONE };
         let head = Head::new(kind, Address { proc: to, port: PortId::NONE }, from);
@@ -326,13 +371,16 @@ impl Node {
         let tail: &[u8; GREETING_LEN] = frame.tail.as_ref().try_into().ok()?;
         let (job, rest) = tail.split_first_chunk::<16>()?;
         let (token, rest) = rest.split_first_chunk::<32>()?;
-        let (incarnation, received) = rest.split_first_chunk::<4>()?;
+        let (incarnation, rest) = rest.split_first_chunk::<4>()?;
+        let (of, received) = rest.split_first_chunk::<4>()?;
+        let is_of_me = u32::from_le_bytes(*of) == self.config.incarnation;
+        let received = u64::from_le_bytes(received.try_into().ok()?);
         let is_ours = *job == self.config.job.0
             && is_same(token, &self.config.token)
             && frame.head.to.proc == self.config.me;
         is_ours.then_some(Greeting {
             incarnation: u32::from_le_bytes(*incarnation),
-            received: u64::from_le_bytes(received.try_into().ok()?),
+            received: if is_of_me { received } else { 0 },
         })
     }
 
@@ -353,7 +401,6 @@ impl Node {
     pub fn proc_started(&mut self, proc: ProcId, incarnation: u32) {
         let peer = self.peers.entry(proc).or_default();
         peer.incarnation = Some(incarnation);
-        peer.obituary = None;
         if matches!(peer.reach, Reach::Dead(_)) {
             peer.reach = Reach::Idle;
         }
@@ -376,6 +423,7 @@ impl Node {
         self.fail_calls_to(proc, fault::PROC_DIED, &detail);
         self.effects.push_back(Effect::Credited);
         self.effects.push_back(Effect::Buried(proc));
+        self.record_peer(EventKind::Died, proc);
     }
 
     /// Sends the descriptor of one of our segments, unless the peer has it. `false` when the peer
@@ -413,26 +461,44 @@ impl Node {
     /// Asks the host of a process to tell of its death; this process hears it through
     /// [`PortId::AGENT`] too.
     pub fn watch(&mut self, proc: ProcId) {
-        let me = Address { proc: self.config.me, port: PortId::AGENT };
         let is_asked = std::mem::replace(&mut self.peer(proc).is_watched, true);
-        if is_asked || proc.slot == 0 {
-            return;
+        if !is_asked {
+            self.send_watch(proc, Bytes::new());
         }
-        let mut head = Head::new(Kind::Watch, Self::agent_of(proc), me);
-        head.rank = proc.slot;
-        self.dispatch(Frame::bare(head));
     }
 
-    pub(super) fn deliver_watch(&mut self, head: Head) {
+    /// As [`Node::watch`], for one incarnation: its death is told too when it is long past and the
+    /// slot is taken again.
+    pub fn watch_incarnation(&mut self, proc: ProcId, incarnation: u32) {
+        self.send_watch(proc, Bytes::copy_from_slice(&incarnation.to_le_bytes()));
+    }
+
+    fn send_watch(&mut self, proc: ProcId, incarnation: Bytes) {
+        if proc.slot == 0 {
+            return;
+        }
+        let me = Address { proc: self.config.me, port: PortId::AGENT };
+        let mut head = Head::new(Kind::Watch, Self::agent_of(proc), me);
+        head.rank = proc.slot;
+        self.dispatch(Frame { head, tail: incarnation });
+    }
+
+    pub(super) fn deliver_watch(&mut self, frame: &Frame) {
+        let head = &frame.head;
         let proc = ProcId { host: self.config.me.host, slot: head.rank };
         let peer = self.peers.entry(proc).or_default();
+        let last = peer.living_from.saturating_sub(1);
+        let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let died = match (&peer.reach, peer.incarnation) {
             (Reach::Dead(detail), _) => Some(detail.clone()),
             // Nothing was ever started there.
             (_, None) => Some(Bytes::new()),
+            // Somebody else lives there already.
+            (_, Some(_)) if meant.is_some_and(|meant| meant < peer.living_from) => {
+                Some(peer.obituary.clone().unwrap_or_default())
+            }
             (_, Some(_)) => None,
         };
-        let last = peer.living_from.saturating_sub(1);
         match died {
             Some(detail) => self.send_died(head.from, proc, last, &detail),
             None if peer.watchers.contains(&head.from) => {}
@@ -453,10 +519,21 @@ impl Node {
         let peer = self.peers.entry(proc).or_default();
         peer.is_watched = false;
         let is_old = incarnation < peer.incarnation.unwrap_or(peer.living_from);
-        if !is_old && !self.is_agent_of(proc) {
+        // Asked again, its host says the same: nobody has taken the place.
+        let is_still_dead = peer.incarnation.is_none()
+            && incarnation + 1 == peer.living_from
+            && matches!(peer.reach, Reach::Dialling { .. });
+        if (!is_old || is_still_dead) && !self.is_agent_of(proc) {
             self.bury(proc, incarnation + 1, frame.tail.clone());
+        } else if is_old && proc.host != self.config.me.host && self.has_pending(proc) {
+            // What was sent since its host said so may have met another death, which nobody was
+            // to tell.
+            let peer = self.peer(proc);
+            peer.is_watched = true;
+            let living_from = peer.living_from;
+            self.watch_incarnation(proc, living_from);
         }
-        self.to_agent(frame.clone());
+        self.tell_agent(frame.clone());
     }
 
     fn add_link(&mut self, link: Link) -> LinkId {
@@ -470,16 +547,6 @@ impl Node {
         self.links.remove(&link);
         self.effects.push_back(Effect::Close { link });
     }
-}
-
-/// The process that a frame goes to next: straight to a neighbour on this host, over the agents of
-/// both hosts otherwise. A pair of processes always uses one way, which keeps the order.
-fn next_hop(me: ProcId, to: ProcId) -> ProcId {
-    if me.host == to.host {
-        return to;
-    }
-    let agent_host = if me.slot == 0 { to.host } else { me.host };
-    ProcId { host: agent_host, slot: 0 }
 }
 
 /// What a peer says of itself when a link opens.

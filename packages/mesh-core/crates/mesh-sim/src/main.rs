@@ -1,0 +1,123 @@
+//! Runs worlds: `mesh-sim --seeds 200`, or one again: `mesh-sim --seed 17 --trace`.
+
+use mesh_sim::{Options, Report, run};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+const USAGE: &str = "usage: mesh-sim [--seeds N] [--seed S] [--procs P] [--steps K] [--trace]
+
+  --seeds N   run N worlds, from seed S (default 0) on
+  --seed S    without --seeds: run this world alone and print its trace hash
+  --procs P   processes in a world (default 1000)
+  --steps K   things that its programs do (default 1500)
+  --trace     print every event";
+
+/// Seeds that found something once; they run before all others.
+const REGRESSIONS: &str = include_str!("../regressions.txt");
+
+struct Arguments {
+    seeds: Option<u64>,
+    options: Options,
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("{error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let begun = Instant::now();
+    let is_one = arguments.seeds.is_none();
+    let failed = if is_one { run_one(arguments.options) } else { run_many(&arguments) };
+    eprintln!("took {:.1} s", begun.elapsed().as_secs_f64());
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments { seeds: None, options: Options::new(0) };
+    while let Some(word) = words.next() {
+        let mut number = || -> Result<u64, String> {
+            let value = words.next().ok_or(format!("{word} needs a number"))?;
+            value.parse().map_err(|_| format!("{word} {value}: not a number"))
+        };
+        let small = |number: u64| u32::try_from(number).map_err(|_| format!("{number}: too big"));
+        match word.as_str() {
+            "--seeds" => arguments.seeds = Some(number()?),
+            "--seed" => arguments.options.seed = number()?,
+            "--procs" => arguments.options.procs = small(number()?)?.max(4),
+            "--steps" => arguments.options.steps = small(number()?)?,
+            "--trace" => arguments.options.is_traced = true,
+            _ => return Err(format!("{word}: unknown")),
+        }
+    }
+    Ok(arguments)
+}
+
+fn run_one(options: Options) -> usize {
+    let report = run(options);
+    for violation in &report.violations {
+        println!("seed {}: {violation}", options.seed);
+    }
+    let Report { events, took, tally, hash, .. } = &report;
+    println!("{events} events in {:.3} s of virtual time; {tally:?}", took.as_secs_f64());
+    println!("trace hash {hash:016x}");
+    report_count(1, usize::from(!report.violations.is_empty()))
+}
+
+fn run_many(arguments: &Arguments) -> usize {
+    let Options { seed: first, procs, steps, is_traced } = arguments.options;
+    let count = arguments.seeds.unwrap_or(0);
+    let known = regressions().map(|(seed, procs, steps)| Options { seed, procs, steps, is_traced });
+    let fresh = (first..first + count).map(|seed| Options { seed, procs, steps, is_traced });
+    let all: Vec<Options> = known.chain(fresh).collect();
+    let threads =
+        if is_traced { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(options) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(failure) = failure_of(*options) {
+                        println!("{failure}");
+                        *failed.lock().expect("nobody panics while holding it") += 1;
+                    }
+                }
+            });
+        }
+    });
+    report_count(all.len(), failed.into_inner().expect("nobody panics while holding it"))
+}
+
+/// Runs a world; a panic of a state machine is a failure like any other.
+fn failure_of(options: Options) -> Option<String> {
+    let Options { seed, procs, steps, .. } = options;
+    let what = match catch_unwind(AssertUnwindSafe(|| run(options))) {
+        Ok(report) => report.violations.first()?.clone(),
+        Err(_) => "panicked".to_owned(),
+    };
+    Some(format!(
+        "seed {seed}: {what}\n  \
+         cargo run -p mesh-sim --release -- --seed {seed} --procs {procs} --steps {steps}"
+    ))
+}
+
+fn report_count(all: usize, failed: usize) -> usize {
+    println!("{} passed, {failed} failed", all - failed);
+    failed
+}
+
+/// Seed, processes and steps of each line.
+fn regressions() -> impl Iterator<Item = (u64, u32, u32)> {
+    REGRESSIONS.lines().filter_map(|line| {
+        let line = line.split('#').next().unwrap_or("");
+        let mut words = line.split_whitespace();
+        let mut next = || words.next()?.parse::<u64>().ok();
+        Some((next()?, next()? as u32, next()? as u32))
+    })
+}

@@ -1,0 +1,220 @@
+//! Connections of a world: each keeps its order, all have their own speed, any may break.
+
+use crate::message::Life;
+use crate::rng::Rng;
+use mesh_runtime::hash::FastMap;
+use mesh_runtime::node::LinkId;
+use mesh_wire::frame::Frame;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// One connection, numbered and never again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct WireId(pub u32);
+
+/// What travels in one direction of a wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parcel {
+    /// A new connection shows up at the listener.
+    Open,
+    /// One frame.
+    Frame(Frame),
+    /// Nothing comes after this.
+    Close,
+}
+
+/// One end of a wire.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    life: Life,
+    /// Unknown to the listener until it has accepted; gone once the end was closed.
+    link: Option<LinkId>,
+    /// When what was sent to this end last arrives.
+    last_arrival: Duration,
+    /// Nothing more can be sent to this end.
+    is_cut: bool,
+}
+
+#[derive(Debug)]
+struct Wire {
+    ends: [End; 2],
+    /// What is on its way to each end.
+    ways: [VecDeque<Parcel>; 2],
+    latency: Duration,
+}
+
+/// All wires.
+#[derive(Debug, Default)]
+pub struct Net {
+    wires: FastMap<u32, Wire>,
+    opened: u32,
+    by_link: FastMap<(Life, u32), (WireId, usize)>,
+    by_life: FastMap<Life, Vec<WireId>>,
+}
+
+/// When a parcel that was put on a wire arrives, at which end.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The time.
+    pub at: Duration,
+    /// The wire.
+    pub wire: WireId,
+    /// The end: 0 dialled, 1 listened.
+    pub end: usize,
+}
+
+impl Net {
+    /// Connects two processes. The first parcel to the listener is [`Parcel::Open`].
+    pub fn open(
+        &mut self,
+        dialler: (Life, LinkId),
+        listener: Life,
+        latency: Duration,
+        now: Duration,
+    ) -> Arrival {
+        self.opened += 1;
+        let id = WireId(self.opened);
+        let end = |life, link| End { life, link, last_arrival: now, is_cut: false };
+        let ends = [end(dialler.0, Some(dialler.1)), end(listener, None)];
+        self.wires.insert(id.0, Wire { ends, ways: Default::default(), latency });
+        self.by_link.insert((dialler.0, dialler.1.0), (id, 0));
+        for life in [dialler.0, listener] {
+            self.by_life.entry(life).or_default().push(id);
+        }
+        self.put(id, 1, Parcel::Open, Duration::ZERO, now).expect("the wire is new")
+    }
+
+    /// The listener has taken the connection.
+    pub fn accepted(&mut self, wire: WireId, link: LinkId) {
+        let Some(entry) = self.wires.get_mut(&wire.0) else { return };
+        entry.ends[1].link = Some(link);
+        self.by_link.insert((entry.ends[1].life, link.0), (wire, 1));
+    }
+
+    /// Sends a frame from a link; nothing arrives when the wire is cut.
+    pub fn send(
+        &mut self,
+        from: (Life, LinkId),
+        frame: Frame,
+        jitter: Duration,
+        now: Duration,
+    ) -> Option<Arrival> {
+        let (wire, end) = *self.by_link.get(&(from.0, from.1.0))?;
+        self.put(wire, 1 - end, Parcel::Frame(frame), jitter, now)
+    }
+
+    /// One side closes: what it sent still arrives, what was on its way to it does not.
+    pub fn close(&mut self, side: (Life, LinkId), now: Duration) -> Option<Arrival> {
+        let (wire, end) = self.by_link.remove(&(side.0, side.1.0))?;
+        self.leave(wire, end, usize::MAX, now)
+    }
+
+    /// A process is gone with all its ends; some of what it sent last may never have left it.
+    pub fn kill(&mut self, life: Life, rng: &mut Rng, now: Duration) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
+        for id in self.by_life.remove(&life).unwrap_or_default() {
+            let Some(wire) = self.wires.get(&id.0) else { continue };
+            let end = usize::from(wire.ends[0].life != life);
+            if let Some(link) = wire.ends[end].link {
+                self.by_link.remove(&(life, link.0));
+            }
+            let kept = rng.below(wire.ways[1 - end].len() as u64 + 1) as usize;
+            arrivals.extend(self.leave(id, end, kept, now));
+        }
+        arrivals
+    }
+
+    /// A wire breaks: in each direction some first part of what is on its way still arrives.
+    pub fn cut(&mut self, id: WireId, rng: &mut Rng, now: Duration) -> Vec<Arrival> {
+        let Some(wire) = self.wires.get_mut(&id.0) else { return Vec::new() };
+        let mut arrivals = Vec::new();
+        for end in 0..2 {
+            let way = &mut wire.ways[end];
+            if wire.ends[end].is_cut {
+                continue;
+            }
+            way.truncate(rng.below(way.len() as u64 + 1) as usize);
+            // A listener always sees the connection before its end.
+            if end == 1 && wire.ends[1].link.is_none() && way.is_empty() {
+                way.push_back(Parcel::Open);
+            }
+        }
+        for end in 0..2 {
+            arrivals.extend(self.put(id, end, Parcel::Close, Duration::ZERO, now));
+            if let Some(wire) = self.wires.get_mut(&id.0) {
+                wire.ends[end].is_cut = true;
+            }
+        }
+        arrivals
+    }
+
+    /// Takes what arrives at an end, with the process and its link.
+    pub fn take(&mut self, id: WireId, end: usize) -> Option<(Life, Option<LinkId>, Parcel)> {
+        let wire = self.wires.get_mut(&id.0)?;
+        let parcel = wire.ways[end].pop_front()?;
+        let End { life, link, .. } = wire.ends[end];
+        if parcel == Parcel::Close {
+            if let Some(link) = link {
+                self.by_link.remove(&(life, link.0));
+            }
+            wire.ends[1 - end].is_cut = true;
+            wire.ways[1 - end].retain(|parcel| *parcel == Parcel::Close);
+            if wire.ways[1 - end].is_empty() {
+                self.wires.remove(&id.0);
+            }
+        }
+        Some((life, link, parcel))
+    }
+
+    /// The process at an end.
+    pub fn life_at(&self, id: WireId, end: usize) -> Option<Life> {
+        self.wires.get(&id.0).map(|wire| wire.ends[end].life)
+    }
+
+    /// The wires of one process.
+    pub fn wires_of(&mut self, life: Life) -> &[WireId] {
+        let wires = &self.wires;
+        let Some(ids) = self.by_life.get_mut(&life) else { return &[] };
+        ids.retain(|id| wires.contains_key(&id.0));
+        ids
+    }
+
+    fn leave(&mut self, id: WireId, end: usize, kept: usize, now: Duration) -> Option<Arrival> {
+        let wire = self.wires.get_mut(&id.0)?;
+        wire.ends[end].is_cut = true;
+        wire.ends[end].link = None;
+        wire.ways[end].clear();
+        let other = &mut wire.ways[1 - end];
+        if wire.ends[1 - end].is_cut {
+            // The other side has left too, or a break is on its way to it.
+            if other.is_empty() {
+                self.wires.remove(&id.0);
+            }
+            return None;
+        }
+        other.truncate(kept.max(usize::from(end == 0 && wire.ends[1].link.is_none())));
+        let arrival = self.put(id, 1 - end, Parcel::Close, Duration::ZERO, now);
+        if let Some(wire) = self.wires.get_mut(&id.0) {
+            wire.ends[1 - end].is_cut = true;
+        }
+        arrival
+    }
+
+    fn put(
+        &mut self,
+        id: WireId,
+        end: usize,
+        parcel: Parcel,
+        jitter: Duration,
+        now: Duration,
+    ) -> Option<Arrival> {
+        let wire = self.wires.get_mut(&id.0)?;
+        if wire.ends[end].is_cut {
+            return None;
+        }
+        let at = (now + wire.latency + jitter).max(wire.ends[end].last_arrival);
+        wire.ends[end].last_arrival = at;
+        wire.ways[end].push_back(parcel);
+        Some(Arrival { at, wire: id, end })
+    }
+}

@@ -1,0 +1,254 @@
+//! What must be true in every world. It sees everything and tells nobody but the report.
+
+use crate::message::{Errand, Life};
+use crate::rng::mix;
+use mesh_runtime::fault;
+use mesh_runtime::hash::FastMap;
+use mesh_wire::id::{PortId, ProcId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How many broken promises are kept; the first one is what matters.
+const VIOLATIONS_MAX: usize = 200;
+
+/// How long the news of a death may take to who is using the process.
+const NEWS_TAKES_MAX: Duration = Duration::from_secs(2);
+
+/// The value that an endpoint returns for a message.
+pub fn value_of(tag: u64, rank: u32) -> u64 {
+    mix(tag ^ u64::from(rank) << 40)
+}
+
+/// A one-way message to one rank, until it arrives or may be lost.
+#[derive(Debug)]
+struct OneWay {
+    sender: Life,
+    proc: ProcId,
+    target: Life,
+    port: PortId,
+    sent_at: Duration,
+}
+
+/// A message that somebody waits for.
+#[derive(Debug)]
+struct Awaited {
+    caller: Life,
+    sent_at: Duration,
+    /// Where each rank was when the message was sent; nothing there is 0.
+    targets: Vec<(u32, ProcId, Life)>,
+    answered: Vec<bool>,
+}
+
+/// Counts for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Messages that arrived at an actor.
+    pub received: u64,
+    /// Answers that arrived at a caller.
+    pub answered: u64,
+    /// Those of them that are faults.
+    pub faults: u64,
+    /// Failures that no owner took.
+    pub roots: u64,
+    /// Ranks that were brought back.
+    pub restarts: u64,
+    /// Casts that came back complete.
+    pub casts: u64,
+    /// Actors that were started.
+    pub spawned: u64,
+    /// Processes that were killed.
+    pub deaths: u64,
+}
+
+/// The one who knows.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    violations: Vec<String>,
+    /// Counts for people.
+    pub tally: Tally,
+    /// By place in the order of the starts: when it died.
+    died_at: Vec<Option<Duration>>,
+    /// When a process last died at a place.
+    last_death: FastMap<ProcId, Duration>,
+    /// The last message of each sender and line that an actor's mailbox gave out.
+    seen: FastMap<u64, u64>,
+    one_way: BTreeMap<(u64, u32), OneWay>,
+    awaited: FastMap<u64, Awaited>,
+    /// When the mailbox of an actor was opened; a mailbox that was ever closed is not in it.
+    open_since: BTreeMap<(Life, PortId), Option<Duration>>,
+    tags: u64,
+}
+
+impl Oracle {
+    /// Notes a broken promise.
+    pub fn violated(&mut self, what: impl FnOnce() -> String) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(what());
+        }
+    }
+
+    /// Checks a promise.
+    pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violated(what);
+        }
+    }
+
+    /// The promises that were broken, the first one first.
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// A name for a message.
+    pub fn new_tag(&mut self) -> u64 {
+        self.tags += 1;
+        self.tags
+    }
+
+    /// A process has started.
+    pub fn started(&mut self, life: Life) {
+        self.died_at.resize(life as usize + 1, None);
+    }
+
+    /// A process has died.
+    pub fn died(&mut self, life: Life, proc: ProcId, now: Duration) {
+        self.died_at[life as usize] = Some(now);
+        self.last_death.insert(proc, now);
+        self.tally.deaths += 1;
+    }
+
+    /// Whether a process is dead, or never was.
+    pub fn is_dead(&self, life: Life) -> bool {
+        self.died_at.get(life as usize).is_none_or(Option::is_some)
+    }
+
+    /// An actor's mailbox is open.
+    pub fn opened(&mut self, life: Life, port: PortId, now: Duration) {
+        self.tally.spawned += 1;
+        self.open_since.entry((life, port)).or_insert(Some(now));
+    }
+
+    /// An actor's mailbox was closed: what is sent to it may be lost from then on, and before.
+    pub fn closed(&mut self, life: Life, port: PortId) {
+        self.open_since.insert((life, port), None);
+    }
+
+    /// A message was sent that nobody answers.
+    pub fn sent_one_way(
+        &mut self,
+        errand: &Errand,
+        port: PortId,
+        targets: impl Iterator<Item = (u32, ProcId, Life)>,
+        now: Duration,
+    ) {
+        for (rank, proc, target) in targets {
+            let sent = OneWay { sender: errand.sender, proc, target, port, sent_at: now };
+            self.one_way.insert((errand.tag, rank), sent);
+        }
+    }
+
+    /// A message was sent and somebody waits.
+    pub fn sent_call(
+        &mut self,
+        tag: u64,
+        caller: Life,
+        targets: impl Iterator<Item = (u32, ProcId, Life)>,
+        now: Duration,
+    ) {
+        let targets: Vec<_> = targets.collect();
+        let answered = vec![false; targets.len()];
+        self.awaited.insert(tag, Awaited { caller, sent_at: now, targets, answered });
+    }
+
+    /// An actor takes a message out of its mailbox.
+    pub fn received(&mut self, life: Life, port: PortId, rank: u32, errand: &Errand) {
+        self.tally.received += 1;
+        self.one_way.remove(&(errand.tag, rank));
+        let place = [u64::from(life), port.0, u64::from(errand.sender), errand.line];
+        let key = place.iter().fold(0, |key, word| mix(key ^ word));
+        let last = self.seen.insert(key, errand.serial).unwrap_or(0);
+        self.expect(errand.serial > last, || {
+            format!("order: life {life} port {port:?} got {errand:?} after serial {last}")
+        });
+    }
+
+    /// A caller is given the answer of one rank.
+    pub fn answered(&mut self, tag: u64, rank: u32, from: ProcId, code: u8, value: Option<u64>) {
+        self.tally.answered += 1;
+        self.tally.faults += u64::from(code != 0);
+        let Some(call) = self.awaited.get_mut(&tag) else {
+            return self.violated(|| format!("answer {rank} of call {tag} that nobody made"));
+        };
+        let guess = rank as usize;
+        let is_it = |target: &(u32, ProcId, Life)| target.0 == rank && target.1 == from;
+        let place = match call.targets.get(guess) {
+            Some(target) if is_it(target) => Some(guess),
+            _ => call.targets.iter().position(is_it),
+        };
+        let Some(place) = place else {
+            return self.violated(|| format!("call {tag} answered by {from} as rank {rank}"));
+        };
+        let was_answered = std::mem::replace(&mut call.answered[place], true);
+        let target = call.targets[place].2;
+        // A sender that has not heard yet addresses the one who was there before.
+        let sent_at = call.sent_at;
+        let is_news = |at: &Duration| *at + NEWS_TAKES_MAX >= sent_at;
+        let has_died = self.died_at.get(target as usize).is_none_or(Option::is_some)
+            || self.last_death.get(&from).is_some_and(is_news);
+        self.expect(!was_answered, || format!("call {tag} answered twice by rank {rank}"));
+        match code {
+            0 => self.expect(value == Some(value_of(tag, rank)), || {
+                format!("call {tag} got the answer of another call from {from} rank {rank}")
+            }),
+            fault::PROC_DIED => self.expect(has_died, || {
+                format!("call {tag}: {from} is said to be dead, but life {target} is not")
+            }),
+            fault::RAISED
+            | fault::ACTOR_FAILED
+            | fault::STOPPED
+            | fault::DEADLINE
+            | fault::CANCELLED => {}
+            _ => self.violated(|| format!("call {tag} rank {rank}: fault {code} is not typed")),
+        }
+    }
+
+    /// A caller has all answers of a call.
+    pub fn call_ended(&mut self, tag: u64) {
+        if let Some(call) = self.awaited.remove(&tag) {
+            let open = call.answered.iter().filter(|is_answered| !**is_answered).count();
+            self.expect(open == 0, || format!("call {tag} ended, {open} ranks did not answer"));
+        }
+    }
+
+    /// A caller gave up a call.
+    pub fn call_given_up(&mut self, tag: u64) {
+        self.awaited.remove(&tag);
+    }
+
+    /// Everything is quiet: no living process waits, nothing that had to arrive is missing.
+    pub fn check_quiet(&mut self) {
+        let awaited = std::mem::take(&mut self.awaited);
+        let mut stuck: Vec<_> =
+            awaited.iter().filter(|(_, call)| !self.is_dead(call.caller)).collect();
+        stuck.sort_by_key(|(tag, _)| **tag);
+        for (tag, call) in stuck {
+            let open = call.answered.iter().position(|is_answered| !is_answered);
+            let target = open.map(|place| call.targets[place]);
+            self.violated(|| {
+                let (caller, at) = (call.caller, call.sent_at);
+                format!("call {tag} of life {caller} at {at:?} never ends: no word of {target:?}")
+            });
+        }
+        for ((tag, rank), sent) in std::mem::take(&mut self.one_way) {
+            let was_open = matches!(
+                self.open_since.get(&(sent.target, sent.port)),
+                Some(Some(since)) if *since <= sent.sent_at
+            );
+            let last_death = self.last_death.get(&sent.proc);
+            let is_news = last_death.is_some_and(|at| *at + NEWS_TAKES_MAX >= sent.sent_at);
+            let may_be_lost =
+                self.is_dead(sent.sender) || self.is_dead(sent.target) || is_news || !was_open;
+            self.expect(may_be_lost, || format!("message {tag} to rank {rank} is lost: {sent:?}"));
+        }
+    }
+}

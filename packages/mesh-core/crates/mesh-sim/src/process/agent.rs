@@ -1,0 +1,126 @@
+//! What the agent of a process does for others: starts and stops actors, replaces processes.
+
+use super::actor::Actor;
+use super::{Process, Request, Scene, detail_of};
+use crate::message::{Birth, Order, death, pack};
+use mesh_runtime::fault;
+use mesh_runtime::supervise::{Event, FailureId};
+use mesh_wire::frame::{Frame, Head, Kind};
+use mesh_wire::id::ProcId;
+
+/// A place for a process on the host of an agent.
+#[derive(Debug)]
+pub(super) struct Slot {
+    incarnation: u32,
+    is_alive: bool,
+    /// Who asked for a replacement and hears when it has started.
+    askers: Vec<Head>,
+}
+
+impl Process {
+    pub(super) fn agent_takes(&mut self, frame: &Frame, scene: &mut Scene<'_>) {
+        let head = &frame.head;
+        match head.kind {
+            Kind::Spawn => self.start_actor(frame, scene),
+            Kind::Died => self.proc_died(head.from.proc, head.rank, scene),
+            Kind::Call => match Order::decode(&frame.tail) {
+                Some(Order::Stop(port)) => self.stop_actor(port, Some(*head), scene),
+                Some(Order::Replace { slot, died }) => self.replace(slot, died, *head, scene),
+                None => scene.oracle.violated(|| format!("not an order: {frame:?}")),
+            },
+            // The endpoint runs on; its answer will find nobody.
+            Kind::Cancel => {}
+            _ => scene.oracle.violated(|| format!("not for an agent: {head:?}")),
+        }
+    }
+
+    fn start_actor(&mut self, frame: &Frame, scene: &mut Scene<'_>) {
+        let head = &frame.head;
+        let Some(birth) = Birth::decode(frame.meta()) else {
+            return scene.oracle.violated(|| format!("not a birth: {frame:?}"));
+        };
+        let (port, owner) = (head.to.port, head.from.proc);
+        self.actors_begun += 1;
+        let actor = Actor::new(birth, owner, head.rank, self.actors_begun);
+        if let Some(old) = self.actors.insert(port, actor) {
+            scene.oracle.violated(|| format!("{port:?} of {} started over {old:?}", self.id));
+        }
+        scene.oracle.opened(self.life, port, scene.now);
+        let has_supervise = scene.rng.chance(500);
+        self.supervise(Event::OwnerStarted { owner: port, has_supervise }, scene);
+        self.node.answer(head, 0, (0, 0), pack(&[u64::from(self.incarnation)]));
+        if owner != self.id {
+            self.node.watch_incarnation(owner, birth.incarnation);
+            if self.dead.get(&owner).is_some_and(|died| *died >= birth.incarnation) {
+                self.stop_orphans(owner, birth.incarnation, scene);
+            }
+        }
+        self.schedule(port, scene);
+    }
+
+    /// A process is dead, says its host.
+    fn proc_died(&mut self, proc: ProcId, incarnation: u32, scene: &mut Scene<'_>) {
+        let last = self.dead.entry(proc).or_insert(incarnation);
+        *last = incarnation.max(*last);
+        self.ranks_died(proc, incarnation, scene);
+        self.stop_orphans(proc, incarnation, scene);
+    }
+
+    /// Stops the actors whose owner was in a process that died.
+    fn stop_orphans(&mut self, proc: ProcId, incarnation: u32, scene: &mut Scene<'_>) {
+        let is_orphan = |actor: &Actor| {
+            let (owner, of_incarnation, _) = actor.owner();
+            owner == proc && of_incarnation <= incarnation
+        };
+        let all = self.actors.iter();
+        let orphans: Vec<_> =
+            all.filter(|(_, actor)| is_orphan(actor)).map(|(port, _)| *port).collect();
+        for port in orphans {
+            self.stop_actor(port, None, scene);
+        }
+    }
+
+    /// A process starts at a place of this host, when the world begins.
+    pub fn add_slot(&mut self, slot: u32) {
+        self.slots.insert(slot, Slot { incarnation: 0, is_alive: true, askers: Vec::new() });
+        self.node.proc_started(ProcId { host: self.id.host, slot }, 0);
+    }
+
+    /// The operating system reports the death of a child process.
+    pub fn reap(&mut self, proc: ProcId, incarnation: u32) {
+        if let Some(slot) = self.slots.get_mut(&proc.slot) {
+            slot.is_alive = false;
+        }
+        let failure = FailureId(death(proc, incarnation));
+        self.node.proc_died(proc, incarnation, detail_of(failure));
+    }
+
+    /// Starts a process in a slot that is empty.
+    pub fn revive(&mut self, slot: u32, scene: &mut Scene<'_>) {
+        let Some(entry) = self.slots.get_mut(&slot) else { return };
+        if entry.is_alive {
+            return;
+        }
+        entry.is_alive = true;
+        entry.incarnation += 1;
+        let incarnation = entry.incarnation;
+        self.node.proc_started(ProcId { host: self.id.host, slot }, incarnation);
+        scene.requests.push(Request::Start { slot, incarnation });
+        for head in std::mem::take(&mut entry.askers) {
+            self.node.answer(&head, 0, (0, 0), pack(&[u64::from(incarnation)]));
+        }
+    }
+
+    fn replace(&mut self, slot: u32, died: u32, head: Head, scene: &mut Scene<'_>) {
+        let Some(entry) = self.slots.get_mut(&slot) else {
+            return self.node.answer(&head, fault::RAISED, (0, 0), pack(&[]));
+        };
+        if !entry.is_alive {
+            entry.askers.push(head);
+            return self.revive(slot, scene);
+        }
+        // Somebody else was faster, or the one that is meant has not died.
+        let code = if entry.incarnation > died { 0 } else { fault::RAISED };
+        self.node.answer(&head, code, (0, 0), pack(&[u64::from(entry.incarnation)]));
+    }
+}

@@ -1,0 +1,174 @@
+//! Messages on their way out: each line waits for room at its receiver, and keeps its order.
+
+use super::{Process, Scene, Wait};
+use crate::message::{Errand, Share, Work};
+use bytes::Bytes;
+use mesh_runtime::node::{CallSpec, SendError, Target};
+use mesh_wire::frame::Kind;
+use mesh_wire::id::PortId;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a letter says.
+#[derive(Debug)]
+pub(super) enum Text {
+    /// An errand, which gets its place in the line when it leaves.
+    Errand { line: u64, tag: u64, work: Work },
+    /// An errand for a region, which the host of its first process spreads.
+    Cast { share: Share, line: u64, tag: u64, work: Work },
+    /// An errand of somebody else that is passed on.
+    Forwarded(Errand),
+    /// Bytes of which the first are meta.
+    Fixed { meta_len: u16, tail: Bytes },
+}
+
+/// A message that has not been sent.
+#[derive(Debug)]
+pub(super) struct Letter {
+    pub kind: Kind,
+    pub port: PortId,
+    pub targets: Arc<[Target]>,
+    pub text: Text,
+    pub window: u32,
+    pub timeout: Option<Duration>,
+    /// What is done with the answers; a message without it is one-way.
+    pub wait: Option<Wait>,
+    /// Answers are taken as they come.
+    pub is_stream: bool,
+    /// Why it waits.
+    pub refused: Option<SendError>,
+}
+
+impl Letter {
+    /// A message without a limit to how many may be outstanding.
+    pub(super) fn new(port: PortId, targets: Arc<[Target]>, tail: Bytes, wait: Wait) -> Self {
+        Self {
+            kind: Kind::Call,
+            port,
+            targets,
+            text: Text::Fixed { meta_len: 0, tail },
+            window: u32::MAX,
+            timeout: None,
+            wait: Some(wait),
+            is_stream: false,
+            refused: None,
+        }
+    }
+
+    /// The queue it stands in: orders and spawns share one, so that neither passes the other.
+    fn queue(&self) -> PortId {
+        if self.kind == Kind::Spawn { PortId::AGENT } else { self.port }
+    }
+}
+
+impl Process {
+    /// Sends a message, now or when there is room; returns the port of the answers if it left.
+    pub(super) fn submit(&mut self, letter: Letter, scene: &mut Scene<'_>) -> Option<PortId> {
+        let queue = letter.queue();
+        if let Some(waiting) = self.outbox.get_mut(&queue) {
+            waiting.push_back(letter);
+            return None;
+        }
+        match self.post(letter, scene) {
+            Ok(reply) => reply,
+            Err(letter) => {
+                self.outbox.entry(queue).or_default().push_back(*letter);
+                None
+            }
+        }
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(super) fn send_waiting(&mut self, scene: &mut Scene<'_>) {
+        let queues: Vec<PortId> = self.outbox.keys().copied().collect();
+        for queue in queues {
+            while let Some(letter) = self.outbox.get_mut(&queue).and_then(|all| all.pop_front()) {
+                if let Err(letter) = self.post(letter, scene) {
+                    let waiting = self.outbox.get_mut(&queue).expect("it was there just now");
+                    waiting.push_front(*letter);
+                    break;
+                }
+            }
+            if self.outbox.get(&queue).is_some_and(|waiting| waiting.is_empty()) {
+                self.outbox.remove(&queue);
+            }
+        }
+    }
+
+    /// Hands a message to the node, or back when there is no room.
+    fn post(
+        &mut self,
+        letter: Letter,
+        scene: &mut Scene<'_>,
+    ) -> Result<Option<PortId>, Box<Letter>> {
+        let errand = self.errand_of(&letter);
+        let (meta_len, tail) = match (&letter.text, &errand) {
+            (Text::Fixed { meta_len, tail }, _) => (*meta_len, tail.clone()),
+            (Text::Cast { share, .. }, Some(errand)) => (0, share.encode(errand)),
+            (_, Some(errand)) => (0, errand.encode()),
+            (_, None) => (0, Bytes::new()),
+        };
+        let spec = CallSpec {
+            kind: letter.kind,
+            targets: Arc::clone(&letter.targets),
+            port: letter.port,
+            meta_len,
+            part_count: 0,
+            tail,
+            window: letter.window,
+            timeout: letter.timeout,
+        };
+        self.node.advance(scene.now);
+        let sent = match letter.wait {
+            Some(_) => self.node.call(&spec).map(Some),
+            None => self.node.send(&spec).map(|()| None),
+        };
+        let reply = match sent {
+            Ok(reply) => reply,
+            Err(why) => return Err(Box::new(Letter { refused: Some(why), ..letter })),
+        };
+        if let (Text::Errand { line, .. } | Text::Cast { line, .. }, Some(errand)) =
+            (&letter.text, &errand)
+        {
+            self.serials.insert(*line, errand.serial);
+            self.tell_oracle(&letter, errand, scene);
+        }
+        if let (Some(reply), Some(wait)) = (reply, letter.wait) {
+            if letter.is_stream {
+                self.node.set_stream(reply);
+            }
+            self.waits.insert(reply, wait);
+        }
+        Ok(reply)
+    }
+
+    fn errand_of(&self, letter: &Letter) -> Option<Errand> {
+        match letter.text {
+            Text::Errand { line, tag, work } | Text::Cast { line, tag, work, .. } => {
+                let serial = self.serials.get(&line).copied().unwrap_or(0) + 1;
+                Some(Errand { sender: self.life, line, serial, tag, work })
+            }
+            Text::Forwarded(errand) => Some(errand),
+            Text::Fixed { .. } => None,
+        }
+    }
+
+    fn tell_oracle(&self, letter: &Letter, errand: &Errand, scene: &mut Scene<'_>) {
+        let directory = &*scene.directory;
+        let life = |target: &Target| directory.life(target.proc).unwrap_or(u32::MAX);
+        if let Text::Cast { share: Share { region, .. }, .. } = &letter.text {
+            let targets = (0..region.count()).map(|rank| {
+                let proc = region.proc(rank);
+                (rank, proc, directory.life(proc).unwrap_or(u32::MAX))
+            });
+            return scene.oracle.sent_call(errand.tag, self.life, targets, scene.now);
+        }
+        let targets = letter.targets.iter();
+        let targets = targets.map(|target| (target.rank, target.proc, life(target)));
+        if letter.wait.is_some() {
+            scene.oracle.sent_call(errand.tag, self.life, targets, scene.now);
+        } else {
+            scene.oracle.sent_one_way(errand, letter.port, targets, scene.now);
+        }
+    }
+}

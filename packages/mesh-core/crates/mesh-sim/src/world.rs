@@ -1,0 +1,481 @@
+//! A world: processes, the links between them, and what befalls both.
+
+use crate::directory::Directory;
+use crate::message::{Errand, Life};
+use crate::net::{Arrival, Net, Parcel, WireId};
+use crate::oracle::{Oracle, Tally};
+use crate::plan::{Options, Plan};
+use crate::process::{Action, Later, Process, Request, Scene};
+use crate::queue::Queue;
+use crate::rng::Rng;
+use crate::trace::Trace;
+use mesh_runtime::node::{Effect, LinkId};
+use mesh_wire::frame::{Frame, Head};
+use mesh_wire::id::ProcId;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// When programs begin to act: all processes have started by then.
+const BOOT: Duration = Duration::from_millis(100);
+/// How long a world may take to come to rest once nothing more befalls it.
+const REST: Duration = Duration::from_secs(120);
+/// More events than any world needs.
+const EVENTS_MAX: u64 = 50_000_000;
+
+/// What happens next.
+#[derive(Debug)]
+enum Event {
+    /// Something arrives at an end of a wire.
+    Arrive(WireId, usize),
+    /// A process gets to do what is due.
+    Later(Life, Later),
+    /// A process dials another.
+    Dial(Life, ProcId),
+    /// Some program does something.
+    Act(Action),
+    /// The root gets one of its first meshes.
+    SpawnFirst,
+    /// Some process is killed.
+    Kill,
+    /// Some link breaks.
+    Break,
+    /// Some process stands still.
+    Stall,
+    /// An agent hears of the death of a process.
+    Reap(ProcId, u32),
+    /// Somebody wants a dead process back.
+    Revive(ProcId),
+    /// A process has been started.
+    Start(ProcId, u32),
+}
+
+/// How a run went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The run.
+    pub options: Options,
+    /// The same for every run with these options.
+    pub hash: u64,
+    /// How much happened.
+    pub events: u64,
+    /// How long it took, on its own clock.
+    pub took: Duration,
+    /// Counts for people.
+    pub tally: Tally,
+    /// Promises that were broken; none is what everybody wants.
+    pub violations: Vec<String>,
+}
+
+/// Everything there is.
+pub struct World {
+    options: Options,
+    plan: Plan,
+    now: Duration,
+    events: u64,
+    queue: Queue<Event>,
+    net: Net,
+    oracle: Oracle,
+    directory: Directory,
+    trace: Trace,
+    lives: Vec<Option<Process>>,
+    stalled: BTreeMap<Life, Duration>,
+    /// Chance of what befalls the world, and of what programs do.
+    fate: Rng,
+    will: Rng,
+    requests: Vec<Request>,
+    links: Vec<Effect>,
+}
+
+/// Runs the world of some options to its end.
+pub fn run(options: Options) -> Report {
+    let mut world = World::new(options);
+    world.boot();
+    world.fill();
+    world.run_to_rest("after the last fault");
+    world.check();
+    world.act(0, Process::end_program);
+    world.run_to_rest("after the end of the program");
+    world.check_ended();
+    Report {
+        options,
+        hash: world.trace.hash(),
+        events: world.events,
+        took: world.now,
+        tally: world.oracle.tally,
+        violations: world.oracle.violations().to_vec(),
+    }
+}
+
+impl World {
+    fn new(options: Options) -> Self {
+        let mut rng = Rng::new(options.seed);
+        let plan = Plan::draw(&options, &mut rng);
+        let mut trace = Trace::new(options.is_traced);
+        trace.words(&[options.seed, u64::from(options.procs), u64::from(options.steps)]);
+        trace.line(|line| write!(line, "{plan:?}"));
+        Self {
+            options,
+            now: Duration::ZERO,
+            events: 0,
+            queue: Queue::new(),
+            net: Net::default(),
+            oracle: Oracle::default(),
+            directory: Directory::new(plan.hosts, plan.slots),
+            trace,
+            lives: Vec::new(),
+            stalled: BTreeMap::new(),
+            fate: rng.fork(),
+            will: rng.fork(),
+            requests: Vec::new(),
+            links: Vec::new(),
+            plan,
+        }
+    }
+
+    /// Starts every process; the agents know theirs.
+    fn boot(&mut self) {
+        for host in 0..self.plan.hosts {
+            let agent = self.start(ProcId::new(host, 0), 0);
+            for slot in 1..self.plan.slots {
+                self.act(agent, |agent, _| agent.add_slot(slot));
+                let at = Duration::from_micros(self.fate.below(50_000));
+                self.queue.add(at, Event::Start(ProcId::new(host, slot), 0));
+            }
+        }
+    }
+
+    /// Decides what will befall the world, and when.
+    fn fill(&mut self) {
+        for _ in 0..self.plan.meshes {
+            self.queue.add(BOOT, Event::SpawnFirst);
+        }
+        for _ in 0..self.options.steps {
+            let action = Action::ALL[self.will.weighted(&self.plan.action_weights)];
+            let at = self.some_time();
+            self.queue.add(at, Event::Act(action));
+        }
+        let faults: [(u32, fn() -> Event); 3] = [
+            (self.plan.kills, || Event::Kill),
+            (self.plan.breaks, || Event::Break),
+            (self.plan.stalls, || Event::Stall),
+        ];
+        for (count, event) in faults {
+            for _ in 0..count {
+                let at = self.some_time();
+                self.queue.add(at, event());
+            }
+        }
+    }
+
+    fn some_time(&mut self) -> Duration {
+        BOOT + Duration::from_nanos(self.fate.below(self.plan.active.as_nanos() as u64))
+    }
+
+    fn run_to_rest(&mut self, when: &str) {
+        let end = self.now + BOOT + self.plan.active + REST;
+        while let Some((at, event)) = self.queue.pop() {
+            if !self.oracle.violations().is_empty() {
+                return;
+            }
+            if at > end || self.events > EVENTS_MAX {
+                let events = self.events;
+                self.oracle.violated(|| {
+                    format!("no rest {when}: {event:?} at {at:?}, after {events} events")
+                });
+                return;
+            }
+            self.now = at;
+            self.events += 1;
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        if let Some(until) = self.stalled_until(&event) {
+            return self.queue.add(until, event);
+        }
+        self.trace.at(self.now);
+        match event {
+            Event::Arrive(wire, end) => self.arrive(wire, end),
+            Event::Later(life, later) => {
+                self.trace.words(&[2, u64::from(life)]);
+                self.act(life, |process, scene| process.later(later, scene));
+            }
+            Event::Dial(life, peer) => self.dial(life, peer),
+            Event::Act(action) => {
+                let place = self.will.below(self.directory.place_count() as u64) as usize;
+                let proc = self.directory.proc(place);
+                self.trace.words(&[4, action as u64, proc.to_u64()]);
+                self.trace.line(|line| write!(line, "{proc} {action:?}"));
+                if let Some(life) = self.directory.life(proc) {
+                    self.act(life, |process, scene| process.act(action, scene));
+                }
+            }
+            Event::SpawnFirst => self.act(0, Process::spawn_first),
+            Event::Kill => {
+                if let Some(life) = self.somebody() {
+                    self.kill(life);
+                }
+            }
+            Event::Break => self.break_some(),
+            Event::Stall => {
+                if let Some(life) = self.somebody() {
+                    let until = self.now + Duration::from_micros(self.fate.between(1, 500_000));
+                    self.trace.line(|line| write!(line, "life {life} stalls until {until:?}"));
+                    self.stalled.insert(life, until);
+                }
+            }
+            Event::Reap(proc, incarnation) => {
+                let agent = self.agent_of(proc);
+                self.trace.line(|line| write!(line, "{proc}/{incarnation} is reaped"));
+                self.act(agent, |agent, _| agent.reap(proc, incarnation));
+            }
+            Event::Revive(proc) => {
+                let agent = self.agent_of(proc);
+                self.act(agent, |agent, scene| agent.revive(proc.slot, scene));
+            }
+            Event::Start(proc, incarnation) => {
+                self.start(proc, incarnation);
+            }
+        }
+    }
+
+    /// When the process that an event is for moves again, if it stands still.
+    fn stalled_until(&mut self, event: &Event) -> Option<Duration> {
+        let life = match event {
+            Event::Arrive(wire, end) => self.net.life_at(*wire, *end)?,
+            Event::Later(life, _) | Event::Dial(life, _) => *life,
+            _ => return None,
+        };
+        let until = *self.stalled.get(&life)?;
+        if until > self.now {
+            return Some(until);
+        }
+        self.stalled.remove(&life);
+        None
+    }
+
+    /// A process acts, and what follows from it is carried out.
+    fn act(&mut self, life: Life, act: impl FnOnce(&mut Process, &mut Scene<'_>)) {
+        if self.step(life, act).is_some() {
+            self.carry_out(life);
+        }
+    }
+
+    /// A process acts; what it wants is left in `links` and `requests`.
+    fn step<T>(
+        &mut self,
+        life: Life,
+        act: impl FnOnce(&mut Process, &mut Scene<'_>) -> T,
+    ) -> Option<T> {
+        let mut process = self.lives.get_mut(life as usize)?.take()?;
+        let mut scene = Scene {
+            now: self.now,
+            rng: &mut self.will,
+            plan: &self.plan,
+            oracle: &mut self.oracle,
+            directory: &mut self.directory,
+            requests: &mut self.requests,
+        };
+        let result = act(&mut process, &mut scene);
+        process.settle(&mut self.links, &mut scene);
+        self.lives[life as usize] = Some(process);
+        Some(result)
+    }
+
+    fn carry_out(&mut self, life: Life) {
+        let links = std::mem::take(&mut self.links);
+        for effect in links {
+            match effect {
+                Effect::Transmit { link, frame } => self.transmit(life, link, frame),
+                Effect::Connect { peer, after } => {
+                    let delay = Duration::from_micros(self.fate.between(1, 50));
+                    self.queue.add(self.now + after + delay, Event::Dial(life, peer));
+                }
+                Effect::Close { link } => {
+                    let arrival = self.net.close((life, link), self.now);
+                    self.schedule(arrival);
+                }
+                _ => unreachable!("the process keeps the others"),
+            }
+        }
+        let requests = std::mem::take(&mut self.requests);
+        for request in requests {
+            match request {
+                Request::Later(after, later) => {
+                    self.queue.add(self.now + after, Event::Later(life, later));
+                }
+                Request::Start { slot, incarnation } => {
+                    let proc = self.lives[life as usize].as_ref().map(Process::id);
+                    let proc = ProcId { slot, ..proc.expect("who asks is alive") };
+                    let after = Duration::from_micros(self.fate.between(500, 20_000));
+                    self.queue.add(self.now + after, Event::Start(proc, incarnation));
+                }
+                Request::Exit => return self.kill(life),
+            }
+        }
+    }
+
+    fn transmit(&mut self, life: Life, link: LinkId, frame: Frame) {
+        let bytes = frame.head.encode(frame.tail.len());
+        let is_same = Head::decode(&bytes) == Ok((frame.head, frame.tail.len()));
+        self.oracle.expect(is_same, || format!("{:?} is another one on the wire", frame.head));
+        let jitter = Duration::from_nanos(self.fate.below(self.plan.jitter_us * 1000 + 1));
+        let arrival = self.net.send((life, link), frame, jitter, self.now);
+        self.schedule(arrival);
+    }
+
+    fn schedule(&mut self, arrivals: impl IntoIterator<Item = Arrival>) {
+        for Arrival { at, wire, end } in arrivals {
+            self.queue.add(at, Event::Arrive(wire, end));
+        }
+    }
+
+    fn arrive(&mut self, wire: WireId, end: usize) {
+        let Some((life, link, parcel)) = self.net.take(wire, end) else { return };
+        self.trace.words(&[1, u64::from(wire.0), end as u64]);
+        match (parcel, link) {
+            (Parcel::Open, _) => {
+                let link = self.step(life, |process, _| process.node().accepted());
+                let Some(link) = link else { return };
+                self.net.accepted(wire, link);
+                self.carry_out(life);
+            }
+            (Parcel::Frame(frame), Some(link)) => {
+                let Head { kind, seq, from, to, rank, flags, .. } = frame.head;
+                self.trace.words(&[kind as u64, seq, u64::from(rank), u64::from(flags)]);
+                self.trace.words(&[from.proc.to_u64(), from.port.0, to.proc.to_u64(), to.port.0]);
+                self.trace.bytes(&frame.tail);
+                self.trace.line(|line| {
+                    write!(line, "wire {} to life {life}: {kind:?} #{seq} ", wire.0)?;
+                    write!(line, "{from} -> {to} rank {rank} flags {flags}")?;
+                    match Errand::decode(&frame.tail) {
+                        Some(errand) => write!(line, " tag {} {:?}", errand.tag, errand.work),
+                        None => Ok(()),
+                    }
+                });
+                self.act(life, |process, _| process.node().receive(link, frame));
+            }
+            (Parcel::Close, Some(link)) => {
+                self.trace.line(|line| write!(line, "wire {} is down for life {life}", wire.0));
+                self.act(life, |process, _| process.node().link_down(link));
+            }
+            (Parcel::Frame(_) | Parcel::Close, None) => {}
+        }
+    }
+
+    fn dial(&mut self, life: Life, peer: ProcId) {
+        let Some(Some(process)) = self.lives.get(life as usize) else { return };
+        let me = process.id();
+        let is_neighbour = me.host == peer.host || (me.slot == 0 && peer.slot == 0);
+        self.oracle.expect(is_neighbour, || format!("{me} dials {peer}, which is no neighbour"));
+        // A process whose own agent refuses it is an orphan and ends: another story.
+        let may_refuse = peer.slot != 0 || me.host != peer.host;
+        let is_refused = may_refuse && self.fate.chance(self.plan.refused_permille);
+        let listener = self.directory.life(peer).filter(|_| !is_refused);
+        self.trace.words(&[3, u64::from(life), peer.to_u64(), u64::from(listener.is_some())]);
+        self.trace.line(|line| write!(line, "{me} dials {peer}: {listener:?}"));
+        let Some(listener) = listener else {
+            return self.act(life, |process, _| process.node().connect_failed(peer));
+        };
+        let Some(link) = self.step(life, |process, _| process.node().connected(peer)) else {
+            return;
+        };
+        let slowness = if me.host == peer.host { 10 } else { 1 };
+        let latency = self.fate.between(self.plan.latency_us / 2, self.plan.latency_us * 2);
+        let latency = Duration::from_nanos(latency * 1000 / slowness);
+        let arrival = self.net.open((life, link), listener, latency, self.now);
+        self.schedule([arrival]);
+        self.carry_out(life);
+    }
+
+    fn start(&mut self, proc: ProcId, incarnation: u32) -> Life {
+        let life = self.lives.len() as Life;
+        self.trace.words(&[5, u64::from(life), proc.to_u64()]);
+        self.trace.line(|line| write!(line, "{proc}/{incarnation} starts as life {life}"));
+        self.lives.push(Some(Process::new(life, proc, incarnation, &self.plan)));
+        self.directory.set_life(proc, Some(life));
+        self.oracle.started(life);
+        self.act(life, |_, _| ());
+        life
+    }
+
+    fn kill(&mut self, life: Life) {
+        let Some(process) = self.lives[life as usize].take() else { return };
+        let (proc, incarnation) = (process.id(), process.incarnation());
+        self.trace.words(&[6, u64::from(life)]);
+        self.trace.line(|line| write!(line, "{proc}/{incarnation}, life {life}, is killed"));
+        self.directory.set_life(proc, None);
+        self.oracle.died(life, proc, self.now);
+        self.stalled.remove(&life);
+        let arrivals = self.net.kill(life, &mut self.fate, self.now);
+        self.schedule(arrivals);
+        let after = Duration::from_micros(self.fate.between(20, 3000));
+        self.queue.add(self.now + after, Event::Reap(proc, incarnation));
+        if self.fate.chance(self.plan.revive_permille) {
+            let after = after + Duration::from_micros(self.fate.below(300_000));
+            self.queue.add(self.now + after, Event::Revive(proc));
+        }
+    }
+
+    fn break_some(&mut self) {
+        let place = self.fate.below(self.directory.place_count() as u64) as usize;
+        let Some(life) = self.directory.life(self.directory.proc(place)) else { return };
+        let Some(wire) = self.fate.pick(self.net.wires_of(life)).copied() else { return };
+        self.trace.words(&[7, u64::from(wire.0)]);
+        self.trace.line(|line| write!(line, "wire {} of life {life} breaks", wire.0));
+        let arrivals = self.net.cut(wire, &mut self.fate, self.now);
+        self.schedule(arrivals);
+    }
+
+    /// Some process that lives and is no agent.
+    fn somebody(&mut self) -> Option<Life> {
+        let place = self.fate.below(self.directory.place_count() as u64) as usize;
+        let proc = self.directory.proc(place);
+        self.directory.life(proc).filter(|_| proc.slot != 0)
+    }
+
+    fn agent_of(&self, proc: ProcId) -> Life {
+        let agent = ProcId { slot: 0, ..proc };
+        self.directory.life(agent).expect("agents live as long as the world")
+    }
+
+    /// Checks what must be true when nothing moves any more.
+    fn check(&mut self) {
+        if !self.oracle.violations().is_empty() {
+            return;
+        }
+        self.oracle.check_quiet();
+        for process in self.lives.iter().flatten() {
+            process.check_quiet(&mut self.oracle);
+            for (port, owner, incarnation, owner_port) in process.ownership() {
+                let life = self.directory.life(owner);
+                let of_owner = life.and_then(|life| self.lives[life as usize].as_ref());
+                let is_owned = of_owner.is_some_and(|of_owner| {
+                    of_owner.incarnation() == incarnation && of_owner.owns(owner_port, port)
+                });
+                self.oracle.expect(is_owned, || {
+                    let id = process.id();
+                    format!("{port:?} on {id} outlived {owner_port:?} of {owner}/{incarnation}")
+                });
+            }
+        }
+    }
+
+    /// Checks that nothing outlived the program.
+    fn check_ended(&mut self) {
+        if !self.oracle.violations().is_empty() {
+            return;
+        }
+        self.check();
+        let is_ended = self.lives[0].as_ref().is_some_and(Process::is_root_ended);
+        self.oracle.expect(is_ended, || "the program did not come to its end".into());
+        for process in self.lives.iter().flatten() {
+            let left = process.ownership().count();
+            self.oracle.expect(left == 0, || {
+                format!("{left} actors of {} outlived the program", process.id())
+            });
+        }
+    }
+}

@@ -1,0 +1,44 @@
+"""Fixtures for tests of processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from host_recorder import Recorder
+
+# Stands for `mesh_core._launch`: an entry is a program.
+LAUNCH = """
+import sys
+
+def main(entry):
+    scope = {}
+    exec(entry.decode(), scope)
+    return scope.get("code", 0)
+
+if __name__ == "__main__":
+    from mesh_core import _command, _stdio
+    entry = _command.take_entry()
+    _stdio.install()
+    sys.exit(main(entry))
+"""
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory on `sys.path` for modules of the test."""
+    path = tmp_path / "modules"
+    path.mkdir()
+    (path / "launch_for_test.py").write_text(LAUNCH)
+    monkeypatch.syspath_prepend(str(path))
+    source = str(Path(__file__).parent.parent / "src")
+    monkeypatch.setenv("PYTHONPATH", f"{source}:{path}")
+    return path
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, modules: Path) -> Iterator[Recorder]:
+    recorder = Recorder(tmp_path, log_dir=tmp_path / "logs", tail_lines=5)
+    yield recorder
+    recorder.host.close(0)
+    assert not recorder.job_dir.exists()

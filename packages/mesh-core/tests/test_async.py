@@ -1,0 +1,151 @@
+"""Event loops: awaiting calls in a program, in notebooks, in actors, by the thousand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mesh_core import Accumulator, Actor, concurrent_endpoint, current_rank, endpoint
+
+if TYPE_CHECKING:
+    from mesh_core import ProcMesh
+
+
+class Echo(Actor):
+    @endpoint
+    def plain(self, value: Any) -> Any:
+        return value
+
+    @endpoint
+    def rank(self) -> int:
+        return current_rank().rank
+
+    @endpoint
+    def fail_on(self, rank: int) -> int:
+        if current_rank().rank == rank:
+            raise ValueError("bad rank")
+        return current_rank().rank
+
+
+class AsyncEcho(Actor):
+    @endpoint
+    async def value(self, value: Any) -> Any:
+        return value
+
+    @concurrent_endpoint
+    async def concurrent(self, value: Any) -> Any:
+        await asyncio.sleep(0)
+        return value
+
+    @endpoint
+    async def ask(self, other: Echo, count: int) -> list[Any]:
+        return await asyncio.gather(*[other.plain.call_one(i) for i in range(count)])
+
+    @endpoint
+    async def fold(self, other: Echo) -> int:
+        return await Accumulator(other.rank, 0, lambda a, b: a + b).accumulate()
+
+
+def test_await_gather_and_get_give_the_same(procs: ProcMesh) -> None:
+    mesh = procs.spawn("echo", Echo)
+
+    async def main() -> None:
+        result = await mesh.rank.call()
+        assert list(result.values()) == [0, 1, 2, 3]
+        several = await asyncio.gather(mesh.rank.call(), mesh.rank.choose(), mesh.plain.call("x"))
+        assert list(several[0].values()) == [0, 1, 2, 3]
+        assert list(several[2].values()) == ["x"] * 4
+
+    asyncio.run(main())
+
+
+def test_a_mesh_can_be_used_from_one_loop_after_another(procs: ProcMesh) -> None:
+    mesh = procs.spawn("echo", Echo)
+
+    async def ask(value: int) -> Any:
+        return list((await mesh.plain.call(value)).values())
+
+    for value in range(5):
+        assert asyncio.run(ask(value)) == [value] * 4
+
+
+def test_ten_thousand_calls_may_be_under_way_at_once(proc: ProcMesh) -> None:
+    mesh = proc.spawn("echo", AsyncEcho)
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*[mesh.value.call_one(i) for i in range(10_000)])
+
+    assert asyncio.run(main()) == list(range(10_000))
+
+
+def test_async_for_over_a_stream_gives_values_and_with_ranks_pairs(procs: ProcMesh) -> None:
+    mesh = procs.spawn("echo", Echo)
+
+    async def main() -> None:
+        assert sorted([value async for value in mesh.rank.stream()]) == [0, 1, 2, 3]
+        pairs = [(p.rank, value) async for p, value in mesh.rank.stream().with_ranks()]
+        assert sorted(pairs) == [(i, i) for i in range(4)]
+        with pytest.raises(ValueError, match="bad rank"):
+            async for _ in mesh.fail_on.stream(2):
+                pass
+
+    asyncio.run(main())
+
+
+def test_get_inside_a_running_loop_works(procs: ProcMesh) -> None:
+    mesh = procs.spawn("echo", Echo)
+
+    async def cell() -> None:
+        assert list(mesh.rank.call().get().values()) == [0, 1, 2, 3]
+        future = mesh.rank.call()
+        task = asyncio.ensure_future(future.as_asyncio())
+        await asyncio.sleep(0)
+        first = future.get()
+        assert (await task) is first
+        assert sorted(f.get() for f in mesh.rank.stream()) == [0, 1, 2, 3]
+        assert Accumulator(mesh.rank, 0, lambda a, b: a + b).accumulate().get() == 6
+
+    asyncio.run(cell())
+
+
+def test_async_endpoints_await_other_actors(procs: ProcMesh) -> None:
+    echo = procs.spawn("echo", Echo)
+    asker = procs.slice(gpus=1).spawn("asker", AsyncEcho)
+    assert asker.ask.call_one(echo.slice(gpus=0), 200).get() == list(range(200))
+    assert asker.fold.call_one(echo).get() == 6
+
+
+def test_concurrent_endpoints_start_in_the_order_of_their_sender(proc: ProcMesh) -> None:
+    class Starts(Actor):
+        def __init__(self) -> None:
+            self.order: list[int] = []
+
+        @concurrent_endpoint
+        async def start(self, n: int) -> None:
+            self.order.append(n)
+            await asyncio.sleep(0.001 * (n % 3))
+
+        @endpoint
+        async def read(self) -> list[int]:
+            return self.order
+
+    mesh = proc.spawn("starts", Starts)
+    futures = [mesh.start.call_one(n) for n in range(100)]
+    for future in futures:
+        future.get()
+    assert mesh.read.call_one().get() == list(range(100))
+
+
+def test_async_with_procs_stops_them(procs: ProcMesh) -> None:
+    from mesh_core import MeshStopped, this_host
+
+    async def main() -> Any:
+        async with this_host().spawn_procs({"n": 2}) as own:
+            mesh = own.spawn("echo", Echo)
+            assert list((await mesh.rank.call()).values()) == [0, 1]
+        return mesh
+
+    mesh = asyncio.run(main())
+    with pytest.raises(MeshStopped):
+        mesh.rank.call().get()

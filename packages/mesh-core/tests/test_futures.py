@@ -1,0 +1,309 @@
+"""Futures: seen from threads, from event loops, early, late and often."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mesh_core import Actor, Future, endpoint, returns_future
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core import ProcMesh
+
+
+class Gate(Actor):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.ports: list[Any] = []
+
+    @endpoint(explicit_response_port=True)
+    def wait(self, port: Any) -> None:
+        self.ports.append(port)
+
+    @endpoint
+    def open(self, value: Any = None) -> int:
+        count = len(self.ports)
+        for port in self.ports:
+            port.exception(value) if isinstance(value, Exception) else port.send(value)
+        self.ports.clear()
+        return count
+
+    @endpoint
+    def value(self, value: Any) -> Any:
+        return value
+
+    @endpoint
+    def fail(self) -> None:
+        raise LookupError("as asked")
+
+
+@pytest.fixture(scope="module")
+def gate(all_procs: ProcMesh) -> Iterator[Gate]:
+    yield all_procs.slice(gpus=0).spawn("gate", Gate)
+
+
+def test_a_future_cannot_be_made_by_hand_nor_pickled(gate: Gate) -> None:
+    with pytest.raises(TypeError):
+        Future()
+    with pytest.raises(TypeError):
+        pickle.dumps(gate.value.call_one(1))
+    with pytest.raises(TypeError):
+        gate.value.call_one(gate.value.call_one(1))
+
+
+def test_an_outcome_may_be_looked_at_any_number_of_times_in_any_way(gate: Gate) -> None:
+    future = gate.value.call_one([1])
+    first = future.get()
+    assert future.get() is first
+    assert future.result() is first
+    assert future.exception() is None
+    assert future.done()
+
+    async def again() -> Any:
+        assert await future is first
+        assert await future.as_asyncio() is first
+        return await asyncio.gather(future, future)
+
+    assert asyncio.run(again()) == [first, first]
+    assert asyncio.run(again()) == [first, first]
+
+
+def test_a_failure_may_be_looked_at_any_number_of_times(gate: Gate) -> None:
+    future = gate.fail.call_one()
+    for _ in range(3):
+        with pytest.raises(LookupError, match="as asked"):
+            future.get()
+    assert isinstance(future.exception(), LookupError)
+
+    async def again() -> None:
+        await future
+
+    with pytest.raises(LookupError):
+        asyncio.run(again())
+
+
+def test_raising_an_outcome_again_and_again_does_not_grow_its_traceback(gate: Gate) -> None:
+    future = gate.fail.call_one()
+
+    def depth() -> int:
+        try:
+            future.get()
+        except LookupError as error:
+            count, trace = 0, error.__traceback__
+            while trace is not None:
+                count, trace = count + 1, trace.tb_next
+            return count
+        return 0
+
+    assert depth() == depth() == depth()
+
+
+def test_get_with_a_timeout_raises_and_may_be_called_again(gate: Gate) -> None:
+    future = gate.wait.call_one()
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            future.get(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        future.exception(timeout=0)
+    assert not future.done()
+    gate.open.call_one("now").get()
+    assert future.get(timeout=10) == "now"
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
+def test_a_timeout_that_is_no_time_is_refused(gate: Gate, timeout: float) -> None:
+    future = gate.wait.call_one()
+    with pytest.raises(ValueError, match="timeout"):
+        future.get(timeout=timeout)
+    gate.open.call_one().get()
+    with pytest.raises(ValueError, match="timeout"):
+        gate.value.options(timeout=timeout)
+
+
+def test_done_never_waits_and_becomes_true(gate: Gate) -> None:
+    future = gate.wait.call_one()
+    assert not future.done()
+    gate.open.call_one(3).get()
+    assert future.done()
+    assert future.get() == 3
+
+
+def test_several_threads_may_wait_for_one_future(gate: Gate) -> None:
+    future = gate.wait.call_one()
+    started = threading.Barrier(9)
+    results: list[Any] = []
+
+    def wait() -> None:
+        started.wait()
+        results.append((future.get(), time.monotonic()))
+
+    threads = [threading.Thread(target=wait) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    with pytest.raises(TimeoutError):
+        future.get(timeout=0.05)
+    opened = time.monotonic()
+    gate.open.call_one("all").get()
+    for thread in threads:
+        thread.join(10)
+    assert [value for value, _ in results] == ["all"] * 8
+    # They are woken by the answer and do not find it at their next look.
+    assert max(at for _, at in results) - opened < 0.15
+
+
+def test_a_thread_and_two_event_loops_may_wait_for_one_future(gate: Gate) -> None:
+    future = gate.wait.call_one()
+    results: list[Any] = []
+    ready = threading.Barrier(4)
+
+    async def wait_async() -> None:
+        task = asyncio.ensure_future(future.as_asyncio())
+        await asyncio.sleep(0)
+        ready.wait()
+        results.append(await task)
+
+    def wait() -> None:
+        ready.wait()
+        results.append(future.get())
+
+    threads = [
+        threading.Thread(target=lambda: asyncio.run(wait_async())),
+        threading.Thread(target=lambda: asyncio.run(wait_async())),
+        threading.Thread(target=wait),
+    ]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    gate.open.call_one("both").get()
+    for thread in threads:
+        thread.join(10)
+    assert results == ["both"] * 3
+
+
+def test_callbacks_are_called_once_with_the_future(gate: Gate) -> None:
+    future = gate.wait.call_one()
+    called = threading.Semaphore(0)
+    seen: list[Any] = []
+
+    def note(done: Future[Any]) -> None:
+        seen.append((done.get(), done is future))
+        called.release()
+
+    future.add_done_callback(note)
+    future.add_done_callback(note)
+    gate.open.call_one(5).get()
+    assert called.acquire(timeout=10)
+    assert called.acquire(timeout=10)
+    future.add_done_callback(note)
+    assert seen == [(5, True)] * 3
+
+
+def test_callback_is_called_although_a_thread_takes_the_answer(gate: Gate) -> None:
+    future = gate.wait.call_one()
+    called = threading.Event()
+    future.add_done_callback(lambda _: called.set())
+    gate.open.call_one(5)
+    assert future.get() == 5
+    assert called.wait(10)
+
+
+def test_callback_hears_of_failures_and_of_cancelling(gate: Gate) -> None:
+    failing, cancelled = gate.fail.call_one(), gate.wait.call_one()
+    seen: list[Any] = []
+    called = threading.Semaphore(0)
+    for future in (failing, cancelled):
+        future.add_done_callback(lambda done: (seen.append(done.exception()), called.release()))
+    cancelled.cancel()
+    assert called.acquire(timeout=10)
+    assert called.acquire(timeout=10)
+    assert {type(error).__name__ for error in seen} == {"ActorError[LookupError]", "CallCancelled"}
+
+
+def test_await_and_as_asyncio_outside_of_a_loop_say_so(gate: Gate) -> None:
+    future = gate.wait.call_one()
+    with pytest.raises(RuntimeError, match="loop"):
+        future.as_asyncio()
+    with pytest.raises(RuntimeError, match="loop"):
+        next(iter(future.__await__()))
+    gate.open.call_one().get()
+
+
+def test_cancelling_an_observer_leaves_the_call_alone(gate: Gate) -> None:
+    async def observe() -> Any:
+        future = gate.wait.call_one()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(future, 0.01)
+        observer = future.as_asyncio()
+        await asyncio.sleep(0)
+        observer.cancel()
+        await asyncio.gather(observer, return_exceptions=True)
+        await gate.open.call_one("still")
+        return await future
+
+    assert asyncio.run(observe()) == "still"
+
+
+def test_ctrl_c_ends_a_wait_promptly_and_the_future_lives(gate: Gate) -> None:
+    future = gate.wait.call_one()
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        future.get()
+    assert time.monotonic() - before < 2
+    gate.open.call_one("later").get()
+    assert future.get() == "later"
+
+
+def test_dropped_futures_leave_nothing_behind(gate: Gate) -> None:
+    from mesh_core._runtime import runtime
+
+    for _ in range(100):
+        gate.value.call_one(b"x" * 1000)
+    gate.value.call_one(1).get()
+    gc.collect()
+    assert runtime().engine.waits() == []
+
+
+def test_returns_future_serves_both_kinds_of_callers() -> None:
+    @returns_future
+    async def double(n: int) -> int:
+        await asyncio.sleep(0)
+        return n * 2
+
+    @returns_future
+    async def fail() -> None:
+        raise LookupError("inside")
+
+    assert double(4).get() == 8
+
+    async def both() -> int:
+        return await double(1) + await double(2)
+
+    assert asyncio.run(both()) == 6
+    with pytest.raises(LookupError):
+        fail().get()
+    assert isinstance(fail().exception(), LookupError)
+
+
+def test_returns_future_can_be_cancelled() -> None:
+    @returns_future
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    future = forever()
+    assert future.cancel()
+    assert future.done()
+    assert not future.cancel()
