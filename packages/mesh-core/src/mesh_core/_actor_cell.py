@@ -282,15 +282,15 @@ class ActorCell:
         failure.__cause__ = error
         self.is_stop_wanted = True
         self.ending.begin(failure)
-        self.interrupt()
+        self.cut_short()
 
     def halt(self) -> None:
         """Stops the actor now: what is queued is dropped, what runs is interrupted."""
         self.is_stop_wanted = True
         self.ending.begin(None)
-        self.interrupt()
+        self.cut_short()
 
-    def interrupt(self) -> None:
+    def cut_short(self) -> None:
         """Raises `CallCancelled` in the endpoint that runs."""
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from mesh_core._context import serving
 from mesh_core._deadlock import check_wait
-from mesh_core._errors import CallCancelled, join_failures
+from mesh_core._errors import CallCancelled, MeshStopped, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
 from mesh_core._runtime import runtime, value_of
@@ -36,6 +36,8 @@ R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
 # How often a thread looks whether another one, which has the answers, is done with them.
 _SETTLE_PAUSE_S = 0.0002
+# How long it looks: that thread may have gigabytes to unpickle.
+_SETTLE_LIMIT_S = 10.0
 
 
 class Future(Generic[R]):
@@ -251,9 +253,12 @@ class CallFuture(Future[R]):
 
     def _take(self, answers: list[Message]) -> None:
         if not answers:
-            # Another thread has taken the answers, or given them up, and is about to settle.
-            while self._state == _PENDING:
+            # Another thread has taken the answers, or given them up, and is about to settle; or
+            # there never will be any, because the job that the call was part of has ended.
+            until = time.monotonic() + _SETTLE_LIMIT_S
+            while self._state == _PENDING and time.monotonic() < until:
                 time.sleep(_SETTLE_PAUSE_S)
+            self._settle(_ERROR, MeshStopped("the job that the call was part of has ended"))
             return
         try:
             self._settle_with(answers)
