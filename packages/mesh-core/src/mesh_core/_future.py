@@ -310,12 +310,13 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
         by_rank: list[Any] = [None] * len(answers)
         for message in answers:
             by_rank[message.rank] = message
-        self._settle(_VALUE, ValueMesh(region, by_rank, decode=self._value_of))
+        endpoint = self._endpoint
 
-    def _value_of(self, message: Message) -> Any:
-        if message.code:
-            return error_of(message, self._endpoint)
-        return value_of(message)
+        def value_at(message: Message) -> Any:
+            # Knows the endpoint and not the future, which would keep the values alive in a circle.
+            return error_of(message, endpoint) if message.code else value_of(message)
+
+        self._settle(_VALUE, ValueMesh(region, by_rank, decode=value_at))
 
 
 class AnswerStream(Generic[R]):

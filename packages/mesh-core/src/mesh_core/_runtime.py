@@ -214,4 +214,10 @@ def _after_fork() -> None:
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def _before_fork() -> None:
+    """What was received and is still in use is copied: its senders wait only for us."""
+    if _current is not None:
+        _current.engine.prepare_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -22,7 +22,7 @@ use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
 use bytes::Bytes;
 use call::PendingCall;
-use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
+use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind, Part};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use std::cmp::Reverse;
@@ -192,14 +192,23 @@ impl Node {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else { return };
         let queued = mailbox.close(closed.clone());
         for frame in queued {
-            self.refuse(&frame.head, &closed);
+            self.refuse(&frame, &closed);
         }
         self.effects.push_back(Effect::Ready(port));
     }
 
     /// Forgets a port; nothing is answered any more but with [`fault::STOPPED`].
     pub fn drop_port(&mut self, port: PortId) {
-        self.ports.remove(&port);
+        match self.ports.remove(&port) {
+            Some(Port::Mailbox(mut mailbox)) => {
+                let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+                for frame in mailbox.close(closed.clone()) {
+                    self.refuse(&frame, &closed);
+                }
+            }
+            Some(Port::Call(call)) => self.discard_answers(&call),
+            None => {}
+        }
     }
 
     /// Takes up to `max` messages out of a mailbox, oldest first.
@@ -373,7 +382,7 @@ impl Node {
             },
             _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
         };
-        self.refuse(&refused.0.head, &refused.1);
+        self.refuse(&refused.0, &refused.1);
     }
 
     /// Opens the mailbox of a new actor at once, so that calls sent right behind find it, and
@@ -386,8 +395,9 @@ impl Node {
     /// A call that is queued is taken back; one that runs is for the agent to end.
     fn deliver_cancel(&mut self, frame: Frame) {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
-        if mailbox.withdraw(frame.head.from).is_none() {
-            self.tell_agent(frame);
+        match mailbox.withdraw(frame.head.from) {
+            Some(withdrawn) => self.discard(&withdrawn),
+            None => self.tell_agent(frame),
         }
     }
 
@@ -402,7 +412,9 @@ impl Node {
 
     /// Answers a message that cannot be delivered, or gives its credit back. The sender may be
     /// anywhere.
-    fn refuse(&mut self, head: &Head, closed: &Closed) {
+    fn refuse(&mut self, frame: &Frame, closed: &Closed) {
+        self.discard(frame);
+        let head = &frame.head;
         match head.kind {
             Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {
                 let mut back = Head::new(Kind::Fault, head.from, head.to);
@@ -417,6 +429,28 @@ impl Node {
                 self.dispatch(Frame::bare(back));
             }
             _ => {}
+        }
+    }
+}
+
+impl Node {
+    /// Gives back what a message that nobody will open holds of its sender's shared memory.
+    fn discard(&mut self, frame: &Frame) {
+        let Some(part) = frame.parts().next().filter(|part| part.segment != Part::INLINE) else {
+            return;
+        };
+        let (segment, generation) = (part.segment, part.generation);
+        if frame.head.from.proc == self.config.me {
+            let reader = frame.head.to.proc;
+            self.effects.push_back(Effect::Released { reader, segment, generation });
+        } else {
+            self.release(frame.head.from.proc, segment, generation);
+        }
+    }
+
+    fn discard_answers(&mut self, call: &PendingCall) {
+        for answer in call.answers() {
+            self.discard(&answer.frame);
         }
     }
 }
