@@ -197,13 +197,16 @@ impl Node {
         self.effects.push_back(Effect::Ready(port));
     }
 
-    /// Forgets a port; nothing is answered any more but with [`fault::STOPPED`].
+    /// Forgets a port: what is queued and what still comes is answered with [`fault::STOPPED`].
     pub fn drop_port(&mut self, port: PortId) {
         match self.ports.remove(&port) {
             Some(Port::Mailbox(mut mailbox)) => {
                 let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
                 for frame in mailbox.close(closed.clone()) {
                     self.refuse(&frame, &closed);
+                }
+                for (sender, count) in mailbox.take_owed() {
+                    self.give_credit(sender, port, count);
                 }
             }
             Some(Port::Call(call)) => self.discard_answers(&call),
@@ -221,7 +224,6 @@ impl Node {
         max: usize,
         out: &mut Vec<Frame>,
     ) -> Result<(), Closed> {
-        let me = self.config.me;
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else {
             return Err(Closed { code: fault::STOPPED, detail: Bytes::new() });
         };
@@ -244,15 +246,17 @@ impl Node {
             return Err(closed.clone());
         }
         for (sender, count) in credits {
-            let mut head = Head::new(
-                Kind::Credit,
-                Address { proc: sender, port: PortId::NONE },
-                Address { proc: me, port },
-            );
-            head.rank = count;
-            self.dispatch(Frame::bare(head));
+            self.give_credit(sender, port, count);
         }
         Ok(())
+    }
+
+    /// Tells a sender that messages of its have left a mailbox here.
+    fn give_credit(&mut self, sender: ProcId, port: PortId, count: u32) {
+        let to = Address { proc: sender, port: PortId::NONE };
+        let mut head = Head::new(Kind::Credit, to, Address { proc: self.config.me, port });
+        head.rank = count;
+        self.dispatch(Frame::bare(head));
     }
 
     /// Messages queued in a mailbox.
