@@ -250,7 +250,7 @@ class ActorCell:
 
     def has_supervise(self) -> bool:
         """Says whether the actor wants to hear of failures."""
-        return getattr(type(self.instance), "__supervise__", None) is not None
+        return getattr(self.order.cls, "__supervise__", None) is not None
 
     def abort(self, reason: str | None) -> None:
         """Fails the actor when the current message has been answered."""

@@ -72,6 +72,8 @@ class LoopCell(ActorCell):
     async def _create(self) -> None:
         order = self.order
         set_serving(Serving(self, None, self.point.extent))
+        # Its `__init__` may spawn already.
+        self.runtime.ownership.owner_started(self.port, self.has_supervise())
         init: Any = order.cls.__init__
         try:
             instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
@@ -84,7 +86,6 @@ class LoopCell(ActorCell):
         except BaseException as error:
             raise self.fails_of(error) from error
         self.instance = instance
-        self.runtime.ownership.owner_started(self.port, self.has_supervise())
 
     def _has_plain_endpoints(self) -> bool:
         return any(not member.is_async for member in endpoints_of(self.order.cls).values())

@@ -58,13 +58,14 @@ class ThreadCell(ActorCell, Interruptible):
     def _create(self) -> None:
         order = self.order
         set_serving(Serving(self, None, self.point.extent))
+        # Its `__init__` may spawn already.
+        self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
             instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
             instance.__init__(*order.args, **order.kwargs)
         except BaseException as error:
             raise self.fails_of(error) from error
         self.instance = instance
-        self.runtime.ownership.owner_started(self.port, self.has_supervise())
 
     def _serve(self) -> None:
         receive, port, left = self.engine.receive, self.port, self.left
