@@ -32,6 +32,8 @@ class OwnThread:
     def _live(self) -> None:
         while (job := self._work.get()) is not None:
             job.run()
+            # What it has held, such as a port, is let go of before the next one comes.
+            del job
 
     async def run(self, function: Callable[[], R]) -> R:
         """Runs a function there and waits for it; raises what it raises."""
@@ -70,6 +72,7 @@ class _Job:
             self._value = self._function()
         except BaseException as error:
             self._error = error
+        del self._function
         try:
             self._loop.call_soon_threadsafe(self._settle)
         except RuntimeError:

@@ -621,6 +621,7 @@ impl Shared {
 
     /// Turns the effects of the node into chores; frames are queued here, in the node's order.
     fn collect(&mut self, chores: &mut Chores) {
+        chores.has_timer |= self.node.is_untimed();
         for effect in self.node.effects() {
             match effect {
                 Effect::Transmit { link, frame } => {

@@ -8,10 +8,12 @@
 //! # Layout
 //! - [`peer`]: links to other processes, handshake, replay, deaths;
 //! - [`call`]: calls and their answers;
+//! - [`unborn`]: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod call;
 mod peer;
+mod unborn;
 
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use peer::LinkId;
@@ -28,6 +30,7 @@ use peer::{Link, Peer};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
+use unborn::Unborn;
 
 /// Who this process is, and its limits.
 #[derive(Clone, Debug)]
@@ -101,6 +104,7 @@ pub struct Node {
     next_link: u32,
     ports: FastMap<PortId, Port>,
     next_port: u64,
+    unborn: Unborn,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     effects: VecDeque<Effect>,
     events: EventRing,
@@ -119,6 +123,7 @@ impl Node {
             ports: FastMap::default(),
             // Late answers to the process that had the slot before must find nobody here.
             next_port: PortId::FIRST_FREE + (u64::from(incarnation) << 32),
+            unborn: Unborn::default(),
             deadlines: BinaryHeap::new(),
             effects: VecDeque::new(),
             events: EventRing::default(),
@@ -148,9 +153,13 @@ impl Node {
     /// Actor meshes use one number on all their processes, so a number carries its maker.
     pub fn new_port(&mut self) -> PortId {
         self.next_port += 1;
-        // 24 bits of maker (slot), 40 bits of count; the host is folded in above slot 2^12.
-        let maker = (u64::from(self.config.me.host.0) << 12) ^ u64::from(self.config.me.slot);
-        PortId(((maker & 0xFF_FFFF) << 40) | (self.next_port & 0xFF_FFFF_FFFF))
+        PortId((self.maker() << 40) | (self.next_port & 0xFF_FFFF_FFFF))
+    }
+
+    /// What the numbers made here begin with: 24 bits of maker (slot), 40 bits of count follow; the
+    /// host is folded in above slot 2^12.
+    fn maker(&self) -> u64 {
+        ((u64::from(self.config.me.host.0) << 12) ^ u64::from(self.config.me.slot)) & 0xFF_FFFF
     }
 
     /// Leaves out the numbers of the `job_count` jobs that this process was part of before, so that
@@ -181,6 +190,9 @@ impl Node {
             Some(Port::Mailbox(mailbox)) => mailbox.reopen(),
             _ => {
                 self.ports.insert(port, Port::Mailbox(Mailbox::new(window)));
+                for frame in self.unborn.take(port) {
+                    self.deliver(frame);
+                }
             }
         }
     }
@@ -318,17 +330,26 @@ impl Node {
             self.deadlines.pop();
             self.expire(port);
         }
+        let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+        for frame in self.unborn.expire(now) {
+            self.refuse(&frame.head, &closed);
+        }
+    }
+
+    /// Whether [`Node::advance`] is to be called soon, because something waits since it was.
+    pub fn is_untimed(&self) -> bool {
+        self.unborn.is_untimed()
     }
 
     /// When [`Node::advance`] has something to do next.
     pub fn next_deadline(&mut self) -> Option<Duration> {
         while let Some(&Reverse((due, port))) = self.deadlines.peek() {
             if self.ports.contains_key(&port) {
-                return Some(due);
+                return self.unborn.next_due().map_or(Some(due), |other| Some(due.min(other)));
             }
             self.deadlines.pop();
         }
-        None
+        self.unborn.next_due()
     }
 
     /// Sends a frame to where its head says, which may be here.
@@ -376,6 +397,7 @@ impl Node {
                 frame.tail.len(),
             );
         }
+        let may_come = self.may_come(port);
         let refused = match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => {
@@ -384,9 +406,16 @@ impl Node {
                 }
                 Err(refused) => refused,
             },
+            None if may_come => return self.unborn.keep(frame),
             _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
         };
         self.refuse(&refused.0, &refused.1);
+    }
+
+    /// Whether an actor may yet be spawned on the port: one whose number another process has made.
+    /// Channels have numbers of their own process.
+    fn may_come(&self, port: PortId) -> bool {
+        port.0 >= PortId::FIRST_FREE && port.0 >> 40 != self.maker()
     }
 
     /// Opens the mailbox of a new actor at once, so that calls sent right behind find it, and
@@ -398,6 +427,9 @@ impl Node {
 
     /// A call that is queued is taken back; one that runs is for the agent to end.
     fn deliver_cancel(&mut self, frame: Frame) {
+        if self.unborn.withdraw(frame.head.to.port, frame.head.from) {
+            return;
+        }
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
         match mailbox.withdraw(frame.head.from) {
             Some(withdrawn) => self.discard(&withdrawn),
