@@ -64,9 +64,9 @@ def _settle(
         problem = RuntimeError("the function raised StopIteration") if isinstance(
             error, StopIteration
         ) else error
-        _call(loop, lambda: done.done() or done.set_exception(problem))
+        _call(loop, lambda: None if done.done() else done.set_exception(problem))
         return
-    _call(loop, lambda: done.done() or done.set_result(outcome))
+    _call(loop, lambda: None if done.done() else done.set_result(outcome))
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:

@@ -18,13 +18,14 @@ from mesh_core._wire import ACTOR_FAILED, CALL, INTERNAL, PROC_DIED, STOPPED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Any
+    from typing import Any, TypeAlias
 
+    from mesh_core._future import Future
     from mesh_core._mesh import ActorMesh, ProcMesh
     from mesh_core._runtime import Runtime
     from mesh_core._supervision import RestartPolicy
 
-    Owned = ActorMesh[Any] | ProcMesh
+    Owned: TypeAlias = ActorMesh[Any] | ProcMesh
     Todo = tuple[str, int, int, str, list[int]]
 
 __all__ = ["Ask", "Ownership"]
@@ -172,7 +173,10 @@ class Ownership:
             # Somebody holds a call that has failed of it, and will look.
             self.observed(failure_id)
         for uid, rank in hit:
-            self._do(lambda tree, u=uid, r=rank: tree.rank_failed(u, r, failure_id, kind))
+            self._do_failed(uid, rank, failure_id, kind)
+
+    def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
+        self._do(lambda tree: tree.rank_failed(uid, rank, failure_id, kind))
 
     def observed(self, failure_id: int) -> None:
         """A waiting caller has been given a failure."""
@@ -242,7 +246,7 @@ class Ownership:
 
     def _bring_back(self, mesh: Owned, ranks: list[int]) -> None:
         """Starts ranks anew, all at the same time, and says of each whether it is back."""
-        futures = []
+        futures: list[Future[Any] | None] = []
         for rank in ranks:
             try:
                 futures.append(mesh._revive(rank))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._core import Message, Targets
+    from mesh_core._future import Future
     from mesh_core._host_agent import HostAgent
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
@@ -83,7 +84,7 @@ class Runtime:
         self.actors: dict[int, ActorCell] = {}
         self.host_agent: HostAgent | None = None
         # Meshes that this process has stopped, with the future of their end.
-        self.stopped_meshes: dict[int, Any] = {}
+        self.stopped_meshes: dict[int, Future[None]] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
         self.engine = Engine(
