@@ -263,6 +263,15 @@ class Agent:
 
         logging.getLogger().setLevel(level)
 
+    def do_controller(
+        self, message: Message, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Answers with the only actor of this name in the job."""
+        from mesh_core._controller import answer_controller
+
+        answer_controller(message, name, cls, args, kwargs)
+        return LATER
+
     def do_waiting_on(self, _message: Message, port: int) -> Any:
         """Says what an actor of this process waits for."""
         from mesh_core._deadlock import waiting_on

@@ -22,6 +22,7 @@ from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
+from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._shape import Extent, MemberMesh, Point
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture
@@ -117,6 +118,7 @@ class HostMesh(MemberMesh):
         for host, _ in hosts:
             _ask_host(host, "start", order)
         current.ownership.spawned(table.owner[1], mesh, RestartPolicy("never"))
+        tell_of_spawn(mesh)
         return mesh
 
     def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:

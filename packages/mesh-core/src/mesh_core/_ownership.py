@@ -11,6 +11,7 @@ import threading
 from mesh_core._core import Supervisor
 from mesh_core._config import effective
 from mesh_core._errors import MeshError
+from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
 from mesh_core._wire import ACTOR_FAILED, CALL, INTERNAL, PROC_DIED, STOPPED
@@ -90,6 +91,9 @@ class Ownership:
 
     def owner_started(self, port: int, has_supervise: bool) -> None:
         """An actor that may own meshes has started."""
+        if recorder.is_on:
+            cell = self._runtime.actors[port]
+            recorder.record("started", actor=port, rank=cell.rank, text=cell.name)
         self._do(lambda tree: tree.owner_started(port, has_supervise))
 
     def owner_stopped(self, port: int) -> None:
@@ -98,6 +102,11 @@ class Ownership:
 
     def spawned(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
         """An actor, or the program, has spawned a mesh."""
+        if recorder.is_on:
+            recorder.record(
+                "spawned", actor=mesh._uid, call=owner, size=len(mesh), text=mesh._name,
+                subject=mesh,
+            )
         with self._lock:
             self._owned[mesh._uid] = mesh
             self._policies[mesh._uid] = policy
@@ -184,10 +193,14 @@ class Ownership:
 
     def handled(self, failure_id: int, owner: int, verdict: str) -> None:
         """`__supervise__` has returned or raised."""
+        if recorder.is_on:
+            recorder.record("supervised", actor=owner, call=failure_id, text=verdict)
         self._do(lambda tree: tree.handled(failure_id, owner, verdict))
 
     def restart_done(self, uid: int, rank: int, ok: bool) -> None:
         """A rank is back, or could not be brought back."""
+        if recorder.is_on:
+            recorder.record("restarted", actor=uid, rank=rank, code=int(not ok))
         self._do(lambda tree: tree.restart_done(uid, rank, ok))
 
     def tick(self) -> None:
