@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mesh_core._channel import Port
     from mesh_core._core import Message
     from mesh_core._mesh import ProcMesh
+    from mesh_core._ownership import Ask
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
     from mesh_core._shape import Region
@@ -289,6 +290,20 @@ class ActorCell:
         self.is_stop_wanted = True
         self.ending.begin(None)
         self.cut_short()
+
+    # What the drivers must have.
+
+    def start(self, spawn_message: Message) -> None:
+        """Makes the actor and serves its messages; returns at once."""
+        raise NotImplementedError
+
+    def cancel(self, message: Message) -> None:
+        """Ends the call that a caller has given up, or remembers that it need not start."""
+        raise NotImplementedError
+
+    def supervise_soon(self, ask: Ask) -> None:
+        """Calls `__supervise__` as soon as the actor can be asked."""
+        raise NotImplementedError
 
     def cut_short(self) -> None:
         """Raises `CallCancelled` in the endpoint that runs."""

@@ -215,7 +215,7 @@ class PortReceiver(Generic[R]):
             runtime().engine.drop_port(self._port)
 
 
-class RankedPortReceiver(PortReceiver[R]):
+class RankedPortReceiver(PortReceiver[tuple[int, R]], Generic[R]):
     """As `PortReceiver`; values are pairs of rank and value."""
 
     def _value_of(self, message: Message) -> Any:

@@ -1,13 +1,26 @@
 """The native part of `mesh_core`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, SupportsIndex, final
+from typing import Any, Protocol, SupportsIndex, final, overload
+from typing_extensions import Buffer
 
 from mesh_core._shape import Extent, Point, Shape, Slice
 
-Buffer = bytes | bytearray | memoryview
-
-__all__ = ["Region", "region_from_bytes"]
+__all__ = [
+    "Engine",
+    "Full",
+    "Message",
+    "PortClosed",
+    "ReadyQueue",
+    "Region",
+    "SharedBuffer",
+    "SharedReceiver",
+    "SharedSender",
+    "Supervisor",
+    "Targets",
+    "copy_fresh",
+    "region_from_bytes",
+]
 
 class _Strided(Protocol):
     @property
@@ -97,7 +110,7 @@ class Message:
 class Targets:
     def __new__(cls, pairs: Sequence[tuple[int, int]]) -> Targets: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> tuple[int, int]: ...
+    def __getitem__(self, key: int, /) -> tuple[int, int]: ...
 
 @final
 class ReadyQueue:
@@ -155,6 +168,9 @@ class Engine:
         answers: int,
         may_wait: bool,
     ) -> None: ...
+    @overload
+    def wait(self, reply: int, timeout: None) -> list[Message]: ...
+    @overload
     def wait(self, reply: int, timeout: float | None) -> list[Message] | None: ...
     def take(self, reply: int) -> tuple[list[Message], bool]: ...
     def is_ready(self, port: int) -> bool: ...
@@ -174,9 +190,8 @@ class Engine:
     def holds_fault(self, detail: bytes) -> bool: ...
     def start_events(self, len_max: int) -> None: ...
     def stop_events(self) -> None: ...
-    def take_events(
-        self, max: int
-    ) -> tuple[list[tuple[float, int, int, int, int, int, int, int]], int]: ...
+    def take_events(self, max: int) -> tuple[bytes, int]: ...
+    def clock_ns(self) -> int: ...
     def waits(self) -> list[tuple[int, int, int]]: ...
 
 _Todo = tuple[str, int, int, str, list[int]]
@@ -209,10 +224,13 @@ class Supervisor:
     def children_of(self, owner: int) -> list[int]: ...
     def has_child(self, child: int) -> bool: ...
 
-@final
-class SharedBuffer:
-    def __len__(self) -> int: ...
+# Before Python 3.12 a buffer has no method that says so, hence the base that is not there.
+class _HasBuffer:
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class SharedBuffer(_HasBuffer):
+    def __len__(self) -> int: ...
 
 @final
 class SharedSender:

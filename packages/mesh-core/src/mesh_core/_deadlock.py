@@ -8,6 +8,7 @@ one waits for, and so on; coming back to itself, it raises `DeadlockError` with 
 from __future__ import annotations
 
 import time
+from typing import overload
 
 from mesh_core._config import effective
 from mesh_core._context import serving
@@ -40,6 +41,14 @@ def waiting_on(port: int) -> tuple[list[tuple[int, int]], str] | None:
     return targets, name
 
 
+@overload
+def check_wait(
+    engine: Engine, reply: int, endpoint: Endpoint[..., Any], timeout: None
+) -> list[Message]: ...
+@overload
+def check_wait(
+    engine: Engine, reply: int, endpoint: Endpoint[..., Any], timeout: float | None
+) -> list[Message] | None: ...
 def check_wait(
     engine: Engine, reply: int, endpoint: Endpoint[..., Any], timeout: float | None
 ) -> list[Message] | None:

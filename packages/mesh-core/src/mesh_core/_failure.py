@@ -117,7 +117,7 @@ def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
     mesh = endpoint._mesh
     code = message.code
     rank, point = mesh._place(message.rank)
-    place = {
+    place: dict[str, Any] = {
         "mesh_name": mesh._name,
         "actor": mesh._class_name,
         "rank": rank,

@@ -370,11 +370,7 @@ class AnswerStream(Generic[R]):
         engine = runtime().engine
         loop = asyncio.get_running_loop()
         while not self._answers:
-            woken = loop.create_future()
-            waker_of(loop).watch(
-                self._reply, lambda woken=woken: woken.done() or woken.set_result(None)
-            )
-            await woken
+            await _arrival(loop, self._reply)
             self._answers = engine.take(self._reply)[0][::-1]
         return self._pop()
 
@@ -414,6 +410,18 @@ def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any
     """Turns the answers of a call into a stream."""
     runtime().engine.set_stream(reply)
     return AnswerStream(reply, endpoint)
+
+
+def _arrival(loop: asyncio.AbstractEventLoop, reply: int) -> asyncio.Future[None]:
+    """Gives a future of the loop that is done when an answer has come in."""
+    arrived: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    waker_of(loop).watch(reply, wake)
+    return arrived
 
 
 def checked_timeout(timeout: float) -> float:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._core import Message, Targets
+    from mesh_core._future import Future
     from mesh_core._host_agent import HostAgent
+    from mesh_core._mesh import ActorMesh
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
 
@@ -81,9 +83,11 @@ class Runtime:
         self.pid = os.getpid()
         self.is_root = identity.slot == 0
         self.actors: dict[int, ActorCell] = {}
+        # Actors that there is one of in the job, by name: the root has them.
+        self.controllers: dict[str, ActorMesh[Any]] = {}
         self.host_agent: HostAgent | None = None
         # Meshes that this process has stopped, with the future of their end.
-        self.stopped_meshes: dict[int, Any] = {}
+        self.stopped_meshes: dict[int, Future[None]] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
         self.engine = Engine(

@@ -72,12 +72,12 @@ class LoopCell(ActorCell):
     async def _create(self) -> None:
         order = self.order
         set_serving(Serving(self, None, self.point.extent))
+        make: Any = order.cls
         # Its `__init__` may spawn already.
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
-        init: Any = order.cls.__init__
         try:
-            instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
-            if asyncio.iscoroutinefunction(init):
+            instance = make.__new__(make, *order.args, **order.kwargs)
+            if asyncio.iscoroutinefunction(make.__init__):
                 await instance.__init__(*order.args, **order.kwargs)
             elif self._has_plain_endpoints():
                 await self._in_thread(instance.__init__, *order.args, **order.kwargs)

@@ -7,7 +7,6 @@ use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{Engine, Waiter};
-use mesh_runtime::events::Event;
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{Answer, CallSpec, NodeConfig, Progress, SendError, Target};
 use mesh_wire::frame::{Frame, Kind, Part, TAIL_LEN_MAX};
@@ -24,9 +23,6 @@ use std::time::{Duration, Instant};
 
 pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver has no room.");
 pyo3::create_exception!(_core, PortClosed, pyo3::exceptions::PyException, "(code, detail).");
-
-/// An event as Python sees it.
-type EventTuple = (f64, u8, u64, u64, u64, u32, u8, usize);
 
 /// Fills the module with what is defined here.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -416,24 +412,16 @@ impl PyEngine {
         self.engine.with_node(|node| node.events().stop());
     }
 
-    /// Takes events, oldest first: (seconds, kind, port, peer, call, rank, code, bytes), and how
-    /// many were dropped before them.
-    fn take_events(&self, max: usize) -> (Vec<EventTuple>, u64) {
-        let (events, dropped) = self.engine.with_node(|node| node.events().take(max));
-        let tuple = |event: Event| {
-            let (kind, port, peer) = (event.kind as u8, event.port.0, event.peer.to_u64());
-            (
-                event.at.as_secs_f64(),
-                kind,
-                port,
-                peer,
-                event.call.0,
-                event.rank,
-                event.code,
-                event.len,
-            )
-        };
-        (events.into_iter().map(tuple).collect(), dropped)
+    /// Takes up to `max` events, oldest first, as records, and the number of those that were
+    /// dropped before.
+    fn take_events<'py>(&self, py: Python<'py>, max: usize) -> (Bound<'py, PyBytes>, u64) {
+        let (records, dropped) = self.engine.with_node(|node| node.events().take(max));
+        (PyBytes::new(py, &records), dropped)
+    }
+
+    /// The time that events are stamped with, in nanoseconds.
+    fn clock_ns(&self) -> u64 {
+        self.engine.clock_ns()
     }
 
     /// Who waits for whom: (reply port, process, port) of each answer that is missing.

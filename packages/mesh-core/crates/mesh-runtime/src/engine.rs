@@ -214,6 +214,11 @@ impl Engine {
         shared
     }
 
+    /// The time that events are stamped with, in nanoseconds.
+    pub fn clock_ns(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Runs `step` on the node and does what it asks for.
     pub fn with_node<T>(&self, step: impl FnOnce(&mut Node) -> T) -> T {
         let mut chores = Chores::default();
