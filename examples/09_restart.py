@@ -1,9 +1,9 @@
 """Restarts what fails, before anybody has to hear of it.
 
-`spawn(..., restart=...)` takes the words of Erlang/OTP: `permanent`, `transient`, `temporary`. Within
-the limits of a `RestartPolicy`, a failed actor or a dead process is started again in its place with
-the arguments that it was spawned with; handles stay valid. One failure more goes to the owner, which
-here is the program.
+`spawn(..., restart=...)` takes the words of Erlang/OTP: `permanent`, `transient`, `temporary`.
+Within the limits of a `RestartPolicy`, a failed actor or a dead process is started again in its
+place, with the arguments that it was spawned with; handles stay valid. One failure more goes to the
+owner, which here is the program.
 """
 
 import os
@@ -11,8 +11,15 @@ import threading
 import time
 
 import mesh_core
-from mesh_core import Actor, MeshFailure, ProcDied, RestartPolicy, SupervisionError
-from mesh_core import endpoint, this_host
+from mesh_core import (
+    Actor,
+    MeshFailure,
+    ProcDied,
+    RestartPolicy,
+    SupervisionError,
+    endpoint,
+    this_host,
+)
 
 
 class Counter(Actor):
