@@ -271,7 +271,10 @@ class RecvFuture(Future[R]):
             if meta == _EXCEPTION_META or (kind == FAULT and message.code == RAISED):
                 self._settle(_ERROR, decode_exception(message.body))
             elif meta == _DEATH_META or kind == FAULT:
-                self._settle(_ERROR, failure_error(FailureDetail.decode(message.body)))
+                detail = FailureDetail.decode(message.body)
+                if detail.failure_id:
+                    runtime().observed(detail.failure_id, detail.owner_proc)
+                self._settle(_ERROR, failure_error(detail))
             else:
                 self._settle(_VALUE, self._receiver._value_of(message))
         except BaseException as error:

@@ -279,6 +279,7 @@ class HostAgent:
         fields = {
             "mesh_name": table.name,
             "rank": rank,
+            "point": dict(_point(table, rank)),
             "host": self._runtime.identity.host_name,
             "proc": proc_name(proc),
             "pid": report.pid,
@@ -306,7 +307,13 @@ class HostAgent:
 
 
 def _log_name(table: ProcTable, rank: int) -> str:
-    region = table.region
-    if not region.labels:
+    if not table.region.labels:
         return table.name
-    return f"{table.name}{Point(rank, Extent(region.labels, region.sizes))}"
+    point = _point(table, rank)
+    # `_log_printer.split_name` reads this.
+    places = ", ".join(f"{label}: {at}/{point.size(label)}" for label, at in point.items())
+    return f"{table.name}{{{places}}}"
+
+
+def _point(table: ProcTable, rank: int) -> Point:
+    return Point(rank, Extent(table.region.labels, table.region.sizes))
