@@ -177,6 +177,24 @@ impl Node {
         self.effects.push_back(Effect::Ready(port));
     }
 
+    /// Ends everything that somebody waits for here, because the process leaves the job: calls fail
+    /// with [`fault::STOPPED`], mailboxes close.
+    pub fn shut(&mut self) {
+        let mut ports: Vec<PortId> = self.ports.keys().copied().collect();
+        ports.sort_unstable();
+        for port in ports {
+            match self.ports.get(&port) {
+                Some(Port::Call(_)) => self.fail_call(port, fault::STOPPED),
+                Some(Port::Mailbox(_)) => {
+                    let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+                    self.close_mailbox(port, closed);
+                }
+                None => {}
+            }
+        }
+        self.effects.push_back(Effect::Credited);
+    }
+
     /// Forgets a port; nothing is answered any more but with [`fault::STOPPED`].
     pub fn drop_port(&mut self, port: PortId) {
         self.ports.remove(&port);
@@ -224,6 +242,14 @@ impl Node {
             self.dispatch(Frame::bare(head));
         }
         Ok(())
+    }
+
+    /// Whether a call that came from there waits in a mailbox.
+    pub fn has_queued(&self, port: PortId, from: Address) -> bool {
+        match self.ports.get(&port) {
+            Some(Port::Mailbox(mailbox)) => mailbox.has_from(from),
+            _ => false,
+        }
     }
 
     /// Messages queued in a mailbox.

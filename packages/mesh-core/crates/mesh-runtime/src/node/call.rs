@@ -262,6 +262,11 @@ impl Node {
         self.fail_open_targets(reply, |_| true, fault::DEADLINE, &detail);
     }
 
+    /// Fails what is open of a call, and tells nobody else.
+    pub(super) fn fail_call(&mut self, reply: PortId, code: u8) {
+        self.fail_open_targets(reply, |_| true, code, &Bytes::new());
+    }
+
     /// Fails what `proc` has not answered, in every call of this process.
     pub(super) fn fail_calls_to(&mut self, proc: ProcId, code: u8, detail: &Bytes) {
         let is_hit = |port: &Port| match port {
