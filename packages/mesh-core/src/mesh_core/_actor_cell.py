@@ -11,6 +11,7 @@ import os
 from mesh_core._actor import endpoints_of, member_of
 from mesh_core._config import effective
 from mesh_core._context import Serving
+from mesh_core._ending import Ending
 from mesh_core._endpoint import EndpointProperty
 from mesh_core._errors import MeshError
 from mesh_core._failure import FailureDetail
@@ -147,10 +148,16 @@ class ActorCell:
         self.instance: Any = None
         self.plans: dict[bytes, Plan] = {}
         self.running_name = "__init__"
-        self.is_ended = False
+        # Messages served so far: a stop waits as long as this goes on growing.
+        self.served_count = 0
+        self.ending = Ending(self)
         self.cancelled: set[tuple[int, int]] = set()
         self.abort_error: ActorFailure | None = None
+        # The message that the actor has failed of.
+        self.unanswered: Message | None = None
         self.is_stop_wanted = False
+        # Whether it was the actor itself that wanted to stop.
+        self.is_leaving = False
         self.threshold = effective().segment_threshold_bytes
         region = order.region
         self.point = Point(rank, Extent(region.labels, region.sizes))
@@ -223,7 +230,15 @@ class ActorCell:
         if message.from_port and not plan.is_explicit:
             self.answer_error(message, error)
             return
-        raise ActorFailure from error
+        self.unanswered = message
+        raise self.fails_of(error)
+
+    def fails_of(self, error: BaseException) -> ActorFailure:
+        """Makes the failure to raise; noted, in case that a late cancellation overtakes it."""
+        failure = ActorFailure()
+        failure.__cause__ = error
+        self.abort_error = failure
+        return failure
 
     def take_cancelled(self, message: Message) -> bool:
         """Says whether the caller of a message that was not started has given up."""
@@ -243,7 +258,7 @@ class ActorCell:
 
     def stop_soon(self, reason: str | None) -> None:
         """Stops the actor when the current message has been answered."""
-        self.is_stop_wanted = True
+        self.is_leaving = self.is_stop_wanted = True
 
     def check_wishes(self) -> None:
         """Does what the actor has asked for itself.
@@ -254,35 +269,37 @@ class ActorCell:
         if self.abort_error is not None:
             raise self.abort_error
 
-    # The end. Both drivers call these in this order, from where the actor runs.
+    # The end. Others may ask for it from any thread; the drivers carry it out where the actor runs.
 
-    def close(self, error: ActorFailure | None, left: list[Message]) -> FailureDetail:
-        """Takes no more messages; what is queued or `left` is answered with the reason."""
-        detail = self.detail(error)
-        body = detail.encode()
-        self.engine.close_mailbox(self.port, detail.code, body)
-        for message in left:
-            if message.from_port:
-                self.engine.answer(message, detail.code, body)
-        if error is not None:
-            owner_proc, owner_port = self.order.owner
-            self.runtime.tell_agent(
-                owner_proc, "actor_failed", owner_port, self.port, self.rank, body
-            )
-        return detail
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing of the actor is left."""
+        return self.ending.is_over.is_set()
 
-    def end_children(self, failed: bool) -> None:
-        """Stops what this actor owns, and waits for it."""
-        self.runtime.ownership.end_owner(self.port, failed)
+    def fail_of(self, error: BaseException) -> None:
+        """Fails the actor now, in the middle of what it does: something that it owns has failed."""
+        failure = ActorFailure()
+        failure.__cause__ = error
+        self.is_stop_wanted = True
+        self.ending.begin(failure)
+        self.interrupt()
 
-    def ended(self) -> None:
-        """Nothing of the actor is left."""
-        self.is_ended = True
-        self.runtime.ownership.owner_stopped(self.port)
-        self.runtime.agent.cell_ended(self)
+    def halt(self) -> None:
+        """Stops the actor now: what is queued is dropped, what runs is interrupted."""
+        self.is_stop_wanted = True
+        self.ending.begin(None)
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Raises `CallCancelled` in the endpoint that runs."""
+        raise NotImplementedError
+
+    def running_messages(self) -> list[Message]:
+        """Gives the messages that were taken from the mailbox and are not answered."""
+        raise NotImplementedError
 
     def detail(self, error: ActorFailure | None) -> FailureDetail:
-        """Says why the actor takes no more messages."""
+        """Says why the actor takes no more messages; each call with an error is a new failure."""
         identity = self.runtime.identity
         fields = {
             "mesh_name": self.name,

@@ -16,7 +16,19 @@ from mesh_core._core import PortClosed, Targets
 from mesh_core._failure import FailureDetail
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import encode_exception
-from mesh_core._wire import AGENT, CALL, CANCEL, DIED, INTERNAL, RAISED, SPAWN, STOP, STOPPED
+from mesh_core._wire import (
+    ACTOR_FAILED,
+    AGENT,
+    CALL,
+    CANCEL,
+    DIED,
+    INTERNAL,
+    RAISED,
+    SPAWN,
+    STOP,
+    STOPPED,
+    proc_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,10 +52,11 @@ class Agent:
         self._runtime = runtime
         self._engine = runtime.engine
         self._is_ending = False
+        # Spawns that wait for the end of the actor that they replace.
         self._respawns: dict[int, Message] = {}
-        self._orders: dict[int, tuple[int, Any]] = {}
         # Why the set-up that the user asked for has failed, if it has.
         self.setup_error: BaseException | None = None
+        self._setup_failure: FailureDetail | None = None
 
     def run(self) -> None:
         """Serves until the process ends."""
@@ -53,7 +66,7 @@ class Agent:
                 messages = self._engine.receive(AGENT, _BATCH_MAX, ownership.due_in_s())
             except PortClosed:
                 return
-            if not messages:
+            if ownership.due_in_s() == 0:
                 ownership.tick()
             for message in messages:
                 try:
@@ -74,8 +87,42 @@ class Agent:
         """Answers a spawn, and all calls of what was to be spawned, with an error."""
         cause = encode_exception(error)
         self._engine.answer(message, RAISED, cause)
-        detail = FailureDetail(0, STOPPED, {"reason": reason}, cause)
-        self._engine.close_mailbox(message.to_port, STOPPED, detail.encode())
+        fields = {"reason": reason, **self._place()}
+        failure_id = self._engine.new_port()
+        detail = FailureDetail(failure_id, ACTOR_FAILED, fields, cause, message.from_proc)
+        body = detail.encode()
+        self._engine.close_mailbox(message.to_port, ACTOR_FAILED, body)
+        # Who spawns is who owns.
+        self._runtime.tell_agent(
+            message.from_proc, "actor_failed", message.to_port, message.rank, body
+        )
+
+    def _place(self) -> dict[str, Any]:
+        identity = self._runtime.identity
+        return {
+            "host": identity.host_name,
+            "proc": proc_name(self._runtime.me),
+            "pid": os.getpid(),
+        }
+
+    def refuse_set_up(self, error: BaseException) -> None:
+        """Says that what the user wants run in the process before any actor has failed."""
+        self.setup_error = error
+        table = self._runtime.identity.table
+        assert table is not None
+        fields = {
+            "mesh_name": table.name,
+            "rank": self._runtime.identity.rank,
+            "reason": "bootstrap raised",
+            **self._place(),
+        }
+        owner = table.owner[0]
+        failure_id = self._engine.new_port()
+        detail = FailureDetail(failure_id, ACTOR_FAILED, fields, encode_exception(error), owner)
+        self._setup_failure = detail
+        self._runtime.tell_agent(
+            owner, "actor_failed", table.uid, self._runtime.identity.rank, detail.encode()
+        )
 
     def _handle(self, message: Message) -> None:
         kind = message.kind
@@ -107,83 +154,99 @@ class Agent:
         self._runtime.ownership.proc_died(proc, body)
         for cell in list(self._runtime.actors.values()):
             if cell.order.owner[0] == proc:
-                self._stop_actor(cell.port)
+                cell.halt()
         holder_died(proc, body)
-        if self._runtime.host_agent is not None:
-            self._runtime.host_agent.owner_died(proc)
 
     def _spawn(self, message: Message) -> None:
         port = message.to_port
         if self.setup_error is not None:
-            return self._refuse_spawn(message, self.setup_error, "the set-up of its process failed")
+            return self._refuse_spawn(message, self.setup_error, "bootstrap of its process raised")
+        old = self._runtime.actors.get(port)
+        if old is not None and not old.is_ended:
+            # It is to be started anew: what is left of it goes first.
+            self._respawns[port] = message
+            old.halt()
+            if not old.is_ended:
+                return None
+            self._respawns.pop(port, None)
         from mesh_core._runtime import value_of
 
         try:
             order = value_of(message)
         except BaseException as error:
             # Its module is not there, or does not import here.
-            reason = "its class could not be loaded in its process"
+            reason = "could not be loaded in its process"
             return self._refuse_spawn(message, error, reason)
         owner_proc = order.owner[0]
         if owner_proc != self._runtime.me:
             self._engine.watch(owner_proc)
-        self._orders[port] = (message.rank, order)
-        self._start(port, message)
-
-    def _start(self, port: int, message: Message) -> None:
-        rank, order = self._orders[port]
         if is_loop_driven(order.cls):
             from mesh_core._serve_loop import LoopCell as Cell
         else:
             from mesh_core._serve_thread import ThreadCell as Cell
-        cell = self._runtime.actors[port] = Cell(self._runtime, port, rank, order)
+        # Opened by the frame already; the actor that was here before may have closed it since.
+        self._engine.open_mailbox(port, order.window)
+        cell = self._runtime.actors[port] = Cell(self._runtime, port, message.rank, order)
         cell.start(message)
+        return None
 
     def cell_ended(self, cell: ActorCell) -> None:
         """An actor is gone; starts it again if that was asked for meanwhile."""
         again = self._respawns.pop(cell.port, None)
         if again is not None and not self._is_ending:
-            self._revive(again, cell.port)
+            self._spawn(again)
 
-    def _revive(self, message: Message, port: int) -> None:
-        self._engine.open_mailbox(port, self._orders[port][1].window)
-        self._start(port, message)
-
-    def _stop_actor(self, port: int, timeout: float | None = None) -> int:
-        """Puts a stop behind what is queued; gives the port of the answer."""
-        return self._engine.call(
-            CALL, Targets([(self._engine.me, 0)]), port, _STOP, b"", [], 1 << 31, timeout, True
-        )
+    def _drain(self, cell: ActorCell, grace_s: float) -> None:
+        """Puts a stop behind what is queued, and sees that it comes to its turn."""
+        target = Targets([(self._engine.me, 0)])
+        self._engine.send(CALL, target, cell.port, _STOP, b"", [], 1 << 31, 0, True)
+        threading.Thread(
+            target=cell.ending.drain, args=(grace_s,), name=f"mesh-stop-{cell.name}", daemon=True
+        ).start()
 
     # What others ask for, by name.
 
-    def do_ready(self, _message: Message) -> None:
+    def do_ready(self, message: Message) -> Any:
         """Answers once the set-up of the process is over."""
-        if self.setup_error is not None:
-            raise self.setup_error
+        if self._setup_failure is None:
+            return None
+        self._engine.answer(message, ACTOR_FAILED, self._setup_failure.encode())
+        return LATER
+
+    def do_wake(self, _message: Message) -> None:
+        """Makes this thread look at what is due."""
 
     def do_pid(self, _message: Message) -> int:
         """Gives the process id."""
         return os.getpid()
 
-    def do_revive(self, message: Message, port: int) -> Any:
-        """Starts an actor again that has failed, with its first arguments."""
+    def do_stop_actor(
+        self, message: Message, port: int, is_drained: bool, grace_s: float
+    ) -> Any:
+        """Stops an actor; answers when nothing of it is left."""
+        self._respawns.pop(port, None)
         cell = self._runtime.actors.get(port)
         if cell is None:
-            raise RuntimeError("the actor was never spawned here")
+            self._engine.close_mailbox(port, STOPPED, b"")
+            return None
         if cell.is_ended:
-            self._revive(message, port)
+            return None
+        if message.from_port:
+            cell.ending.answer_when_over(message)
+        if is_drained:
+            self._drain(cell, grace_s)
         else:
-            self._respawns[port] = message
-            if not cell.is_ending:
-                self._stop_actor(port)
+            cell.ending.grace_s = grace_s
+            cell.halt()
         return LATER
 
-    def do_actor_failed(
-        self, _message: Message, _owner: int, uid: int, rank: int, body: bytes
-    ) -> None:
+    def do_actor_failed(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh that is owned here has failed."""
         self._runtime.ownership.actor_failed(uid, rank, body)
+
+    def do_actor_left(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
+        """A rank of a mesh that is owned here has stopped because it wanted to."""
+        self._runtime.ownership.actor_left(uid, rank, body)
 
     def do_observed(self, _message: Message, failure_id: int) -> None:
         """A caller elsewhere has been given a failure of something that is owned here."""
@@ -209,18 +272,22 @@ class Agent:
 
         return waiting_on(port)
 
-    def do_end(self, message: Message, grace_s: float) -> Any:
-        """Stops every actor and then the process."""
+    def do_end(self, _message: Message, grace_s: float, is_drained: bool = True) -> None:
+        """Stops every actor and then the process; answers at once, as a sign of life."""
         if not self._is_ending:
             self._is_ending = True
-            threading.Thread(target=self._end, args=(grace_s,), daemon=True).start()
-        return None
+            threading.Thread(target=self._end, args=(grace_s, is_drained), daemon=True).start()
 
-    def _end(self, grace_s: float) -> None:
+    def _end(self, grace_s: float, is_drained: bool) -> None:
         alive = [cell for cell in self._runtime.actors.values() if not cell.is_ended]
-        replies = [self._stop_actor(cell.port, grace_s) for cell in reversed(alive)]
-        for reply in replies:
-            self._engine.wait(reply, None)
+        for cell in reversed(alive):
+            if is_drained:
+                self._drain(cell, grace_s)
+            else:
+                cell.ending.grace_s = grace_s
+                cell.halt()
+        for cell in alive:
+            cell.ending.is_over.wait()
         from mesh_core._launch import leave
 
         leave(0)
@@ -237,14 +304,15 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.start(order)
 
-    def do_stop(self, message: Message, slots: list[int], grace_s: float) -> Any:
+    def do_stop(
+        self, message: Message, slots: list[int], grace_s: float, is_drained: bool
+    ) -> Any:
         """Stops processes; answers when they are gone."""
         assert self._runtime.host_agent is not None
-        self._runtime.host_agent.stop(message, slots, grace_s)
+        self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
         return LATER
 
-    def do_replace(self, message: Message, slot: int) -> Any:
-        """Starts a new process in a slot whose process has died."""
+    def do_replace(self, _message: Message, slot: int) -> bool:
+        """Starts a new process in a slot whose process has died; says whether it had."""
         assert self._runtime.host_agent is not None
-        self._runtime.host_agent.replace(slot)
-        return None
+        return self._runtime.host_agent.replace(slot)

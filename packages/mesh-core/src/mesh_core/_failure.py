@@ -87,7 +87,12 @@ class FailureDetail:
 
 def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
     """Makes the error that a caller or an owner is given."""
-    fields = {**where, **{k: v for k, v in detail.fields.items() if v is not None}}
+    known = {k: v for k, v in detail.fields.items() if v is not None}
+    if detail.code in (PROC_DIED, STOPPED):
+        # Its fields tell of the process; whoever asks calls the place by the name of their mesh.
+        fields = {**known, **{k: v for k, v in where.items() if v is not None}}
+    else:
+        fields = {**where, **known}
     error = _CLASSES[detail.code](**fields)
     if detail.cause is not None:
         error.__cause__ = decode_exception(detail.cause)
@@ -99,11 +104,12 @@ def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
     """Makes the exception that an answer without a value stands for."""
     mesh = endpoint._mesh
     code = message.code
+    rank, point = mesh._place(message.rank)
     place = {
         "mesh_name": mesh._name,
         "actor": mesh._class_name,
-        "rank": message.rank,
-        "point": dict(mesh._point(message.rank)),
+        "rank": rank,
+        "point": point,
         "endpoint": endpoint.name,
     }
     if code == RAISED:

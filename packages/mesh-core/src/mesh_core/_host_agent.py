@@ -16,7 +16,7 @@ from mesh_core._wire import PROC_DIED, STOPPED, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from mesh_core._command import BootstrapCommand
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from mesh_core._runtime import Runtime
 
 __all__ = ["HostAgent", "StartOrder"]
+
+# Beyond the graces that a process gives its own parts.
+_END_S = 2.0
+_FLUSH_S = 2.0
 
 
 class StartOrder:
@@ -76,10 +80,11 @@ class _Slot:
 class HostAgent:
     """Looks after the processes of this host."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, first_slot: int) -> None:
         self._runtime = runtime
         self._slots: dict[int, _Slot] = {}
-        self._next_slot = 1
+        self._next_slot = first_slot
+        self._is_closing = False
         self._changed = threading.Condition()
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
@@ -90,6 +95,11 @@ class HostAgent:
             tail_lines=config.log_tail_lines,
             log_dir=config.log_dir,
         )
+
+    @property
+    def next_slot(self) -> int:
+        """The first slot that was never used."""
+        return self._next_slot
 
     def reserve(self, count: int) -> int:
         """Sets slots in a row aside."""
@@ -147,18 +157,18 @@ class HostAgent:
             bind=None if order.binds is None else order.binds[rank % order.table.per_host],
         )
 
-    def replace(self, number: int) -> None:
-        """Starts a new process in the slot of a dead one.
+    def replace(self, number: int) -> int | None:
+        """Starts a process in a slot whose process has died; None when it lives.
 
         Raises:
-            RuntimeError: The process lives, or was never there.
+            RuntimeError: There never was one.
         """
         with self._changed:
             slot = self._slots.get(number)
             if slot is None:
                 raise RuntimeError(f"no process was ever started in slot {number}")
             if slot.is_alive:
-                raise RuntimeError("the process is alive: stop it before it is replaced")
+                return None
             slot.incarnation += 1
             slot.is_alive = True
             slot.is_stopping = False
@@ -166,52 +176,65 @@ class HostAgent:
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
         self._host.spawn([spec], slot.order.preload)
+        return slot.incarnation
 
-    def stop(self, message: Message | None, numbers: list[int], grace_s: float) -> None:
+    def stop(
+        self, message: Message | None, numbers: list[int], grace_s: float, is_drained: bool
+    ) -> None:
         """Stops processes in good order, and answers when they are gone."""
         with self._changed:
             alive = [n for n in numbers if n in self._slots and self._slots[n].is_alive]
             for number in alive:
                 self._slots[number].is_stopping = True
-        if alive:
-            host = self._runtime.identity.host
-            targets = Targets([(proc_id(host, n), i) for i, n in enumerate(alive)])
-            reply = self._runtime.call_agents(targets, "end", grace_s)
-            self._runtime.engine.forget(reply)
-        work = lambda: self._await_ends(message, alive, grace_s)  # noqa: E731
-        threading.Thread(target=work, name="mesh-stop", daemon=True).start()
+        host = self._runtime.identity.host
+        asked: dict[int, int] = {}
+        for number in alive:
+            target = Targets([(proc_id(host, number), 0)])
+            asked[number] = self._runtime.call_agents(target, "end", grace_s, is_drained)
+        threading.Thread(
+            target=self._await_ends, args=(message, asked, grace_s), name="mesh-stop", daemon=True
+        ).start()
 
-    def _await_ends(self, message: Message | None, numbers: list[int], grace_s: float) -> None:
+    def _await_ends(self, message: Message | None, asked: dict[int, int], grace_s: float) -> None:
+        """Kills what gives no sign of life in time, or does not end although it bounds itself."""
         until = time.monotonic() + grace_s
+        limit_s = grace_s + effective().cleanup_timeout_s + _END_S
+        wait = self._runtime.engine.wait
+        for number, reply in asked.items():
+            if wait(reply, max(until - time.monotonic(), 0.0)) is None:
+                self._runtime.engine.forget(reply)
+                self._host.kill(number)
         with self._changed:
-            self._changed.wait_for(lambda: not self._any_alive(numbers), grace_s)
-        for number in numbers:
+            self._changed.wait_for(lambda: not self._any_alive(asked), limit_s)
+        for number in asked:
             if self._any_alive([number]):
                 self._host.kill(number)
         with self._changed:
-            self._changed.wait_for(lambda: not self._any_alive(numbers))
-        self._host.flush(max(until - time.monotonic(), 0.2))
+            self._changed.wait_for(lambda: not self._any_alive(asked))
+            for number in asked:
+                del self._slots[number]
+        self._host.flush(_FLUSH_S)
         self._printer.flush()
         if message is not None and message.from_port:
             self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
 
-    def _any_alive(self, numbers: list[int]) -> bool:
+    def _any_alive(self, numbers: Iterable[int]) -> bool:
         return any(self._slots[number].is_alive for number in numbers)
 
     def owner_died(self, proc: int) -> None:
-        """Ends the processes that an actor of a dead process owned."""
+        """Ends the processes that an actor of a dead process owned; they clean up."""
         with self._changed:
             numbers = [
                 number
                 for number, slot in self._slots.items()
-                if slot.is_alive and slot.order.table.owner[0] == proc
+                if slot.is_alive and not slot.is_stopping and slot.order.table.owner[0] == proc
             ]
-        for number in numbers:
-            self._slots[number].is_stopping = True
-            self._host.kill(number)
+        if numbers:
+            self.stop(None, numbers, effective().stop_grace_s, False)
 
     def close(self, grace_s: float) -> None:
         """Ends every process and waits for it."""
+        self._is_closing = True
         with self._changed:
             for slot in self._slots.values():
                 slot.is_stopping = True
@@ -253,6 +276,9 @@ class HostAgent:
             failure_id = self._runtime.engine.new_port()
             detail = FailureDetail(failure_id, PROC_DIED, fields, None, table.owner[0])
         self._runtime.engine.proc_died(proc, report.incarnation, detail.encode())
+        if not self._is_closing:
+            # Off this thread, which has other deaths to report.
+            threading.Thread(target=self.owner_died, args=(proc,), daemon=True).start()
 
 
 def _log_name(table: ProcTable, rank: int) -> str:

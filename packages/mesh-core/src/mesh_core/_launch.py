@@ -35,18 +35,20 @@ def main(entry: bytes) -> int:
     from mesh_core._agent import Agent
 
     runtime.agent = Agent(runtime)
-    _set_up(runtime, facts["bootstrap"])
+    problem = _set_up(facts["bootstrap"])
     runtime.engine.dial(runtime.host_agent_proc())
+    if problem is not None:
+        runtime.agent.refuse_set_up(problem)
     thread = threading.Thread(target=runtime.agent.run, name="mesh-agent", daemon=True)
     thread.start()
     _over.wait()
     return _status
 
 
-def _set_up(runtime: Runtime, bootstrap: bytes) -> None:
-    """Runs what the user wants run in the process before any actor."""
+def _set_up(bootstrap: bytes) -> BaseException | None:
+    """Runs what the user wants run in the process before any actor; gives what it raised."""
     if not bootstrap:
-        return
+        return None
     from mesh_core._pickle import decode
 
     try:
@@ -59,7 +61,8 @@ def _set_up(runtime: Runtime, bootstrap: bytes) -> None:
 
             loop_thread().submit(finish()).result()
     except BaseException as error:
-        runtime.agent.setup_error = error
+        return error
+    return None
 
 
 def leave(status: int) -> None:

@@ -17,11 +17,12 @@ from mesh_core._context import serving
 from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, _Arity, endpoint_of
 from mesh_core._errors import MeshError, MeshStopped
+from mesh_core._future import DoneFuture
 from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
-from mesh_core._shape import MemberMesh, Point
+from mesh_core._shape import Extent, MemberMesh, Point
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture
 from mesh_core._wire import INTERNAL, READY, SPAWN, STOP
@@ -40,6 +41,8 @@ A = TypeVar("A")
 _READY = bytes([INTERNAL]) + READY.encode() + b"\0"
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 _AGENT_WINDOW = 1 << 31
+# Stands for the end of every mesh that has ended: many may in one program.
+_DONE: DoneFuture[None] = DoneFuture(None)
 
 
 def _owner() -> tuple[int, int]:
@@ -132,8 +135,6 @@ class HostMesh(MemberMesh):
     @property
     def initialized(self) -> Future[Literal[True]]:
         """Done when every host can be reached."""
-        from mesh_core._future import DoneFuture
-
         return DoneFuture(True)
 
     def stop(self) -> Future[None]:
@@ -195,9 +196,11 @@ class ProcMesh(MemberMesh):
     def _name(self) -> str:
         return self._table.name
 
-    @property
-    def _class_name(self) -> str:
-        return "process"
+    # Errors name a process by its mesh and rank.
+    _class_name = None
+
+    def _place(self, index: int) -> tuple[int, dict[str, int]]:
+        return _place(self._region, self._table.region, index)
 
     def _proc_of(self, index: int) -> int:
         return self._table.proc(self._region.rank_at(index))
@@ -300,17 +303,18 @@ class ProcMesh(MemberMesh):
         current.stopped_meshes[self._uid] = future
         return future
 
-    def _stop_procs(self, grace_s: float) -> EndFuture:
+    def _stop_procs(self, grace_s: float, *, is_drained: bool = True) -> EndFuture:
         replies = []
         for host, first in self._table.hosts:
             slots = list(range(first, first + self._table.per_host))
             targets = Targets([(host << 32, 0)])
-            replies.append(runtime().call_agents(targets, "stop", slots, grace_s))
+            replies.append(runtime().call_agents(targets, "stop", slots, grace_s, is_drained))
         parts = [AgentFuture(reply, self, "stop") for reply in replies]
         return EndFuture(parts, self._ended)
 
     def _ended(self) -> None:
         ownership = runtime().ownership
+        runtime().stopped_meshes[self._uid] = _DONE
         for mesh in ownership.children_of(self._table.owner[1]):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 ownership.stopped(mesh._uid)
@@ -318,8 +322,15 @@ class ProcMesh(MemberMesh):
 
     def _end(self, *, is_owner_failed: bool) -> None:
         """Stops the mesh because its owner ends; waits for it."""
-        runtime().ownership.stopping(self._uid)
-        self._stop_procs(0.0 if is_owner_failed else effective().stop_grace_s).exception()
+        ownership = runtime().ownership
+        ownership.stopping(self._uid)
+        # Already under way where the program has asked for it just before.
+        future = runtime().stopped_meshes.get(self._uid)
+        if future is None:
+            grace_s = ownership.grace_s()
+            future = self._stop_procs(grace_s, is_drained=not is_owner_failed)
+            runtime().stopped_meshes[self._uid] = future
+        future.exception()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a new process in the place of a dead one, with the actors that it had.
@@ -330,9 +341,14 @@ class ProcMesh(MemberMesh):
         Raises:
             IndexError: There is no such rank.
             RuntimeError: The process lives.
+            ValueError: The mesh is owned by somebody else.
         """
+        _check_owned(self, False, self._table.owner, "replace a rank of")
         index = _index(self, rank)
-        self._start_again(index)
+        if not self._start_again(index):
+            raise RuntimeError(
+                f"rank {index} of {self!r} lives: only what has died can be replaced"
+            )
         proc = self._proc_of(index)
         ownership = runtime().ownership
         for mesh in ownership.children_of(self._table.owner[1]):
@@ -342,13 +358,23 @@ class ProcMesh(MemberMesh):
                     ownership.restart_done(mesh._uid, lost, True)
         ownership.restart_done(self._uid, index, True)
 
-    def _start_again(self, index: int) -> None:
+    def _start_again(self, index: int) -> bool:
+        """Starts a process in the place of a dead one; says whether it had died."""
         proc = self._proc_of(index)
-        _ask_host(proc >> 32, "replace", proc & 0xFFFF_FFFF)
-        runtime().engine.watch(proc)
+        current = runtime()
+        incarnation = _ask_host(proc >> 32, "replace", proc & 0xFFFF_FFFF)
+        if incarnation is None:
+            return False
+        if not current.is_agent_of(proc):
+            current.engine.proc_started(proc, incarnation)
+        current.engine.watch(proc)
+        return True
 
-    def _revive(self, index: int) -> None:
+    def _revive(self, index: int) -> Future[Any]:
+        """Brings a rank back; the future is done when it runs."""
         self._start_again(index)
+        targets = Targets([(self._proc_of(index), index)])
+        return AgentFuture(runtime().call_agents(targets, "ready"), self, "bootstrap")
 
     @property
     def host_mesh(self) -> HostMesh:
@@ -451,9 +477,7 @@ class ActorMesh(MemberMesh, Generic[A]):
         return self._port in runtime().stopped_meshes
 
     def _mark_stopped(self) -> None:
-        from mesh_core._future import DoneFuture
-
-        runtime().stopped_meshes.setdefault(self._port, DoneFuture(None))
+        runtime().stopped_meshes.setdefault(self._port, _DONE)
 
     def _proc_of(self, index: int) -> int:
         return self._table.proc(self._region.rank_at(index))
@@ -463,6 +487,9 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     def _point(self, index: int) -> Point:
         return Point(index, self.extent)
+
+    def _place(self, index: int) -> tuple[int, dict[str, int]]:
+        return _place(self._region, self._whole, index)
 
     def _target(self, index: int) -> Targets:
         return Targets([(self._proc_of(index), index)])
@@ -502,72 +529,65 @@ class ActorMesh(MemberMesh, Generic[A]):
         if self._port in current.stopped_meshes:
             return current.stopped_meshes[self._port]
         current.ownership.stopping(self._port)
-        future = EndFuture([self._stop_actors(effective().stop_grace_s)], self._ended)
+        future = EndFuture([self._stop_actors(effective().stop_grace_s, True)], self._ended)
         current.stopped_meshes[self._port] = future
         return future
 
-    def _stop_actors(self, grace_s: float | None) -> AgentFuture:
-        reply = runtime().engine.call(
-            16, self._targets, self._port, _STOP, b"", [], _AGENT_WINDOW, grace_s, True
+    def _stop_actors(self, grace_s: float, is_drained: bool) -> AgentFuture:
+        reply = runtime().call_agents(
+            self._targets, "stop_actor", self._port, is_drained, grace_s
         )
         return AgentFuture(reply, self, "stop", is_stop=True)
 
     def _ended(self) -> None:
+        runtime().stopped_meshes[self._port] = _DONE
         runtime().ownership.stopped(self._port)
 
     def _end(self, *, is_owner_failed: bool) -> None:
         """Stops the mesh because its owner ends; waits for it."""
-        self._stop_actors(effective().stop_grace_s).exception()
-        self._mark_stopped()
-        self._ended()
+        current = runtime()
+        future = current.stopped_meshes.get(self._port)
+        if future is None:
+            grace_s = current.ownership.grace_s()
+            future = EndFuture([self._stop_actors(grace_s, not is_owner_failed)], self._ended)
+            current.stopped_meshes[self._port] = future
+        future.exception()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a failed actor again; where its process has died, a new process with all it had.
 
         Raises:
             IndexError: There is no such rank.
-            RuntimeError: The actor was never spawned there.
+            ValueError: The mesh is a slice, or is owned by somebody else.
         """
+        _check_owned(self, self._region != self._whole, self._owner_address, "replace a rank of")
         index = _index(self, rank)
-        proc = self._proc_of(index)
-        procs = ProcMesh(self._table, self._table.region)
-        at = self._table.rank_of(proc)
+        at = self._table.rank_of(self._proc_of(index))
         assert at is not None
+        procs = ProcMesh(self._table, self._table.region)
         try:
             procs.replace(at)
-        except MeshError:
-            self._revive_actor(index)
+        except RuntimeError:
+            # Its process lives: only the actor is to be started anew.
+            self._respawn(index)
             runtime().ownership.restart_done(self._port, index, True)
 
-    def _revive(self, index: int) -> None:
+    def _revive(self, index: int) -> Future[Any]:
         """Brings a rank back, in a new process where the old one has died."""
-        proc = self._proc_of(index)
-        procs = ProcMesh(self._table, self._table.region)
-        at = self._table.rank_of(proc)
+        at = self._table.rank_of(self._proc_of(index))
         assert at is not None
-        try:
-            procs._start_again(at)
-        except MeshError:
-            # Its process lives: only the actor is gone.
-            self._revive_actor(index)
-            return
-        self._respawn(index)
+        ProcMesh(self._table, self._table.region)._start_again(at)
+        return self._respawn(index)
 
-    def _revive_actor(self, index: int) -> None:
-        targets = Targets([(self._proc_of(index), 0)])
-        reply = runtime().call_agents(targets, "revive", self._port)
-        AgentFuture(reply, self, "__init__").get()
-
-    def _respawn(self, index: int) -> None:
-        """Spawns the actor again in a process that is new."""
-        order = runtime().spawn_orders[self._port]
+    def _respawn(self, index: int) -> Future[Any]:
+        """Spawns the actor again; what is left of it is stopped first."""
+        body, buffers, window = runtime().spawn_orders[self._port]
         targets = Targets([(self._proc_of(index), index)])
-        body, buffers, window = order
         reply = runtime().engine.call(
             SPAWN, targets, self._port, window.to_bytes(4, "little"), body, buffers,
             _AGENT_WINDOW, None, True,
         )
-        runtime().engine.forget(reply)
+        return AgentFuture(reply, self, "__init__")
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -616,6 +636,13 @@ def _ranks_on(table: ProcTable, region: Region, proc: int) -> list[int]:
     return [] if index is None else [index]
 
 
+def _place(region: Region, whole: Region, index: int) -> tuple[int, dict[str, int]]:
+    """Gives rank and coordinates, in the mesh as it was spawned, of a rank of one of its slices."""
+    rank = whole.index_of(region.rank_at(index))
+    assert rank is not None
+    return rank, dict(Point(rank, Extent(whole.labels, whole.sizes)))
+
+
 def _index(mesh: Any, rank: int | Point) -> int:
     index = rank.rank if isinstance(rank, Point) else rank
     if not -len(mesh) <= index < len(mesh):
@@ -634,11 +661,15 @@ def _ask_host(host: int, method: str, *args: Any) -> Any:
     return AgentFuture(reply, this_proc(), method, is_value=True).get()
 
 
-def _check_owned(mesh: Any, is_slice: bool, owner: tuple[int, int]) -> None:
+def _check_owned(
+    mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "stop"
+) -> None:
     if is_slice:
-        raise ValueError(f"{mesh!r} is a slice: stop the whole mesh that was spawned")
-    if owner != _owner() and owner[0] != runtime().me:
-        raise ValueError(f"{mesh!r} is a reference, not owned here: let its owner stop it")
+        raise ValueError(f"{mesh!r} is a slice: {what} the whole mesh that was spawned")
+    current = serving()
+    is_mine = current is None or current.cell.port == owner[1]
+    if owner[0] != runtime().me or not is_mine:
+        raise ValueError(f"cannot {what} {mesh!r}: it is owned by another actor, let that do it")
 
 
 def _checked_dims(dims: Mapping[str, int], taken: tuple[str, ...]) -> dict[str, int]:

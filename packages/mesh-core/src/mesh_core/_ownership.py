@@ -13,7 +13,7 @@ from mesh_core._config import effective
 from mesh_core._errors import MeshError
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
-from mesh_core._wire import CALL, INTERNAL, PROC_DIED, STOPPED
+from mesh_core._wire import ACTOR_FAILED, CALL, INTERNAL, PROC_DIED, STOPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,9 +75,13 @@ class Ownership:
         self._tree = Supervisor(effective().failure_grace_s)
         self._lock = threading.RLock()
         self._owned: dict[int, Owned] = {}
+        self._policies: dict[int, RestartPolicy] = {}
         self._details: dict[int, FailureDetail] = {}
-        self._hit: dict[int, list[int]] = {}
+        # Who was hit by each failure: meshes and ranks.
+        self._hit: dict[int, list[tuple[int, int]]] = {}
         self.raised: dict[int, BaseException] = {}
+        # Set when the program fails: what it leaves has less time.
+        self.hurry_s: float | None = None
         self._ended = threading.Condition(self._lock)
         self._ending: set[int] = set()
 
@@ -95,6 +99,7 @@ class Ownership:
         """An actor, or the program, has spawned a mesh."""
         with self._lock:
             self._owned[mesh._uid] = mesh
+            self._policies[mesh._uid] = policy
         self._do(
             lambda tree: tree.child_spawned(
                 owner, mesh._uid, len(mesh), policy.restart, policy.scope, policy.intensity_max,
@@ -113,36 +118,59 @@ class Ownership:
         self._do(lambda tree: tree.child_stopped(uid))
         with self._lock:
             self._owned.pop(uid, None)
+            self._policies.pop(uid, None)
+        self._runtime.spawn_orders.pop(uid, None)
 
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh says that it has failed."""
         detail = FailureDetail.decode(body)
-        self._rank_failed([(uid, rank)], detail, "crash")
+        self._rank_failed([(uid, rank)], detail, body, "crash")
+
+    def actor_left(self, uid: int, rank: int, body: bytes) -> None:
+        """A rank of a mesh has stopped because it wanted to: only `permanent` minds."""
+        with self._lock:
+            policy = self._policies.get(uid)
+        if policy is not None and policy.restart == "permanent":
+            detail = FailureDetail.decode(body)
+            detail.failure_id = self._runtime.engine.new_port()
+            detail.code = ACTOR_FAILED
+            self._rank_failed([(uid, rank)], detail, body, "exit")
 
     def proc_died(self, proc: int, body: bytes) -> None:
         """A process has died: every mesh that had a rank there has lost it."""
         detail = FailureDetail.decode(body)
-        with self._lock:
-            meshes = list(self._owned.values())
-        hit = [(mesh._uid, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
-        # The processes first: a failure is named after the mesh that it began in.
-        hit.sort(key=lambda pair: not self._is_procs(pair[0]))
         if detail.code == STOPPED or not body:
             return
+        with self._lock:
+            meshes = list(self._owned.values())
+        hit = [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
+        # The processes first: a failure is named after the mesh that it began in.
+        hit.sort(key=lambda pair: not _is_procs(pair[0]))
+        if any(self._brings_back(mesh) for mesh, _ in hit):
+            # The process comes back with what is restarted there, so it is not lost itself.
+            hit = [pair for pair in hit if not _is_procs(pair[0])]
         status = detail.fields.get("exit_code")
         kind = "exit" if status == 0 else "abnormal_exit" if status is not None else "proc_died"
-        self._rank_failed(hit, detail, kind)
+        self._rank_failed([(mesh._uid, rank) for mesh, rank in hit], detail, body, kind)
 
-    def _is_procs(self, uid: int) -> bool:
-        from mesh_core._mesh import ProcMesh
+    def _brings_back(self, mesh: Owned) -> bool:
+        """Says whether the policy of a mesh starts the process of a dead rank again."""
+        with self._lock:
+            policy = self._policies.get(mesh._uid)
+        return policy is not None and policy.restart in ("permanent", "transient")
 
-        return isinstance(self._owned.get(uid), ProcMesh)
-
-    def _rank_failed(self, hit: list[tuple[int, int]], detail: FailureDetail, kind: str) -> None:
+    def _rank_failed(
+        self, hit: list[tuple[int, int]], detail: FailureDetail, body: bytes, kind: str
+    ) -> None:
         failure_id = detail.failure_id
+        if not hit:
+            return
         with self._lock:
             self._details[failure_id] = detail
-            self._hit.setdefault(failure_id, []).extend(uid for uid, _ in hit)
+            self._hit.setdefault(failure_id, []).extend(hit)
+        if self._runtime.engine.holds_fault(body):
+            # Somebody holds a call that has failed of it, and will look.
+            self.observed(failure_id)
         for uid, rank in hit:
             self._do(lambda tree, u=uid, r=rank: tree.rank_failed(u, r, failure_id, kind))
 
@@ -185,6 +213,11 @@ class Ownership:
             while port in self._ending:
                 self._ended.wait()
 
+    def grace_s(self) -> float:
+        """Gives how long the endpoints of what an ending owner owned may still run."""
+        grace_s = effective().stop_grace_s
+        return grace_s if self.hurry_s is None else min(grace_s, self.hurry_s)
+
     def children_of(self, port: int) -> list[Owned]:
         """Gives what an actor owns, oldest first."""
         with self._lock:
@@ -194,8 +227,12 @@ class Ownership:
     # What follows.
 
     def _do(self, event: Callable[[Supervisor], list[Todo]]) -> None:
+        before = self._tree.due_in_s()
         for name, subject, failure_id, why, ranks in event(self._tree):
             getattr(self, f"_{name}")(subject, failure_id, why, ranks)
+        if before is None and self._tree.due_in_s() is not None:
+            # The agent sleeps without end while nothing is due.
+            self._runtime.tell_agent(self._runtime.me, "wake")
 
     def _restart(self, uid: int, _: int, _why: str, ranks: list[int]) -> None:
         with self._lock:
@@ -204,13 +241,16 @@ class Ownership:
             _run_apart(lambda: self._bring_back(mesh, ranks))
 
     def _bring_back(self, mesh: Owned, ranks: list[int]) -> None:
+        """Starts ranks anew, all at the same time, and says of each whether it is back."""
+        futures = []
         for rank in ranks:
             try:
-                mesh._revive(rank)
-            except (MeshError, RuntimeError):
-                self.restart_done(mesh._uid, rank, False)
-            else:
-                self.restart_done(mesh._uid, rank, True)
+                futures.append(mesh._revive(rank))
+            except (MeshError, RuntimeError, OSError):
+                futures.append(None)
+        for rank, future in zip(ranks, futures, strict=True):
+            is_back = future is not None and future.exception() is None
+            self.restart_done(mesh._uid, rank, is_back)
 
     def _ask_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         cell = self._runtime.actors.get(owner)
@@ -254,13 +294,27 @@ class Ownership:
         with self._lock:
             detail = self._details.get(failure_id) or FailureDetail(failure_id, PROC_DIED, {})
             mine = set(self._tree.children_of(owner))
-            meshes = [
-                self._owned[uid]
-                for uid in self._hit.get(failure_id, ())
+            hit = [
+                (self._owned[uid], rank)
+                for uid, rank in self._hit.get(failure_id, ())
                 if uid in self._owned and uid in mine
             ]
-        error = failure_error(detail)
-        return MeshFailure(meshes[0] if meshes else None, tuple(meshes), error, why)
+        meshes = tuple(dict.fromkeys(mesh for mesh, _ in hit))
+        where: dict[str, Any] = {}
+        if hit:
+            mesh, rank = hit[0]
+            where = {"mesh_name": mesh._name, "rank": rank, "point": dict(mesh._point(rank))}
+            if not _is_procs(mesh):
+                where["actor"] = mesh._class_name
+        return MeshFailure(
+            meshes[0] if meshes else None, meshes, failure_error(detail, **where), why
+        )
+
+
+def _is_procs(mesh: Owned) -> bool:
+    from mesh_core._mesh import ProcMesh
+
+    return isinstance(mesh, ProcMesh)
 
 
 def _run_apart(work: Callable[[], object]) -> None:

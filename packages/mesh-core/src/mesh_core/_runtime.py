@@ -117,6 +117,10 @@ class Runtime:
         """Gives the process that looks after this host."""
         return proc_id(self.identity.host, 0)
 
+    def is_agent_of(self, proc: int) -> bool:
+        """Says whether this process looks after the host that a process is on."""
+        return self.host_agent is not None and proc >> 32 == self.identity.host
+
     def call_agents(
         self, targets: Targets, method: str, *args: Any, timeout: float | None = None
     ) -> int:
@@ -197,9 +201,15 @@ def value_of(message: Message) -> Any:
     return decode(message.body)
 
 
+# Of the process that this one is a fork of: never freed here, for its links are shared.
+_forsaken: list[Runtime] = []
+
+
 def _after_fork() -> None:
     """A fork shares no thread and no link with us: it starts from nothing, if at all."""
     global _current, _lock
+    if _current is not None:
+        _forsaken.append(_current)
     _current = None
     _lock = threading.RLock()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from threading import get_ident
 
@@ -17,8 +16,10 @@ from mesh_core._actor_cell import ActorCell, ActorFailure
 from mesh_core._config import effective
 from mesh_core._context import Serving, set_serving
 from mesh_core._core import PortClosed
+from mesh_core._errors import MeshStopped
 from mesh_core._interrupt import CallerGone, Interruptible
 from mesh_core._loop import loop_thread, waker_of
+from mesh_core._own_thread import OwnThread, run_beside
 from mesh_core._wire import CANCELLED, READY, STOP
 
 TYPE_CHECKING = False
@@ -34,6 +35,8 @@ __all__ = ["LoopCell"]
 _BATCH_MAX = 64
 # After so many messages the loop lets others run, even if there are more.
 _FAIRNESS = 64
+# How often an end that waits for concurrent endpoints looks whether it was cut short.
+_LOOK_S = 0.2
 
 
 class LoopCell(ActorCell):
@@ -49,7 +52,7 @@ class LoopCell(ActorCell):
         # What callers of cancelled tasks are told, when it is not they who have cancelled them.
         self._fate: tuple[int, bytes] | None = None
         self._woken: asyncio.Future[None] | None = None
-        self._executor: ThreadPoolExecutor | None = None
+        self._thread: OwnThread | None = None
         self.loop = loop_thread().loop
         loop_thread().call(self._begin, spawn_message)
 
@@ -57,21 +60,16 @@ class LoopCell(ActorCell):
         self._task = self.loop.create_task(self._live(spawn_message), name=f"mesh-{self.name}")
 
     async def _live(self, spawn_message: Message) -> None:
-        stop: Message | None = None
-        error: ActorFailure | None = None
         try:
             await self._create()
             self.answer(spawn_message, None)
             waker_of(self.loop).watch_always(self.port, self._wake)
-            stop = await self._serve()
-        except ActorFailure as failure:
-            error = failure
-            if self.instance is None:
-                self.answer_error(spawn_message, failure.__cause__ or failure)
-        except PortClosed:
+            await self._serve()
+        except (ActorFailure, PortClosed, asyncio.CancelledError):
+            # What has failed is in `abort_error`; a cancellation came too late for its message.
             pass
         waker_of(self.loop).forget(self.port)
-        await self._end(error, stop)
+        await self._end(spawn_message)
 
     async def _create(self) -> None:
         order = self.order
@@ -86,7 +84,7 @@ class LoopCell(ActorCell):
             else:
                 instance.__init__(*order.args, **order.kwargs)
         except BaseException as error:
-            raise ActorFailure from error
+            raise self.fails_of(error) from error
         self.instance = instance
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
 
@@ -97,8 +95,8 @@ class LoopCell(ActorCell):
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    async def _serve(self) -> Message | None:
-        """Serves messages until one says stop; returns that one."""
+    async def _serve(self) -> None:
+        """Serves messages until one says stop, and what goes on beside them."""
         served = 0
         while True:
             if self.cancelled and not self.left:
@@ -115,17 +113,21 @@ class LoopCell(ActorCell):
             plan = self.plans.get(message.meta) or self.plan(message.meta)
             if plan.is_internal:
                 if plan.name == STOP:
-                    return message
+                    return await self._finish_tasks()
                 if plan.name == READY:
                     self.answer(message, None)
                 continue
             await self._handle(message, plan)
             self.check_wishes()
             if self.is_stop_wanted:
-                return None
+                return await self._finish_tasks()
             served += 1
             if served % _FAIRNESS == 0:
                 await asyncio.sleep(0)
+
+    async def _finish_tasks(self) -> None:
+        while self.tasks and not self.ending.is_begun.is_set():
+            await asyncio.wait(self.tasks, timeout=_LOOK_S)
 
     async def _handle(self, message: Message, plan: Plan) -> None:
         if self.cancelled and self.take_cancelled(message):
@@ -140,6 +142,7 @@ class LoopCell(ActorCell):
             await self._run(message, plan)
         finally:
             self._running = None
+            self.served_count += 1
 
     async def _run(self, message: Message, plan: Plan) -> None:
         set_serving(self.serving(message, plan))
@@ -219,8 +222,8 @@ class LoopCell(ActorCell):
     ) -> tuple[Any, BaseException | None]:
         """As `_in_thread`; what the function raises is a value, as not every exception may pass
         through futures and coroutines."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, f"mesh-{self.name}")
+        if self._thread is None:
+            self._thread = OwnThread(f"mesh-{self.name}")
         run = copy_context().run
 
         def outcome() -> tuple[Any, BaseException | None]:
@@ -229,24 +232,33 @@ class LoopCell(ActorCell):
             except BaseException as error:
                 return None, error
 
-        return await self.loop.run_in_executor(self._executor, outcome)
+        return await self._thread.run(outcome)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         message = self.tasks.pop(task)
+        self.served_count += 1
         if task.cancelled():
             # Before its first step.
             self._answer_cancelled(message)
             return
         error = task.exception()
-        if isinstance(error, ActorFailure) and self.abort_error is None:
-            self.abort_error = error
-            self._interrupt()
+        if isinstance(error, ActorFailure):
+            self.ending.begin(error)
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Cancels the endpoint that runs."""
+        loop_thread().call(self._interrupt)
 
     def _interrupt(self) -> None:
-        """Makes the serving loop look at `abort_error` now."""
-        if self._running is None:
-            self.engine.close_mailbox(self.port, self.failure_code, b"")
-            self._wake()
+        if self._running is not None and not self._plain.interrupt_call():
+            self._task.cancel()
+
+    def running_messages(self) -> list[Message]:
+        """Gives the messages that were taken from the mailbox and are not answered."""
+        current = self._running or self.unanswered
+        beside = [*list(self.tasks.values()), *list(self.left)]
+        return beside if current is None else [current, *beside]
 
     def cancel(self, message: Message) -> None:
         """Ends the call that a caller has given up, or remembers that it need not start."""
@@ -256,7 +268,7 @@ class LoopCell(ActorCell):
         # A plain endpoint that has yet to begin in its thread finds the key here.
         self.cancelled.add(key)
         running = self._running
-        if self._plain.interrupt(key):
+        if self._plain.interrupt_call(key):
             self.cancelled.discard(key)
         elif running is not None and (running.from_proc, running.from_port) == key:
             if self.plan(running.meta).is_async:
@@ -280,34 +292,29 @@ class LoopCell(ActorCell):
         else:
             await self._in_thread(ask.run, lambda failure: method(self.instance, failure))
 
-    async def _end(self, error: ActorFailure | None, stop: Message | None) -> None:
+    async def _end(self, spawn_message: Message) -> None:
         set_serving(Serving(self, None, self.point.extent))
-        if error is None and self.abort_error is not None:
-            error = self.abort_error
-        left = list(self.left)
-        self.left.clear()
-        detail = self.close(error, left)
+        self.ending.begin(self.abort_error)
+        error = self.ending.error
+        detail = self.detail(error)
         self._fate = (detail.code, detail.encode())
-        await self.loop.run_in_executor(None, self.end_children, error is not None)
+        cause = None if error is None else (error.__cause__ or error)
+        if self.instance is None:
+            self.answer_error(spawn_message, cause or MeshStopped(mesh_name=self.name))
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        problem = await self._cleanup(error)
+        await run_beside(self.ending.stop_children)
+        problem = await self._cleanup(cause)
         self.instance = None
-        if self._executor is not None:
-            self._executor.shutdown(wait=False)
-        self.ended()
-        if stop is not None:
-            if problem is None:
-                self.answer(stop, None)
-            else:
-                self.answer_error(stop, problem)
+        if self._thread is not None:
+            self._thread.close()
+        self.ending.finish(problem)
 
-    async def _cleanup(self, error: ActorFailure | None) -> BaseException | None:
+    async def _cleanup(self, cause: BaseException | None) -> BaseException | None:
         method = getattr(type(self.instance), "__cleanup__", None)
         if method is None:
             return None
-        cause = None if error is None else (error.__cause__ or error)
         try:
             if asyncio.iscoroutinefunction(method):
                 # Cancelled when it takes too long: nothing of the actor goes on behind its end.

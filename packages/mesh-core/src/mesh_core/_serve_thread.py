@@ -7,6 +7,7 @@ import threading
 from mesh_core._actor_cell import ActorCell, ActorFailure
 from mesh_core._context import Serving, set_serving
 from mesh_core._core import PortClosed
+from mesh_core._errors import MeshStopped
 from mesh_core._interrupt import CallerGone, Interruptible
 from mesh_core._wire import READY, STOP
 
@@ -25,10 +26,7 @@ _BATCH_MAX = 64
 
 
 class _Stopped(Exception):
-    """The actor was told to stop, by a message that is still to be answered."""
-
-    def __init__(self, message: Message | None) -> None:
-        self.message = message
+    """The actor was told to stop, or wants to."""
 
 
 class ThreadCell(ActorCell, Interruptible):
@@ -47,22 +45,20 @@ class ThreadCell(ActorCell, Interruptible):
         self.thread.start()
 
     def _live(self, spawn_message: Message) -> None:
-        stop: Message | None = None
-        error: ActorFailure | None = None
         self.ident = threading.get_ident()
         try:
             self._create()
             self.answer(spawn_message, None)
             self._serve()
-        except _Stopped as stopped:
-            stop = stopped.message
-        except ActorFailure as failure:
-            error = failure
-            if self.instance is None:
-                self.answer_error(spawn_message, failure.__cause__ or failure)
-        except PortClosed:
+        except (_Stopped, ActorFailure, PortClosed):
+            # What has failed is in `abort_error`.
             pass
-        self._end(error, stop)
+        except CallerGone:
+            # Meant for a message that ended in the same moment.
+            pass
+        self.running = None
+        self.disarm()
+        self._end(spawn_message)
 
     def _create(self) -> None:
         order = self.order
@@ -71,7 +67,7 @@ class ThreadCell(ActorCell, Interruptible):
             instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
             instance.__init__(*order.args, **order.kwargs)
         except BaseException as error:
-            raise ActorFailure from error
+            raise self.fails_of(error) from error
         self.instance = instance
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
 
@@ -117,6 +113,7 @@ class ThreadCell(ActorCell, Interruptible):
                 self.was_interrupted(message)
             if not plan.is_explicit:
                 self.answer(message, value)
+        self.served_count += 1
         if self.abort_error is not None or self.is_stop_wanted:
             self._check_wishes()
         return None
@@ -124,11 +121,11 @@ class ThreadCell(ActorCell, Interruptible):
     def _check_wishes(self) -> None:
         self.check_wishes()
         if self.is_stop_wanted:
-            raise _Stopped(None)
+            raise _Stopped
 
     def _handle_internal(self, message: Message, plan: Plan) -> None:
         if plan.name == STOP:
-            raise _Stopped(message)
+            raise _Stopped
         if plan.name == READY:
             self.answer(message, None)
         if self.urgent:
@@ -138,8 +135,18 @@ class ThreadCell(ActorCell, Interruptible):
         """Ends the call that a caller has given up, or remembers that it need not start."""
         key = (message.from_proc, message.from_port)
         self.cancelled.add(key)
-        if self.interrupt(key):
+        if self.interrupt_call(key):
             self.cancelled.discard(key)
+
+    def interrupt(self) -> None:
+        """Raises `CallCancelled` in the endpoint that runs."""
+        self.interrupt_call()
+
+    def running_messages(self) -> list[Message]:
+        """Gives the messages that were taken from the mailbox and are not answered."""
+        current = self.running or self.unanswered
+        left = list(self.left)
+        return left if current is None else [current, *left]
 
     def supervise_soon(self, ask: Any) -> None:
         """Calls `__supervise__` between two messages."""
@@ -152,28 +159,24 @@ class ThreadCell(ActorCell, Interruptible):
             set_serving(Serving(self, None, self.point.extent))
             ask.run(lambda failure: self.instance.__supervise__(failure))
 
-    def _end(self, error: ActorFailure | None, stop: Message | None) -> None:
+    def _end(self, spawn_message: Message) -> None:
         set_serving(Serving(self, None, self.point.extent))
-        left = list(self.left)
-        self.left.clear()
-        self.close(error, left)
-        self.end_children(error is not None)
-        problem = self._cleanup(error)
+        self.ending.begin(self.abort_error)
+        error = self.ending.error
+        cause = None if error is None else (error.__cause__ or error)
+        if self.instance is None:
+            self.answer_error(spawn_message, cause or MeshStopped(mesh_name=self.name))
+        self.ending.stop_children()
+        problem = self._cleanup(cause)
         self.instance = None
-        self.ended()
-        if stop is not None:
-            if problem is None:
-                self.answer(stop, None)
-            else:
-                self.answer_error(stop, problem)
+        self.ending.finish(problem)
 
-    def _cleanup(self, error: ActorFailure | None) -> BaseException | None:
+    def _cleanup(self, cause: BaseException | None) -> BaseException | None:
         cleanup = getattr(self.instance, "__cleanup__", None)
         if cleanup is None:
             return None
         try:
-            cleanup(None if error is None else (error.__cause__ or error))
+            cleanup(cause)
         except BaseException as problem:
             return problem
         return None
-

@@ -25,14 +25,16 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     if host_timeout is not None and not (host_timeout >= 0 and math.isfinite(host_timeout)):
         raise ValueError(f"host_timeout {host_timeout} is not a finite number from 0 up")
     from mesh_core._loop import loop_thread
+    from mesh_core._own_thread import run_beside
     from mesh_core._root import shut_down
     from mesh_core._thread_future import run_async
 
-    grace_s = effective().stop_grace_s if host_timeout is None else host_timeout
+    config = effective()
+    limit_s = config.stop_grace_s + config.cleanup_timeout_s
+    if host_timeout is not None:
+        limit_s = host_timeout
 
     async def end() -> None:
-        import asyncio
-
-        await asyncio.get_running_loop().run_in_executor(None, shut_down, grace_s)
+        await run_beside(lambda: shut_down(limit_s))
 
     return run_async(loop_thread(), end())

@@ -390,9 +390,15 @@ impl PyEngine {
         self.engine.clear_waiter(PortId(reply));
     }
 
-    /// Whether somebody still holds a call that the death of a process has failed.
-    fn has_failed_calls(&self, proc: u64) -> bool {
-        self.engine.with_node(|node| node.has_failed_calls(ProcId::from_u64(proc)))
+    /// Leaves out the port numbers of the jobs that this process was part of before.
+    fn skip_ports(&self, job_count: u32) {
+        self.engine.with_node(|node| node.skip_ports(job_count));
+    }
+
+    /// Whether somebody holds a call that has been failed with exactly this detail, and has not
+    /// looked yet.
+    fn holds_fault(&self, detail: &[u8]) -> bool {
+        self.engine.with_node(|node| node.holds_fault(detail))
     }
 
     /// Begins to record events, with room for so many.

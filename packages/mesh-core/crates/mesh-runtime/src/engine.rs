@@ -192,7 +192,7 @@ impl Engine {
 
     /// Ends the IO thread and closes every link; who waits for answers or messages is told.
     pub fn close(&self) {
-        self.with_node(Node::shut);
+        self.with_node(Node::end_all);
         self.is_closed.store(true, Ordering::SeqCst);
         self.io.bell.ring();
         // Who closes need not care whether the file was still there.

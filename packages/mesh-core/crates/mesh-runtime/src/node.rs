@@ -153,6 +153,26 @@ impl Node {
         PortId(((maker & 0xFF_FFFF) << 40) | (self.next_port & 0xFF_FFFF_FFFF))
     }
 
+    /// Leaves out the numbers of the `job_count` jobs that this process was part of before, so that
+    /// what is left of those meets nothing of this one.
+    pub fn skip_ports(&mut self, job_count: u32) {
+        self.next_port += u64::from(job_count % 256) << 32;
+    }
+
+    /// Ends everything in this process that waits for something: no more will come.
+    pub fn end_all(&mut self) {
+        let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+        let mut ports: Vec<PortId> = self.ports.keys().copied().collect();
+        ports.sort_unstable();
+        for port in ports {
+            match self.ports.get(&port) {
+                Some(Port::Call(_)) => self.fail_calls_on(port, &closed),
+                Some(Port::Mailbox(_)) => self.close_mailbox(port, closed.clone()),
+                None => {}
+            }
+        }
+    }
+
     /// Opens a mailbox whose senders may each have `window` messages outstanding.
     ///
     /// A mailbox that is there already is opened again with what it holds.
@@ -175,24 +195,6 @@ impl Node {
             self.refuse(&frame.head, &closed);
         }
         self.effects.push_back(Effect::Ready(port));
-    }
-
-    /// Ends everything that somebody waits for here, because the process leaves the job: calls fail
-    /// with [`fault::STOPPED`], mailboxes close.
-    pub fn shut(&mut self) {
-        let mut ports: Vec<PortId> = self.ports.keys().copied().collect();
-        ports.sort_unstable();
-        for port in ports {
-            match self.ports.get(&port) {
-                Some(Port::Call(_)) => self.fail_call(port, fault::STOPPED),
-                Some(Port::Mailbox(_)) => {
-                    let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
-                    self.close_mailbox(port, closed);
-                }
-                None => {}
-            }
-        }
-        self.effects.push_back(Effect::Credited);
     }
 
     /// Forgets a port; nothing is answered any more but with [`fault::STOPPED`].

@@ -4,6 +4,7 @@ use super::peer::Peer;
 use super::{Effect, Node, Port};
 use crate::events::EventKind;
 use crate::fault;
+use crate::mailbox::Closed;
 use bytes::Bytes;
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
@@ -217,13 +218,12 @@ impl Node {
         }
     }
 
-    /// Whether somebody still holds a call that the death of `proc` has failed.
-    pub fn has_failed_calls(&self, proc: ProcId) -> bool {
-        let is_failed = |answer: &Answer| {
-            answer.code == fault::PROC_DIED && answer.frame.head.from.proc == proc
-        };
+    /// Whether somebody holds a call that has been failed with exactly this detail, and has not
+    /// looked yet.
+    pub fn holds_fault(&self, detail: &[u8]) -> bool {
+        let is_it = |answer: &Answer| answer.code != 0 && answer.frame.tail == detail;
         self.ports.values().any(|port| match port {
-            Port::Call(call) => !call.is_forgotten && call.answers.iter().any(is_failed),
+            Port::Call(call) => !call.is_forgotten && call.answers.iter().any(is_it),
             Port::Mailbox(_) => false,
         })
     }
@@ -262,9 +262,9 @@ impl Node {
         self.fail_open_targets(reply, |_| true, fault::DEADLINE, &detail);
     }
 
-    /// Fails what is open of a call, and tells nobody else.
-    pub(super) fn fail_call(&mut self, reply: PortId, code: u8) {
-        self.fail_open_targets(reply, |_| true, code, &Bytes::new());
+    /// Fails what is missing of one call, because this process is leaving the job.
+    pub(super) fn fail_calls_on(&mut self, reply: PortId, closed: &Closed) {
+        self.fail_open_targets(reply, |_| true, closed.code, &closed.detail);
     }
 
     /// Fails what `proc` has not answered, in every call of this process.

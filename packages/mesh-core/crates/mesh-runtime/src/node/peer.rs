@@ -123,6 +123,11 @@ impl Node {
             let closed = Closed { code: fault::PROC_DIED, detail: detail.clone() };
             return self.refuse(&frame.head, &closed);
         }
+        if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
+            // Nothing was ever started there: a handle of an earlier job.
+            let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+            return self.refuse(&frame.head, &closed);
+        }
         let frame = peer.session.stamp(frame);
         match peer.reach {
             Reach::Up(link) => self.effects.push_back(Effect::Transmit { link, frame }),

@@ -1,0 +1,37 @@
+"""Starts four processes, puts an actor into each, and calls all of them at once.
+
+An actor is an object in a process of its own. What `spawn` gives back stands for all four: a call
+of one of its endpoints runs in each of them, and the answer has one value for each.
+"""
+
+from mesh_core import Actor, current_rank, endpoint, this_host
+
+
+class Greeter(Actor):
+    def __init__(self, greeting: str) -> None:
+        self.greeting = greeting
+        self.count = 0
+
+    @endpoint
+    def greet(self, name: str) -> str:
+        self.count += 1
+        return f"{self.greeting}, {name}! greeting {self.count} of rank {current_rank().rank}"
+
+
+procs = this_host().spawn_procs({"gpus": 4})
+greeters = procs.spawn("greeters", Greeter, "Hello")
+
+greetings = greeters.greet.call("world").get()
+for point, greeting in greetings.items():
+    print(f"{point}: {greeting}")
+assert len(greetings) == 4
+
+# An actor keeps its state from one call to the next.
+again = greeters.greet.call("again").get()
+assert again.item(gpus=2) == "Hello, again! greeting 2 of rank 2"
+print(again.item(gpus=2))
+
+# prints:
+#   {'gpus': 0/4}: Hello, world! greeting 1 of rank 0
+#   {'gpus': 3/4}: Hello, world! greeting 1 of rank 3
+#   Hello, again! greeting 2 of rank 2

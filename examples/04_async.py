@@ -1,0 +1,52 @@
+"""Awaits calls in an asyncio program, and runs endpoints of one actor beside each other.
+
+A future can be waited for with `.get()` or awaited; both may be mixed in one program. Endpoints may
+be `def` or `async def`. An actor takes one message at a time, unless an endpoint is declared to be
+concurrent: then the next message is taken while it waits.
+"""
+
+import asyncio
+
+from mesh_core import Actor, concurrent_endpoint, endpoint, this_host
+
+
+class Gate(Actor):
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.waiting = 0
+
+    @concurrent_endpoint
+    async def pass_through(self, who: str) -> str:
+        self.waiting += 1
+        await self.opened.wait()
+        return f"{who} is through"
+
+    @endpoint
+    async def open(self) -> int:
+        self.opened.set()
+        return self.waiting
+
+    @endpoint
+    def is_open(self) -> bool:
+        return self.opened.is_set()
+
+
+async def main() -> None:
+    async with this_host().spawn_procs() as procs:
+        gate = procs.spawn("gate", Gate)
+        # Sent now, whether or not anybody awaits them yet.
+        passing = [gate.pass_through.call_one(who) for who in ("Ada", "Grace", "Barbara")]
+        assert not await gate.is_open.call_one()
+        print(await gate.open.call_one(), "waited at the gate")
+        for line in await asyncio.gather(*passing):
+            print(line)
+        assert await gate.is_open.call_one()
+
+
+asyncio.run(main())
+
+# prints:
+#   3 waited at the gate
+#   Ada is through
+#   Grace is through
+#   Barbara is through
