@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
     from mesh_core._endpoint import Endpoint
 
-__all__ = ["FailureDetail", "as_itself", "error_of", "failure_error"]
+__all__ = ["FailureDetail", "as_itself", "error_of", "failure_error", "observed_error"]
 
 _CLASSES = {PROC_DIED: ProcDied, ACTOR_FAILED: ActorFailed, STOPPED: MeshStopped, HOST_DIED: HostDied}
 
@@ -137,12 +137,21 @@ def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
             f"endpoint {endpoint.name!r} ended and let go of its port without answering: "
             "send a value or an exception on it"
         )
-    detail = FailureDetail.decode(message.body)
-    if not message.body:
+    return observed_error(message.body, code, **place, proc=proc_name(message.from_proc))
+
+
+def observed_error(body: bytes, code: int, **where: Any) -> SupervisionError:
+    """Makes the error for someone who waits, and takes the failure off the list of its owner.
+
+    Args:
+        body: What is known of the failure; may be empty.
+        code: What kind of failure it is.
+        **where: Who has failed, as far as is known here.
+    """
+    detail = FailureDetail.decode(body)
+    if not body:
         detail.code = code
-    error = failure_error(detail, **place, proc=proc_name(message.from_proc))
+    error = failure_error(detail, **where)
     if detail.failure_id:
         runtime().observed(detail.failure_id, detail.owner_proc)
     return error
-
-

@@ -10,7 +10,7 @@ use mesh_runtime::engine::{Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{Answer, CallSpec, NodeConfig, Progress, SendError, Target};
 use mesh_wire::frame::{Frame, Kind, Part, TAIL_LEN_MAX};
-use mesh_wire::id::{JobId, PortId, ProcId};
+use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -327,6 +327,14 @@ impl PyEngine {
         }
     }
 
+    /// Waits until something has come in on a port, or a little less: look, and call again.
+    fn wait_ready(&self, py: Python<'_>, port: u64, timeout: Option<f64>) -> PyResult<()> {
+        let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
+        let (engine, parker) = (&self.engine, self.parker());
+        py.detach(|| engine.wait_ready(PortId(port), &parker, until));
+        interruptions(py)
+    }
+
     /// Takes messages that are there.
     fn receive_nowait(&self, py: Python<'_>, port: u64, max: usize) -> PyResult<Vec<Message>> {
         let mut frames = Vec::new();
@@ -337,7 +345,7 @@ impl PyEngine {
 
     /// Reports `port` to the queue whenever something comes in.
     fn notify(&self, port: u64, queue: &PyReadyQueue) {
-        self.engine.set_waiter(PortId(port), Waiter::Loop(Arc::clone(&queue.0)));
+        self.engine.set_waiter(PortId(port), Waiter::Loop(Arc::downgrade(&queue.0)));
     }
 
     /// Answers a message; code 0 is a value.
@@ -422,6 +430,12 @@ impl PyEngine {
     /// The time that events are stamped with, in nanoseconds.
     fn clock_ns(&self) -> u64 {
         self.engine.clock_ns()
+    }
+
+    /// Whether a call that came from there waits in a mailbox of ours.
+    fn has_queued(&self, port: u64, from_proc: u64, from_port: u64) -> bool {
+        let from = Address { proc: ProcId::from_u64(from_proc), port: PortId(from_port) };
+        self.engine.with_node(|node| node.has_queued(PortId(port), from))
     }
 
     /// Who waits for whom: (reply port, process, port) of each answer that is missing.

@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use wire::{Descriptors, Wire, Written, lock};
 
@@ -59,8 +59,8 @@ const SIGNAL_SLICE: Duration = Duration::from_millis(200);
 pub enum Waiter {
     /// A sleeping thread.
     Thread(Arc<Parker>),
-    /// An event loop.
-    Loop(Arc<ReadyQueue>),
+    /// An event loop, as long as there is one.
+    Loop(Weak<ReadyQueue>),
     /// Several of them: all are woken, and who finds nothing sleeps on.
     Many(Vec<Waiter>),
 }
@@ -195,7 +195,7 @@ impl Engine {
         Arc::new(Parker::new(Arc::clone(&self.lead.bell)))
     }
 
-    /// Ends the IO thread and closes every link.
+    /// Ends the IO thread and closes every link; who waits for answers or messages is told.
     pub fn close(&self) {
         self.with_node(Node::end_all);
         self.is_closed.store(true, Ordering::SeqCst);
@@ -320,6 +320,21 @@ impl Engine {
                 return None;
             }
         }
+    }
+
+    /// Waits until something has come in on a port, without taking it.
+    ///
+    /// May return early: another thread may have taken it, the time may be over, a signal may have
+    /// come. The caller looks and calls again.
+    pub fn wait_ready(&self, port: PortId, parker: &Arc<Parker>, until: Option<Instant>) {
+        {
+            let mut shared = lock(&self.shared);
+            if shared.node.is_ready(port) {
+                return;
+            }
+            shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
+        }
+        self.sleep(parker, until);
     }
 
     /// Moves the answers that have come into `out`; nobody is woken any more once all have.
@@ -667,7 +682,7 @@ impl Waiter {
     fn wake(&self, port: PortId) {
         match self {
             Self::Thread(parker) => parker.unpark(),
-            Self::Loop(queue) => queue.push(port),
+            Self::Loop(queue) => queue.upgrade().into_iter().for_each(|queue| queue.push(port)),
             Self::Many(waiters) => waiters.iter().for_each(|waiter| waiter.wake(port)),
         }
     }
@@ -675,6 +690,7 @@ impl Waiter {
     /// Adds another waiter, once.
     fn join(&mut self, other: Self) {
         if let Self::Many(waiters) = self {
+            waiters.retain(|waiter| !waiter.is_gone());
             if !waiters.iter().any(|waiter| waiter.is_same(&other)) {
                 waiters.push(other);
             }
@@ -684,10 +700,14 @@ impl Waiter {
         }
     }
 
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Loop(queue) if queue.strong_count() == 0)
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),
-            (Self::Loop(one), Self::Loop(other)) => Arc::ptr_eq(one, other),
+            (Self::Loop(one), Self::Loop(other)) => Weak::ptr_eq(one, other),
             _ => false,
         }
     }

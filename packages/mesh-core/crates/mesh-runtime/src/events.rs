@@ -64,9 +64,8 @@ impl Event {
         let at = u64::try_from(self.at.as_nanos()).unwrap_or(u64::MAX);
         let len = self.len as u64;
         let mut record = [0; RECORD_LEN];
-        for (place, word) in [at, self.port.0, self.peer.to_u64(), self.call.0, len]
-            .into_iter()
-            .enumerate()
+        for (place, word) in
+            [at, self.port.0, self.peer.to_u64(), self.call.0, len].into_iter().enumerate()
         {
             record[place * 8..place * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }

@@ -63,6 +63,11 @@ impl Mailbox {
         Some((frame, credit))
     }
 
+    /// Whether a call that came from there is queued.
+    pub fn has_from(&self, from: Address) -> bool {
+        self.queue.iter().any(|frame| frame.head.from == from)
+    }
+
     /// Takes back a queued call whose caller no longer waits.
     pub fn withdraw(&mut self, from: Address) -> Option<Frame> {
         let at = self.queue.iter().position(|frame| frame.head.from == from)?;

@@ -271,6 +271,14 @@ impl Node {
         self.dispatch(Frame::bare(head));
     }
 
+    /// Whether a call that came from there waits in a mailbox.
+    pub fn has_queued(&self, port: PortId, from: Address) -> bool {
+        match self.ports.get(&port) {
+            Some(Port::Mailbox(mailbox)) => mailbox.has_from(from),
+            _ => false,
+        }
+    }
+
     /// Messages queued in a mailbox.
     pub fn mailbox_len(&self, port: PortId) -> usize {
         match self.ports.get(&port) {
