@@ -340,7 +340,7 @@ impl Node {
         }
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.unborn.expire(now) {
-            self.refuse(&frame.head, &closed);
+            self.refuse(&frame, &closed);
         }
     }
 
