@@ -22,6 +22,7 @@ from mesh_core import (
     concurrent_endpoint,
     current_rank,
     endpoint,
+    patch_actor,
     send,
 )
 
