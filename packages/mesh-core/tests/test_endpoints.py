@@ -24,6 +24,7 @@ from mesh_core import (
     endpoint,
     send,
 )
+from mesh_core.testing import patch_actor
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh

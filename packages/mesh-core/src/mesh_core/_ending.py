@@ -34,10 +34,10 @@ class Ending:
         self.error: ActorFailure | None = None
         self.grace_s: float | None = None
         # The steps.
-        self.is_begun = threading.Event()
-        self.is_idle = threading.Event()
-        self.is_childless = threading.Event()
-        self.is_over = threading.Event()
+        self.is_begun: threading.Event = threading.Event()
+        self.is_idle: threading.Event = threading.Event()
+        self.is_childless: threading.Event = threading.Event()
+        self.is_over: threading.Event = threading.Event()
         self._waiting: list[Message] = []
         self._problem: BaseException | None = None
 
