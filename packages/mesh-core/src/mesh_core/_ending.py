@@ -35,10 +35,10 @@ class Ending:
         self.error: ActorFailure | None = None
         self.grace_s: float | None = None
         # The steps.
-        self.is_begun = threading.Event()
-        self.is_idle = threading.Event()
-        self.is_childless = threading.Event()
-        self.is_over = threading.Event()
+        self.is_begun: threading.Event = threading.Event()
+        self.is_idle: threading.Event = threading.Event()
+        self.is_childless: threading.Event = threading.Event()
+        self.is_over: threading.Event = threading.Event()
         # Who is to be told of the end, and whether a failure on the way to it is news to them.
         self._waiting: list[tuple[Message, bool]] = []
         self._detail: FailureDetail | None = None
