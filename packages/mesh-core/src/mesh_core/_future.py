@@ -8,17 +8,16 @@ unpickled by whoever asks for them.
 from __future__ import annotations
 
 import math
-import sys
 import time
 import traceback
 from typing import Any, Generic, TypeVar
 
 from mesh_core._context import serving
-from mesh_core._deadlock import check_wait
-from mesh_core._errors import CallCancelled, join_failures
+from mesh_core._deadlock import begin_wait, check_wait, end_wait
+from mesh_core._errors import CallCancelled, DeadlockError, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
-from mesh_core._runtime import runtime, value_of
+from mesh_core._runtime import value_of
 from mesh_core._shape import Extent, Point
 from mesh_core._value_mesh import ValueMesh
 
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
-    from mesh_core._core import Message
+    from mesh_core._core import Engine, Message
+    from mesh_core._deadlock import Wait
     from mesh_core._endpoint import Endpoint
 
 __all__ = ["AnswerStream", "CallFuture", "Future", "GatherFuture", "stream_answers"]
@@ -141,7 +141,13 @@ class Future(Generic[R]):
         if self._state == _PENDING:
             self._poll()
         if self._state == _PENDING:
-            yield from self._ready()
+            wait = self._begin_wait()
+            try:
+                if self._state == _PENDING:
+                    yield from self._ready()
+            finally:
+                if wait is not None:
+                    end_wait(wait)
         if self._state == _ERROR:
             raise self._outcome.with_traceback(self._traceback)
         return self._outcome  # type: ignore[no-any-return]
@@ -195,6 +201,10 @@ class Future(Generic[R]):
             finish()
         return done
 
+    def _begin_wait(self) -> Wait | None:
+        """Called before a task begins to wait; what it gives is ended when the task goes on."""
+        return None
+
     def _wait(self, timeout: float | None) -> None:
         """Blocks until settled, or raises TimeoutError."""
         raise NotImplementedError
@@ -235,17 +245,25 @@ class CallFuture(Future[R]):
         self._endpoint = endpoint
 
     def _wait(self, timeout: float | None) -> None:
-        engine = runtime().engine
+        engine = self._endpoint._mesh._runtime.engine
         if serving() is None:
             answers = engine.wait(self._reply, timeout)
         else:
-            answers = check_wait(engine, self._reply, self._endpoint, timeout)
+            try:
+                answers = check_wait(engine, self._reply, self._endpoint, timeout)
+            except DeadlockError as error:
+                return self._fail(error)
         if answers is None:
             raise TimeoutError(f"no answer of endpoint {self._endpoint.name!r} in {timeout} s")
         self._take(answers)
+        return None
+
+    @property
+    def _engine(self) -> Engine:
+        return self._endpoint._mesh._runtime.engine
 
     def _poll(self) -> None:
-        engine = runtime().engine
+        engine = self._endpoint._mesh._runtime.engine
         if engine.is_ready(self._reply):
             self._take(engine.take(self._reply)[0])
 
@@ -267,20 +285,26 @@ class CallFuture(Future[R]):
         else:
             self._settle(_VALUE, value_of(message))
 
+    def _begin_wait(self) -> Wait | None:
+        return None if serving() is None else begin_wait(self)
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the call with an error of this side's, if it has not ended."""
+        if self._give_up():
+            self._settle(_ERROR, error)
+
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        waker_of(loop).watch(self._reply, self._poll)
+        waker_of(loop, self._engine).watch(self._reply, self._poll)
 
     def _give_up(self) -> bool:
-        if runtime().engine.cancel(self._reply):
+        if self._engine.cancel(self._reply):
             return True
         self._take([])
         return False
 
     def __del__(self) -> None:
-        if self._state == _PENDING:
-            current = sys.modules.get("mesh_core._runtime")
-            if current is not None and current.is_running():
-                current.runtime().engine.forget(self._reply)
+        if self._state == _PENDING and self._reply:
+            self._engine.forget(self._reply)
 
 
 class GatherFuture(CallFuture[ValueMesh[R]]):
@@ -316,11 +340,12 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
 class AnswerStream(Generic[R]):
     """The answers of a call in the order in which they come."""
 
-    __slots__ = ("_answers", "_endpoint", "_futures", "_left", "_reply", "_taken")
+    __slots__ = ("_answers", "_endpoint", "_engine", "_left", "_reply")
 
     def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
         self._reply = reply
         self._endpoint = endpoint
+        self._engine = endpoint._mesh._runtime.engine
         self._left = len(endpoint._mesh._targets)
         self._answers: list[Message] = []
 
@@ -336,13 +361,18 @@ class AnswerStream(Generic[R]):
     def _next_with_rank(self) -> tuple[Point, Future[R]]:
         if not self._left:
             raise StopIteration
-        engine = runtime().engine
+        engine = self._engine
         while not self._answers:
             if serving() is None:
                 self._answers = engine.wait(self._reply, None)[::-1]
             else:
-                self._answers = check_wait(engine, self._reply, self._endpoint, None)[::-1]
+                self._answers = self._wait_checked()
         return self._pop()
+
+    def _wait_checked(self) -> list[Message]:
+        answers = check_wait(self._engine, self._reply, self._endpoint, None, needs_all=False)
+        assert answers is not None, "a wait without a timeout ends with answers"
+        return answers[::-1]
 
     def _pop(self) -> tuple[Point, Future[R]]:
         self._left -= 1
@@ -361,11 +391,11 @@ class AnswerStream(Generic[R]):
             raise StopAsyncIteration
         import asyncio
 
-        engine = runtime().engine
+        engine = self._engine
         loop = asyncio.get_running_loop()
         while not self._answers:
             woken = loop.create_future()
-            waker_of(loop).watch(
+            waker_of(loop, engine).watch(
                 self._reply, lambda woken=woken: woken.done() or woken.set_result(None)
             )
             await woken
@@ -374,6 +404,10 @@ class AnswerStream(Generic[R]):
 
     def __aiter__(self) -> AsyncIterator[R]:
         return self._values()
+
+    def __del__(self) -> None:
+        if self._left:
+            self._engine.forget(self._reply)
 
     async def _values(self) -> AsyncIterator[R]:
         while self._left:
@@ -406,7 +440,7 @@ class RankedStream(Generic[R]):
 
 def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any]:
     """Turns the answers of a call into a stream."""
-    runtime().engine.set_stream(reply)
+    endpoint._mesh._runtime.engine.set_stream(reply)
     return AnswerStream(reply, endpoint)
 
 

@@ -32,6 +32,8 @@ class OwnThread:
     def _live(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+            # What it was called with must not live as long as the thread has nothing else to do.
+            del work
 
     async def run(self, function: Callable[[], R]) -> R:
         """Runs a function there and waits for it; raises what it raises."""

@@ -82,6 +82,8 @@ class Runtime:
         self.is_root = identity.slot == 0
         self.actors: dict[int, ActorCell] = {}
         self.host_agent: HostAgent | None = None
+        # The job has ended: what is left of it in the program is of no more use.
+        self.is_over = False
         # Meshes that this process has stopped, with the future of their end.
         self.stopped_meshes: dict[int, Any] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
