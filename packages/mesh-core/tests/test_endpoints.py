@@ -22,7 +22,6 @@ from mesh_core import (
     concurrent_endpoint,
     current_rank,
     endpoint,
-    patch_actor,
     send,
 )
 

@@ -7,12 +7,19 @@ from mesh_core._endpoint import EndpointProperty
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
+    from typing import Literal
 
-    from mesh_core._shape import MeshTrait
+    from mesh_core._future import Future
+    from mesh_core._shape import MemberMesh, Point
     from mesh_core._supervision import MeshFailure
 
-    class _Base(MeshTrait):
+    class _Base(MemberMesh):
         """What a mesh of actors offers beside the endpoints of their class."""
+
+        @property
+        def initialized(self) -> Future[Literal[True]]: ...
+        def stop(self, reason: str = ...) -> Future[None]: ...
+        def replace(self, rank: int | Point) -> None: ...
 
 else:
     _Base = object

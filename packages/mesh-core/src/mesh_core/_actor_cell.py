@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mesh_core._channel import Port
     from mesh_core._core import Message
     from mesh_core._mesh import ProcMesh
+    from mesh_core._ownership import Ask
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
     from mesh_core._shape import Region
@@ -279,7 +280,7 @@ class ActorCell:
 
     def has_supervise(self) -> bool:
         """Says whether the actor wants to hear of failures."""
-        return getattr(type(self.instance), "__supervise__", None) is not None
+        return getattr(self.order.cls, "__supervise__", None) is not None
 
     def abort(self, reason: str | None) -> None:
         """Fails the actor when the current message has been answered."""
@@ -311,15 +312,29 @@ class ActorCell:
         failure.__cause__ = error
         self.is_stop_wanted = True
         self.ending.begin(failure)
-        self.interrupt()
+        self.cut_short()
 
     def halt(self) -> None:
         """Stops the actor now: what is queued is dropped, what runs is interrupted."""
         self.is_stop_wanted = True
         self.ending.begin(None)
-        self.interrupt()
+        self.cut_short()
 
-    def interrupt(self) -> None:
+    # What the drivers must have.
+
+    def start(self, spawn_message: Message) -> None:
+        """Makes the actor and serves its messages; returns at once."""
+        raise NotImplementedError
+
+    def cancel(self, message: Message) -> None:
+        """Ends the call that a caller has given up, or remembers that it need not start."""
+        raise NotImplementedError
+
+    def supervise_soon(self, ask: Ask) -> None:
+        """Calls `__supervise__` as soon as the actor can be asked."""
+        raise NotImplementedError
+
+    def cut_short(self) -> None:
         """Raises `CallCancelled` in the endpoint that runs."""
         raise NotImplementedError
 

@@ -180,13 +180,10 @@ class Agent:
         owner_proc = order.owner[0]
         if owner_proc != self._runtime.me:
             self._engine.watch(owner_proc)
-        if is_loop_driven(order.cls):
-            from mesh_core._serve_loop import LoopCell as Cell
-        else:
-            from mesh_core._serve_thread import ThreadCell as Cell
         # Opened by the frame already; the actor that was here before may have closed it since.
         self._engine.open_mailbox(port, order.window)
-        cell = self._runtime.actors[port] = Cell(self._runtime, port, message.rank, order)
+        cell = _driver_of(order.cls)(self._runtime, port, message.rank, order)
+        self._runtime.actors[port] = cell
         cell.start(message)
         return None
 
@@ -266,6 +263,15 @@ class Agent:
 
         logging.getLogger().setLevel(level)
 
+    def do_controller(
+        self, message: Message, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Answers with the only actor of this name in the job."""
+        from mesh_core._controller import answer_controller
+
+        answer_controller(message, name, cls, args, kwargs)
+        return LATER
+
     def do_waiting_on(self, _message: Message, port: int, call_proc: int, call_port: int) -> Any:
         """Says what must end before an actor of this process can answer a call."""
         from mesh_core._deadlock import waiting_on
@@ -313,7 +319,18 @@ class Agent:
         self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
         return LATER
 
-    def do_replace(self, _message: Message, slot: int) -> bool:
-        """Starts a new process in a slot whose process has died; says whether it had."""
+    def do_replace(self, _message: Message, slot: int) -> int | None:
+        """Starts a new process in a slot whose process has died; None when it lives."""
         assert self._runtime.host_agent is not None
         return self._runtime.host_agent.replace(slot)
+
+
+def _driver_of(cls: type) -> type[ActorCell]:
+    """Gives what drives the actors of a class."""
+    if is_loop_driven(cls):
+        from mesh_core._serve_loop import LoopCell
+
+        return LoopCell
+    from mesh_core._serve_thread import ThreadCell
+
+    return ThreadCell

@@ -274,7 +274,7 @@ class PortReceiver(Generic[R]):
         self._engine.drop_port(self._port)
 
 
-class RankedPortReceiver(PortReceiver[R]):
+class RankedPortReceiver(PortReceiver[tuple[int, R]], Generic[R]):
     """As `PortReceiver`; values are pairs of rank and value."""
 
     def __init__(self, port: int, once: bool, plain: PortReceiver[R] | None = None) -> None:

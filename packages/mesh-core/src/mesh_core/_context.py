@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actor_cell import ActorCell
+    from mesh_core._ids import ActorAddr, ProcId
     from mesh_core._mesh import ProcMesh
     from mesh_core._core import Message
 
@@ -66,17 +67,18 @@ class Instance:
         return "root" if self._cell is None else self._cell.class_name
 
     @property
-    def actor_id(self) -> str:
+    def actor_id(self) -> ActorAddr:
         """Its address, unique in the job: host, process, port."""
+        from mesh_core._ids import ActorAddr
         from mesh_core._runtime import runtime
 
         port = 0 if self._cell is None else self._cell.port
-        return runtime().address(port)
+        return ActorAddr(runtime().address(port), self.name)
 
     @property
-    def proc_id(self) -> str:
+    def proc_id(self) -> ProcId:
         """The address of its process."""
-        return self.actor_id.rpartition(":")[0]
+        return self.actor_id.proc_id
 
     @property
     def rank(self) -> Point:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import overload
 
 from mesh_core._config import effective
 from mesh_core._context import serving
@@ -107,6 +108,14 @@ def waiting_on(cell: ActorCell, call: Call) -> list[Link]:
     ]
 
 
+@overload
+def check_wait(
+    engine: Engine, reply: int, endpoint: Endpoint[..., Any], timeout: None
+) -> list[Message]: ...
+@overload
+def check_wait(
+    engine: Engine, reply: int, endpoint: Endpoint[..., Any], timeout: float | None
+) -> list[Message] | None: ...
 def check_wait(
     engine: Engine,
     reply: int,

@@ -12,6 +12,7 @@ import threading
 import traceback
 
 from mesh_core._config import effective
+from mesh_core._events import recorder
 from mesh_core._errors import DeadlineExceeded
 from mesh_core._remote_error import encode_exception
 from mesh_core._wire import RAISED
@@ -49,6 +50,12 @@ class Ending:
             self.error = error
             self.is_begun.set()
         detail = cell.detail(error)
+        if recorder.is_on and error is not None:
+            cause = error.__cause__ or error
+            recorder.record(
+                "failed", actor=cell.port, call=detail.failure_id, rank=cell.rank,
+                code=detail.code, text=cell.name, subject=cause,
+            )
         body = detail.encode()
         cell.engine.close_mailbox(cell.port, detail.code, body)
         for message in cell.running_messages():
@@ -90,6 +97,8 @@ class Ending:
             self._problem = self._problem or problem
             self.is_over.set()
             waiting, self._waiting = self._waiting, []
+        if recorder.is_on:
+            recorder.record("stopped", actor=cell.port, rank=cell.rank, text=cell.name)
         cell.runtime.ownership.owner_stopped(cell.port)
         for message in waiting:
             self._answer(message)

@@ -11,10 +11,12 @@ import struct
 from _pickle import dumps, loads
 
 from mesh_core._errors import (
+    ActorError,
     ActorFailed,
     CallCancelled,
     DeadlineExceeded,
     HostDied,
+    MeshError,
     MeshStopped,
     NoReply,
     ProcDied,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
     from mesh_core._endpoint import Endpoint
 
-__all__ = ["FailureDetail", "error_of", "failure_error", "observed_error"]
+__all__ = ["FailureDetail", "as_itself", "error_of", "failure_error", "observed_error"]
 
 _CLASSES = {PROC_DIED: ProcDied, ACTOR_FAILED: ActorFailed, STOPPED: MeshStopped, HOST_DIED: HostDied}
 
@@ -95,8 +97,18 @@ def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
         fields = {**where, **known}
     error = _CLASSES[detail.code](**fields)
     if detail.cause is not None:
-        error.__cause__ = decode_exception(detail.cause)
+        error.__cause__ = as_itself(decode_exception(detail.cause))
     error.__dict__["_failure_id"] = detail.failure_id
+    return error
+
+
+def as_itself(error: BaseException) -> BaseException:
+    """Gives an error that Mesh itself has raised elsewhere, and not an actor, as what it is."""
+    if isinstance(error, ActorError) and isinstance(error.exception, MeshError):
+        plain = error.exception
+        if plain.__cause__ is None and error.__cause__ is not None:
+            plain.__cause__ = as_itself(error.__cause__)
+        return plain
     return error
 
 
@@ -105,7 +117,7 @@ def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
     mesh = endpoint._mesh
     code = message.code
     rank, point = mesh._place(message.rank)
-    place = {
+    place: dict[str, Any] = {
         "mesh_name": mesh._name,
         "actor": mesh._class_name,
         "rank": rank,

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from mesh_core._context import serving
 from mesh_core._deadlock import begin_wait, check_wait, end_wait
-from mesh_core._errors import CallCancelled, DeadlockError, join_failures
+from mesh_core._errors import CallCancelled, DeadlockError, MeshStopped, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
 from mesh_core._runtime import value_of
@@ -36,6 +36,8 @@ R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
 # How often a thread looks whether another one, which has the answers, is done with them.
 _SETTLE_PAUSE_S = 0.0002
+# How long it looks: that thread may have gigabytes to unpickle.
+_SETTLE_LIMIT_S = 10.0
 
 
 class Future(Generic[R]):
@@ -269,9 +271,12 @@ class CallFuture(Future[R]):
 
     def _take(self, answers: list[Message]) -> None:
         if not answers:
-            # Another thread has taken the answers, or given them up, and is about to settle.
-            while self._state == _PENDING:
+            # Another thread has taken the answers, or given them up, and is about to settle; or
+            # there never will be any, because the job that the call was part of has ended.
+            until = time.monotonic() + _SETTLE_LIMIT_S
+            while self._state == _PENDING and time.monotonic() < until:
                 time.sleep(_SETTLE_PAUSE_S)
+            self._settle(_ERROR, MeshStopped("the job that the call was part of has ended"))
             return
         try:
             self._settle_with(answers)
@@ -329,12 +334,13 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
         by_rank: list[Any] = [None] * len(answers)
         for message in answers:
             by_rank[message.rank] = message
-        self._settle(_VALUE, ValueMesh(region, by_rank, decode=self._value_of))
+        endpoint = self._endpoint
 
-    def _value_of(self, message: Message) -> Any:
-        if message.code:
-            return error_of(message, self._endpoint)
-        return value_of(message)
+        def value_at(message: Message) -> Any:
+            # Knows the endpoint and not the future, which would keep the values alive in a circle.
+            return error_of(message, endpoint) if message.code else value_of(message)
+
+        self._settle(_VALUE, ValueMesh(region, by_rank, decode=value_at))
 
 
 class AnswerStream(Generic[R]):
@@ -394,11 +400,7 @@ class AnswerStream(Generic[R]):
         engine = self._engine
         loop = asyncio.get_running_loop()
         while not self._answers:
-            woken = loop.create_future()
-            waker_of(loop, engine).watch(
-                self._reply, lambda woken=woken: woken.done() or woken.set_result(None)
-            )
-            await woken
+            await _arrival(loop, engine, self._reply)
             self._answers = engine.take(self._reply)[0][::-1]
         return self._pop()
 
@@ -442,6 +444,20 @@ def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any
     """Turns the answers of a call into a stream."""
     endpoint._mesh._runtime.engine.set_stream(reply)
     return AnswerStream(reply, endpoint)
+
+
+def _arrival(
+    loop: asyncio.AbstractEventLoop, engine: Engine, reply: int
+) -> asyncio.Future[None]:
+    """Gives a future of the loop that is done when an answer has come in."""
+    arrived: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    waker_of(loop, engine).watch(reply, wake)
+    return arrived
 
 
 def checked_timeout(timeout: float) -> float:

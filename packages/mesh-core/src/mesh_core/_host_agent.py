@@ -8,6 +8,7 @@ import time
 
 from mesh_core._config import effective
 from mesh_core._core import Targets
+from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
 from mesh_core._log_printer import LogPrinter
@@ -125,6 +126,7 @@ class HostAgent:
                 specs.append(self._spec(number, slot))
         for spec in specs:
             self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
+            self._note_start(spec.slot)
         self._host.spawn(specs, order.preload)
 
     def _spec(self, number: int, slot: _Slot) -> ProcSpec:
@@ -175,6 +177,7 @@ class HostAgent:
             spec = self._spec(number, slot)
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
+        self._note_start(number)
         self._host.spawn([spec], slot.order.preload)
         return slot.incarnation
 
@@ -245,7 +248,23 @@ class HostAgent:
         """Gives the process id in a slot."""
         return self._host.pid(number)
 
+    def _note_start(self, number: int) -> None:
+        if recorder.is_on:
+            slot = self._slots[number]
+            recorder.record(
+                "proc_started", peer=proc_id(self._runtime.identity.host, number), rank=slot.rank,
+                actor=slot.order.table.uid, text=slot.order.table.name,
+                attributes={"incarnation": slot.incarnation},
+            )
+
     def _on_log(self, line: LogLine) -> None:
+        if recorder.is_on:
+            slot = self._slots.get(line.slot)
+            recorder.record(
+                "log_line", peer=proc_id(self._runtime.identity.host, line.slot), text=line.text,
+                actor=0 if slot is None else slot.order.table.uid,
+                rank=0 if slot is None else slot.rank, subject=line,
+            )
         if effective().log_forward:
             self._printer(line)
 
@@ -260,6 +279,7 @@ class HostAgent:
         fields = {
             "mesh_name": table.name,
             "rank": rank,
+            "point": dict(_point(table, rank)),
             "host": self._runtime.identity.host_name,
             "proc": proc_name(proc),
             "pid": report.pid,
@@ -268,6 +288,11 @@ class HostAgent:
             "log_tail": report.log_tail,
             "reason": report.reason if report.exit_code is None and report.signal is None else None,
         }
+        if recorder.is_on:
+            recorder.record(
+                "proc_died", peer=proc, rank=rank, actor=table.uid, text=table.name,
+                code=int(not is_expected), attributes=fields,
+            )
         if is_expected:
             detail = FailureDetail(0, STOPPED, {**fields, "log_tail": (), "signal": None})
             detail.fields.pop("exit_code")
@@ -282,7 +307,13 @@ class HostAgent:
 
 
 def _log_name(table: ProcTable, rank: int) -> str:
-    region = table.region
-    if not region.labels:
+    if not table.region.labels:
         return table.name
-    return f"{table.name}{Point(rank, Extent(region.labels, region.sizes))}"
+    point = _point(table, rank)
+    # `_log_printer.split_name` reads this.
+    places = ", ".join(f"{label}: {at}/{point.size(label)}" for label, at in point.items())
+    return f"{table.name}{{{places}}}"
+
+
+def _point(table: ProcTable, rank: int) -> Point:
+    return Point(rank, Extent(table.region.labels, table.region.sizes))

@@ -38,13 +38,11 @@ class Interruptible:
         self.ident = 0
         self._lock = threading.Lock()
 
-    def interrupt_call(self, key: Key | None = None) -> bool:
-        """Raises `CallerGone` in the thread if it runs the message from there; any, without key."""
+    def interrupt(self, key: Key) -> bool:
+        """Raises `CallerGone` in the thread if it runs the message from there."""
         with self._lock:
             running = self.running
-            if running is None:
-                return False
-            if key is not None and (running.from_proc, running.from_port) != key:
+            if running is None or (running.from_proc, running.from_port) != key:
                 return False
             self.cancelling = running
             if self.running is running:
@@ -55,17 +53,13 @@ class Interruptible:
 
     def was_interrupted(self, message: Message) -> bool:
         """Says whether the message was; afterwards nothing is on its way to this thread."""
-        return self.disarm() is message
-
-    def disarm(self) -> Message | None:
-        """Takes back what is on its way to this thread; gives the message that it was meant for."""
         while True:
             try:
                 with self._lock:
-                    meant = self.cancelling
+                    was_it = self.cancelling is message
                     _raise_in(self.ident, None)
                     self.cancelling = None
-                    return meant
+                    return was_it
             except CallerGone:
                 continue
 

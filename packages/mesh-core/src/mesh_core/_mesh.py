@@ -8,7 +8,7 @@ the whole, as it was spawned, can be stopped, and only by who spawned it.
 from __future__ import annotations
 
 import sys
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from mesh_core._actor import Actor, member_of
 from mesh_core._command import BootstrapCommand
@@ -22,6 +22,7 @@ from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
+from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._shape import Extent, MemberMesh, Point
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ActorMesh", "HostMesh", "ProcMesh", "this_host", "this_proc"]
 
-A = TypeVar("A")
+A = TypeVar("A", bound=Actor)
+P = ParamSpec("P")
 _READY = bytes([INTERNAL]) + READY.encode() + b"\0"
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 _AGENT_WINDOW = 1 << 31
@@ -109,12 +111,15 @@ class HostMesh(MemberMesh):
 
         setup = b"" if bootstrap is None else encode_callable(bootstrap)
         preload = _modules_in_use() if current.is_root else ()
-        binds = None if proc_bind is None else [dict(bind) for bind in proc_bind]
+        binds: list[Mapping[str, str]] | None = None
+        if proc_bind is not None:
+            binds = [dict(bind) for bind in proc_bind]
         config = effective().as_mapping()
         order = StartOrder(table, setup, commands, binds, config, preload)
         for host, _ in hosts:
             _ask_host(host, "start", order)
         current.ownership.spawned(table.owner[1], mesh, RestartPolicy("never"))
+        tell_of_spawn(mesh)
         return mesh
 
     def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:
@@ -219,15 +224,42 @@ class ProcMesh(MemberMesh):
     def _targets(self) -> Targets:
         return Targets([(self._proc_of(index), index) for index in range(len(self))])
 
+    @overload
+    def spawn(
+        self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs
+    ) -> A: ...
+    @overload
     def spawn(
         self,
         name: str,
         cls: type[A],
+        /,
         *args: Any,
-        restart: str | RestartPolicy | None = None,
+        restart: str | RestartPolicy,
         mailbox_len_max: int | None = None,
         **kwargs: Any,
-    ) -> A:
+    ) -> A: ...
+    @overload
+    def spawn(
+        self,
+        name: str,
+        cls: type[A],
+        /,
+        *args: Any,
+        restart: str | RestartPolicy | None = None,
+        mailbox_len_max: int,
+        **kwargs: Any,
+    ) -> A: ...
+    def spawn(
+        self,
+        name: str,
+        cls: Any,
+        /,
+        *args: Any,
+        restart: Any = None,
+        mailbox_len_max: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Starts one actor in each process; returns before they run.
 
         What is given back is a mesh: an `ActorMesh`, typed as the class so that checkers know its
@@ -278,7 +310,7 @@ class ProcMesh(MemberMesh):
         current.engine.forget(reply)
         current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.spawned(owner[1], mesh, policy)
-        return mesh  # type: ignore[return-value]
+        return mesh
 
     @property
     def initialized(self) -> Future[Literal[True]]:

@@ -26,21 +26,20 @@ class OwnThread:
 
     def __init__(self, name: str) -> None:
         # As long as the tasks that wait for its functions are many.
-        self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._work: SimpleQueue[_Job | None] = SimpleQueue()
         threading.Thread(target=self._live, name=name, daemon=True).start()
 
     def _live(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-            # What it was called with must not live as long as the thread has nothing else to do.
-            del work
+        while (job := self._work.get()) is not None:
+            job.run()
+            # What it has held, such as a port, is let go of before the next one comes.
+            del job
 
     async def run(self, function: Callable[[], R]) -> R:
         """Runs a function there and waits for it; raises what it raises."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[R] = loop.create_future()
-        self._work.put(lambda: _settle(loop, done, function))
-        return await done
+        job = _Job(asyncio.get_running_loop(), function)
+        self._work.put(job)
+        return await job.done  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Lets the thread end behind what it was given."""
@@ -56,24 +55,37 @@ async def run_beside(function: Callable[[], R]) -> R:
         thread.close()
 
 
-def _settle(
-    loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], function: Callable[[], Any]
-) -> None:
-    try:
-        outcome = function()
-    except BaseException as error:
-        # A future takes no StopIteration, nor must an exit end this thread.
-        problem = RuntimeError("the function raised StopIteration") if isinstance(
-            error, StopIteration
-        ) else error
-        _call(loop, lambda: done.done() or done.set_exception(problem))
-        return
-    _call(loop, lambda: done.done() or done.set_result(outcome))
+class _Job:
+    """One function, and the future of its outcome."""
 
+    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> None:
+        self._loop = loop
+        self._function = function
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.done: asyncio.Future[Any] = loop.create_future()
 
-def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    try:
-        loop.call_soon_threadsafe(callback)
-    except RuntimeError:
-        # The loop is closed: nobody waits any more.
-        return
+    def run(self) -> None:
+        if self.done.cancelled():
+            return
+        try:
+            self._value = self._function()
+        except BaseException as error:
+            self._error = error
+        del self._function
+        try:
+            self._loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more.
+            return
+
+    def _settle(self) -> None:
+        if self.done.done():
+            return
+        if isinstance(self._error, StopIteration):
+            # A future takes none.
+            self.done.set_exception(RuntimeError("the function raised StopIteration"))
+        elif self._error is not None:
+            self.done.set_exception(self._error)
+        else:
+            self.done.set_result(self._value)

@@ -11,6 +11,7 @@ import threading
 from mesh_core._core import Supervisor
 from mesh_core._config import effective
 from mesh_core._errors import MeshError
+from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
 from mesh_core._wire import ACTOR_FAILED, CALL, INTERNAL, PROC_DIED, STOPPED
@@ -18,13 +19,14 @@ from mesh_core._wire import ACTOR_FAILED, CALL, INTERNAL, PROC_DIED, STOPPED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Any
+    from typing import Any, TypeAlias
 
+    from mesh_core._future import Future
     from mesh_core._mesh import ActorMesh, ProcMesh
     from mesh_core._runtime import Runtime
     from mesh_core._supervision import RestartPolicy
 
-    Owned = ActorMesh[Any] | ProcMesh
+    Owned: TypeAlias = ActorMesh[Any] | ProcMesh
     Todo = tuple[str, int, int, str, list[int]]
 
 __all__ = ["Ask", "Ownership"]
@@ -89,6 +91,9 @@ class Ownership:
 
     def owner_started(self, port: int, has_supervise: bool) -> None:
         """An actor that may own meshes has started."""
+        if recorder.is_on:
+            cell = self._runtime.actors[port]
+            recorder.record("started", actor=port, rank=cell.rank, text=cell.name)
         self._do(lambda tree: tree.owner_started(port, has_supervise))
 
     def owner_stopped(self, port: int) -> None:
@@ -97,6 +102,11 @@ class Ownership:
 
     def spawned(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
         """An actor, or the program, has spawned a mesh."""
+        if recorder.is_on:
+            recorder.record(
+                "spawned", actor=mesh._uid, call=owner, size=len(mesh), text=mesh._name,
+                subject=mesh,
+            )
         with self._lock:
             self._owned[mesh._uid] = mesh
             self._policies[mesh._uid] = policy
@@ -172,7 +182,10 @@ class Ownership:
             # Somebody holds a call that has failed of it, and will look.
             self.observed(failure_id)
         for uid, rank in hit:
-            self._do(lambda tree, u=uid, r=rank: tree.rank_failed(u, r, failure_id, kind))
+            self._do_failed(uid, rank, failure_id, kind)
+
+    def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
+        self._do(lambda tree: tree.rank_failed(uid, rank, failure_id, kind))
 
     def observed(self, failure_id: int) -> None:
         """A waiting caller has been given a failure."""
@@ -180,10 +193,14 @@ class Ownership:
 
     def handled(self, failure_id: int, owner: int, verdict: str) -> None:
         """`__supervise__` has returned or raised."""
+        if recorder.is_on:
+            recorder.record("supervised", actor=owner, call=failure_id, text=verdict)
         self._do(lambda tree: tree.handled(failure_id, owner, verdict))
 
     def restart_done(self, uid: int, rank: int, ok: bool) -> None:
         """A rank is back, or could not be brought back."""
+        if recorder.is_on:
+            recorder.record("restarted", actor=uid, rank=rank, code=int(not ok))
         self._do(lambda tree: tree.restart_done(uid, rank, ok))
 
     def tick(self) -> None:
@@ -242,7 +259,7 @@ class Ownership:
 
     def _bring_back(self, mesh: Owned, ranks: list[int]) -> None:
         """Starts ranks anew, all at the same time, and says of each whether it is back."""
-        futures = []
+        futures: list[Future[Any] | None] = []
         for rank in ranks:
             try:
                 futures.append(mesh._revive(rank))

@@ -49,8 +49,6 @@ class LoopCell(ActorCell):
         self._running: Message | None = None
         # The thread of plain endpoints.
         self._plain = Interruptible()
-        # What callers of cancelled tasks are told, when it is not they who have cancelled them.
-        self._fate: tuple[int, bytes] | None = None
         self._woken: asyncio.Future[None] | None = None
         self._thread: OwnThread | None = None
         self.loop = loop_thread().loop
@@ -74,10 +72,12 @@ class LoopCell(ActorCell):
     async def _create(self) -> None:
         order = self.order
         set_serving(Serving(self, None, self.point.extent))
-        init: Any = order.cls.__init__
+        make: Any = order.cls
+        # Its `__init__` may spawn already.
+        self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
-            instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
-            if asyncio.iscoroutinefunction(init):
+            instance = make.__new__(make, *order.args, **order.kwargs)
+            if asyncio.iscoroutinefunction(make.__init__):
                 await instance.__init__(*order.args, **order.kwargs)
             elif self._has_plain_endpoints():
                 await self._in_thread(instance.__init__, *order.args, **order.kwargs)
@@ -86,7 +86,6 @@ class LoopCell(ActorCell):
         except BaseException as error:
             raise self.fails_of(error) from error
         self.instance = instance
-        self.runtime.ownership.owner_started(self.port, self.has_supervise())
 
     def _has_plain_endpoints(self) -> bool:
         return any(not member.is_async for member in endpoints_of(self.order.cls).values())
@@ -207,8 +206,8 @@ class LoopCell(ActorCell):
         return True
 
     def _answer_cancelled(self, message: Message) -> None:
-        code, detail = self._fate or (CANCELLED, b"")
-        self.engine.answer(message, code, detail)
+        # Where it was not the caller who cancelled it, the caller was told why already.
+        self.engine.answer(message, CANCELLED, b"")
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Runs a plain function on this actor's thread, in this task's context."""
@@ -236,23 +235,25 @@ class LoopCell(ActorCell):
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         message = self.tasks.pop(task)
-        self.served_count += 1
         if task.cancelled():
             # Before its first step.
             self._answer_cancelled(message)
             return
+        self.served_count += 1
         error = task.exception()
         if isinstance(error, ActorFailure):
+            self.is_stop_wanted = True
             self.ending.begin(error)
-            self.interrupt()
+            self._cut_short()
 
-    def interrupt(self) -> None:
-        """Cancels the endpoint that runs."""
-        loop_thread().call(self._interrupt)
+    def cut_short(self) -> None:
+        """Cancels the endpoint that runs; a plain one gets `CallCancelled` raised."""
+        loop_thread().call(self._cut_short)
 
-    def _interrupt(self) -> None:
-        if self._running is not None and not self._plain.interrupt_call():
-            self._task.cancel()
+    def _cut_short(self) -> None:
+        running = self._running
+        if running is not None:
+            self._cancel((running.from_proc, running.from_port))
 
     def running_messages(self) -> list[Message]:
         """Gives the messages that were taken from the mailbox and are not answered."""
@@ -268,7 +269,7 @@ class LoopCell(ActorCell):
         # A plain endpoint that has yet to begin in its thread finds the key here.
         self.cancelled.add(key)
         running = self._running
-        if self._plain.interrupt_call(key):
+        if self._plain.interrupt(key):
             self.cancelled.discard(key)
         elif running is not None and (running.from_proc, running.from_port) == key:
             if self.plan(running.meta).is_async:
@@ -321,8 +322,6 @@ class LoopCell(ActorCell):
         set_serving(Serving(self, None, self.point.extent))
         self.ending.begin(self.abort_error)
         error = self.ending.error
-        detail = self.detail(error)
-        self._fate = (detail.code, detail.encode())
         cause = None if error is None else (error.__cause__ or error)
         if self.instance is None:
             self.answer_error(spawn_message, cause or MeshStopped(mesh_name=self.name))

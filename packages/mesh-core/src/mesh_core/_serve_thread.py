@@ -53,23 +53,19 @@ class ThreadCell(ActorCell, Interruptible):
         except (_Stopped, ActorFailure, PortClosed):
             # What has failed is in `abort_error`.
             pass
-        except CallerGone:
-            # Meant for a message that ended in the same moment.
-            pass
-        self.running = None
-        self.disarm()
         self._end(spawn_message)
 
     def _create(self) -> None:
         order = self.order
         set_serving(Serving(self, None, self.point.extent))
+        # Its `__init__` may spawn already.
+        self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
             instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
             instance.__init__(*order.args, **order.kwargs)
         except BaseException as error:
             raise self.fails_of(error) from error
         self.instance = instance
-        self.runtime.ownership.owner_started(self.port, self.has_supervise())
 
     def _serve(self) -> None:
         receive, port, left = self.engine.receive, self.port, self.left
@@ -135,12 +131,14 @@ class ThreadCell(ActorCell, Interruptible):
         """Ends the call that a caller has given up, or remembers that it need not start."""
         key = (message.from_proc, message.from_port)
         self.cancelled.add(key)
-        if self.interrupt_call(key):
+        if self.interrupt(key):
             self.cancelled.discard(key)
 
-    def interrupt(self) -> None:
+    def cut_short(self) -> None:
         """Raises `CallCancelled` in the endpoint that runs."""
-        self.interrupt_call()
+        message = self.running
+        if message is not None:
+            self.interrupt((message.from_proc, message.from_port))
 
     def running_messages(self) -> list[Message]:
         """Gives the messages that were taken from the mailbox and are not answered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mesh_core._errors import MeshStopped, join_failures
-from mesh_core._failure import error_of
+from mesh_core._failure import as_itself, error_of
 from mesh_core._future import _ERROR, _VALUE, CallFuture, Future
 from mesh_core._runtime import value_of
 from mesh_core._shape import Point
@@ -68,7 +68,7 @@ class AgentFuture(CallFuture[Any]):
         failures = []
         for message in answers:
             if message.code and not (self._is_stop and message.code in (STOPPED, PROC_DIED)):
-                error = error_of(message, self._endpoint)
+                error = as_itself(error_of(message, self._endpoint))
                 if not (self._is_stop and isinstance(error, MeshStopped)):
                     extent = self._endpoint._mesh.extent
                     failures.append((Point(message.rank, extent), error))

@@ -48,6 +48,8 @@ const EVENTS_MAX: usize = 64;
 /// How long the IO thread leaves the links to a thread that has just led them: it will most likely
 /// wait again at once, and then reads what came meanwhile without any hand-over.
 const HEAD_START: Duration = Duration::from_micros(500);
+/// How often idle shared memory is looked for: what was idle for all of it is given back.
+const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 /// How long the first thread sleeps before it looks for signals again: one may slip in between the
 /// last look and the sleep.
 const SIGNAL_SLICE: Duration = Duration::from_millis(200);
@@ -71,6 +73,8 @@ struct Shared {
     /// Threads that wait for room at a receiver.
     credit_waiters: Vec<Arc<Parker>>,
     redials: BinaryHeap<Reverse<(Instant, ProcId)>>,
+    /// When to look for shared memory that is not used any more; never while all is.
+    sweep_at: Option<Instant>,
 }
 
 /// What is left to do once the lock is released.
@@ -157,6 +161,7 @@ impl Engine {
             waiters: FastMap::default(),
             credit_waiters: Vec::new(),
             redials: BinaryHeap::new(),
+            sweep_at: None,
         };
         let engine = Arc::new(Self {
             shared: Mutex::new(shared),
@@ -207,6 +212,11 @@ impl Engine {
             shared.node.set_now(now);
         }
         shared
+    }
+
+    /// The time that events are stamped with, in nanoseconds.
+    pub fn clock_ns(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Runs `step` on the node and does what it asks for.
@@ -600,10 +610,15 @@ impl Engine {
                 due.push(peer);
                 shared.redials.pop();
             }
+            let is_sweep_due = shared.sweep_at.is_some_and(|at| at <= now);
+            if is_sweep_due {
+                shared.sweep_at = self.descriptors.sweep().then(|| now + SWEEP_PERIOD);
+            }
+            let sweep = shared.sweep_at.map(|at| at - now);
             let redial = shared.redials.peek().map(|Reverse((at, _))| *at - now);
             let deadline = shared.node.next_deadline();
             let deadline = deadline.map(|at| at.saturating_sub(now - self.epoch));
-            [redial, deadline].into_iter().flatten().min()
+            [redial, deadline, sweep].into_iter().flatten().min()
         };
         let left = if due.is_empty() { left } else { Some(Duration::ZERO) };
         for peer in due {
@@ -626,6 +641,7 @@ impl Shared {
 
     /// Turns the effects of the node into chores; frames are queued here, in the node's order.
     fn collect(&mut self, chores: &mut Chores) {
+        chores.has_timer |= self.node.is_untimed();
         for effect in self.node.effects() {
             match effect {
                 Effect::Transmit { link, frame } => {
@@ -650,6 +666,10 @@ impl Shared {
                 }
                 Effect::Released { reader, segment, generation } => {
                     chores.released.push((reader, segment, generation));
+                    if self.sweep_at.is_none() {
+                        self.sweep_at = Some(Instant::now() + SWEEP_PERIOD);
+                        chores.has_timer = true;
+                    }
                 }
                 Effect::Buried(proc) => chores.buried.push(proc),
                 Effect::Close { link } => chores.closed.extend(self.wires.remove(&link)),

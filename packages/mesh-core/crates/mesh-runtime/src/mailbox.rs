@@ -80,6 +80,13 @@ impl Mailbox {
         std::mem::take(&mut self.queue)
     }
 
+    /// The credit that senders have not been given yet, when the mailbox goes away.
+    pub fn take_owed(&mut self) -> Vec<(ProcId, u32)> {
+        let mut owed: Vec<_> = self.owed.drain().filter(|(_, count)| *count > 0).collect();
+        owed.sort_unstable();
+        owed
+    }
+
     /// Opens a closed mailbox again, for a restarted actor.
     pub fn reopen(&mut self) {
         self.closed = None;

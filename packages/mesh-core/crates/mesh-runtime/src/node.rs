@@ -8,10 +8,12 @@
 //! # Layout
 //! - [`peer`]: links to other processes, handshake, replay, deaths;
 //! - [`call`]: calls and their answers;
+//! - [`unborn`]: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod call;
 mod peer;
+mod unborn;
 
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use peer::LinkId;
@@ -22,12 +24,13 @@ use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
 use bytes::Bytes;
 use call::PendingCall;
-use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
+use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind, Part};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
+use unborn::Unborn;
 
 /// Who this process is, and its limits.
 #[derive(Clone, Debug)]
@@ -101,6 +104,7 @@ pub struct Node {
     next_link: u32,
     ports: FastMap<PortId, Port>,
     next_port: u64,
+    unborn: Unborn,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     effects: VecDeque<Effect>,
     events: EventRing,
@@ -119,6 +123,7 @@ impl Node {
             ports: FastMap::default(),
             // Late answers to the process that had the slot before must find nobody here.
             next_port: PortId::FIRST_FREE + (u64::from(incarnation) << 32),
+            unborn: Unborn::default(),
             deadlines: BinaryHeap::new(),
             effects: VecDeque::new(),
             events: EventRing::default(),
@@ -148,9 +153,13 @@ impl Node {
     /// Actor meshes use one number on all their processes, so a number carries its maker.
     pub fn new_port(&mut self) -> PortId {
         self.next_port += 1;
-        // 24 bits of maker (slot), 40 bits of count; the host is folded in above slot 2^12.
-        let maker = (u64::from(self.config.me.host.0) << 12) ^ u64::from(self.config.me.slot);
-        PortId(((maker & 0xFF_FFFF) << 40) | (self.next_port & 0xFF_FFFF_FFFF))
+        PortId((self.maker() << 40) | (self.next_port & 0xFF_FFFF_FFFF))
+    }
+
+    /// What the numbers made here begin with: 24 bits of maker (slot), 40 bits of count follow; the
+    /// host is folded in above slot 2^12.
+    fn maker(&self) -> u64 {
+        ((u64::from(self.config.me.host.0) << 12) ^ u64::from(self.config.me.slot)) & 0xFF_FFFF
     }
 
     /// Leaves out the numbers of the `job_count` jobs that this process was part of before, so that
@@ -181,6 +190,9 @@ impl Node {
             Some(Port::Mailbox(mailbox)) => mailbox.reopen(),
             _ => {
                 self.ports.insert(port, Port::Mailbox(Mailbox::new(window)));
+                for frame in self.unborn.take(port) {
+                    self.deliver(frame);
+                }
             }
         }
     }
@@ -192,14 +204,26 @@ impl Node {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else { return };
         let queued = mailbox.close(closed.clone());
         for frame in queued {
-            self.refuse(&frame.head, &closed);
+            self.refuse(&frame, &closed);
         }
         self.effects.push_back(Effect::Ready(port));
     }
 
-    /// Forgets a port; nothing is answered any more but with [`fault::STOPPED`].
+    /// Forgets a port: what is queued and what still comes is answered with [`fault::STOPPED`].
     pub fn drop_port(&mut self, port: PortId) {
-        self.ports.remove(&port);
+        match self.ports.remove(&port) {
+            Some(Port::Mailbox(mut mailbox)) => {
+                let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+                for frame in mailbox.close(closed.clone()) {
+                    self.refuse(&frame, &closed);
+                }
+                for (sender, count) in mailbox.take_owed() {
+                    self.give_credit(sender, port, count);
+                }
+            }
+            Some(Port::Call(call)) => self.discard_answers(&call),
+            None => {}
+        }
     }
 
     /// Takes up to `max` messages out of a mailbox, oldest first.
@@ -212,7 +236,6 @@ impl Node {
         max: usize,
         out: &mut Vec<Frame>,
     ) -> Result<(), Closed> {
-        let me = self.config.me;
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else {
             return Err(Closed { code: fault::STOPPED, detail: Bytes::new() });
         };
@@ -235,15 +258,17 @@ impl Node {
             return Err(closed.clone());
         }
         for (sender, count) in credits {
-            let mut head = Head::new(
-                Kind::Credit,
-                Address { proc: sender, port: PortId::NONE },
-                Address { proc: me, port },
-            );
-            head.rank = count;
-            self.dispatch(Frame::bare(head));
+            self.give_credit(sender, port, count);
         }
         Ok(())
+    }
+
+    /// Tells a sender that messages of its have left a mailbox here.
+    fn give_credit(&mut self, sender: ProcId, port: PortId, count: u32) {
+        let to = Address { proc: sender, port: PortId::NONE };
+        let mut head = Head::new(Kind::Credit, to, Address { proc: self.config.me, port });
+        head.rank = count;
+        self.dispatch(Frame::bare(head));
     }
 
     /// Whether a call that came from there waits in a mailbox.
@@ -313,17 +338,26 @@ impl Node {
             self.deadlines.pop();
             self.expire(port);
         }
+        let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+        for frame in self.unborn.expire(now) {
+            self.refuse(&frame, &closed);
+        }
+    }
+
+    /// Whether [`Node::advance`] is to be called soon, because something waits since it was.
+    pub fn is_untimed(&self) -> bool {
+        self.unborn.is_untimed()
     }
 
     /// When [`Node::advance`] has something to do next.
     pub fn next_deadline(&mut self) -> Option<Duration> {
         while let Some(&Reverse((due, port))) = self.deadlines.peek() {
             if self.ports.contains_key(&port) {
-                return Some(due);
+                return self.unborn.next_due().map_or(Some(due), |other| Some(due.min(other)));
             }
             self.deadlines.pop();
         }
-        None
+        self.unborn.next_due()
     }
 
     /// Sends a frame to where its head says, which may be here.
@@ -371,6 +405,7 @@ impl Node {
                 frame.tail.len(),
             );
         }
+        let may_come = self.may_come(port);
         let refused = match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => {
@@ -379,9 +414,16 @@ impl Node {
                 }
                 Err(refused) => refused,
             },
+            None if may_come => return self.unborn.keep(frame),
             _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
         };
-        self.refuse(&refused.0.head, &refused.1);
+        self.refuse(&refused.0, &refused.1);
+    }
+
+    /// Whether an actor may yet be spawned on the port: one whose number another process has made.
+    /// Channels have numbers of their own process.
+    fn may_come(&self, port: PortId) -> bool {
+        port.0 >= PortId::FIRST_FREE && port.0 >> 40 != self.maker()
     }
 
     /// Opens the mailbox of a new actor at once, so that calls sent right behind find it, and
@@ -393,9 +435,13 @@ impl Node {
 
     /// A call that is queued is taken back; one that runs is for the agent to end.
     fn deliver_cancel(&mut self, frame: Frame) {
+        if self.unborn.withdraw(frame.head.to.port, frame.head.from) {
+            return;
+        }
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
-        if mailbox.withdraw(frame.head.from).is_none() {
-            self.tell_agent(frame);
+        match mailbox.withdraw(frame.head.from) {
+            Some(withdrawn) => self.discard(&withdrawn),
+            None => self.tell_agent(frame),
         }
     }
 
@@ -410,7 +456,9 @@ impl Node {
 
     /// Answers a message that cannot be delivered, or gives its credit back. The sender may be
     /// anywhere.
-    fn refuse(&mut self, head: &Head, closed: &Closed) {
+    fn refuse(&mut self, frame: &Frame, closed: &Closed) {
+        self.discard(frame);
+        let head = &frame.head;
         match head.kind {
             Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {
                 let mut back = Head::new(Kind::Fault, head.from, head.to);
@@ -425,6 +473,28 @@ impl Node {
                 self.dispatch(Frame::bare(back));
             }
             _ => {}
+        }
+    }
+}
+
+impl Node {
+    /// Gives back what a message that nobody will open holds of its sender's shared memory.
+    fn discard(&mut self, frame: &Frame) {
+        let Some(part) = frame.parts().next().filter(|part| part.segment != Part::INLINE) else {
+            return;
+        };
+        let (segment, generation) = (part.segment, part.generation);
+        if frame.head.from.proc == self.config.me {
+            let reader = frame.head.to.proc;
+            self.effects.push_back(Effect::Released { reader, segment, generation });
+        } else {
+            self.release(frame.head.from.proc, segment, generation);
+        }
+    }
+
+    fn discard_answers(&mut self, call: &PendingCall) {
+        for answer in call.answers() {
+            self.discard(&answer.frame);
         }
     }
 }

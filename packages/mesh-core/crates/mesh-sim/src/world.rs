@@ -208,7 +208,9 @@ impl World {
                 let proc = self.directory.proc(place);
                 self.trace.words(&[4, action as u64, proc.to_u64()]);
                 self.trace.line(|line| write!(line, "{proc} {action:?}"));
-                if let Some(life) = self.directory.life(proc) {
+                // Who stands still does nothing.
+                let life = self.directory.life(proc).filter(|life| !self.is_stalled(*life));
+                if let Some(life) = life {
                     self.act(life, |process, scene| process.act(action, scene));
                 }
             }
@@ -242,18 +244,17 @@ impl World {
     }
 
     /// When the process that an event is for moves again, if it stands still.
-    fn stalled_until(&mut self, event: &Event) -> Option<Duration> {
+    fn stalled_until(&self, event: &Event) -> Option<Duration> {
         let life = match event {
             Event::Arrive(wire, end) => self.net.life_at(*wire, *end)?,
             Event::Later(life, _) | Event::Dial(life, _) => *life,
             _ => return None,
         };
-        let until = *self.stalled.get(&life)?;
-        if until > self.now {
-            return Some(until);
-        }
-        self.stalled.remove(&life);
-        None
+        self.stalled.get(&life).copied().filter(|until| *until > self.now)
+    }
+
+    fn is_stalled(&self, life: Life) -> bool {
+        self.stalled.get(&life).is_some_and(|until| *until > self.now)
     }
 
     /// A process acts, and what follows from it is carried out.

@@ -1,0 +1,89 @@
+//! Messages that come before the spawn of their receiver: another process made it and told us.
+
+use bytes::Bytes;
+use mesh_runtime::fault;
+use mesh_runtime::node::{Answer, CallSpec, Node, NodeConfig, Target};
+use mesh_wire::frame::Kind;
+use mesh_wire::id::{JobId, PortId, ProcId};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn node(slot: u32) -> Node {
+    Node::new(NodeConfig {
+        me: ProcId::new(0, slot),
+        incarnation: 0,
+        job: JobId([1; 16]),
+        token: [2; 32],
+        backlog_bytes_max: 1 << 20,
+    })
+}
+
+fn spec(kind: Kind, port: PortId, to: u32) -> CallSpec {
+    CallSpec {
+        kind,
+        targets: Arc::new([Target { proc: ProcId::new(0, to), rank: 0 }]),
+        port,
+        meta_len: 4,
+        part_count: 0,
+        tail: Bytes::from_static(&[8, 0, 0, 0, b'x']),
+        window: 8,
+        timeout: None,
+    }
+}
+
+/// A call of an actor in this process, whose number another process has made.
+fn early_call(me: &mut Node) -> (PortId, PortId) {
+    let port = node(7).new_port();
+    let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    (port, reply)
+}
+
+fn answers(me: &mut Node, reply: PortId) -> Vec<Answer> {
+    let mut got = Vec::new();
+    me.take_answers(reply, &mut got);
+    got
+}
+
+#[test]
+fn an_early_call_waits_for_the_spawn() {
+    let mut me = node(1);
+    let (port, reply) = early_call(&mut me);
+    assert!(answers(&mut me, reply).is_empty(), "it is not refused");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    let mut got = Vec::new();
+    me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
+    assert_eq!(got.len(), 1);
+}
+
+#[test]
+fn an_early_call_is_refused_when_no_spawn_comes() {
+    let mut me = node(1);
+    let (_, reply) = early_call(&mut me);
+    assert!(me.is_untimed());
+    me.advance(Duration::from_secs(100));
+    assert!(!me.is_untimed());
+    assert!(answers(&mut me, reply).is_empty(), "the wait begins when the time is told");
+    let due = me.next_deadline().expect("it is waited for");
+    me.advance(due);
+    assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
+    assert_eq!(me.next_deadline(), None);
+}
+
+#[test]
+fn an_early_call_that_is_cancelled_is_forgotten() {
+    let mut me = node(1);
+    let (port, reply) = early_call(&mut me);
+    me.cancel(reply);
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    let mut got = Vec::new();
+    me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
+    assert!(got.is_empty());
+}
+
+#[test]
+fn a_call_of_a_closed_channel_of_our_own_is_refused_at_once() {
+    let mut me = node(1);
+    let port = me.new_port();
+    let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
+}
