@@ -31,6 +31,8 @@ from mesh_core._wire import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
+    from collections import deque
     from typing import Any
 
     from mesh_core._channel import Port
@@ -137,6 +139,9 @@ class Plan:
 class ActorCell:
     """One actor of this process."""
 
+    # Messages that were taken from the mailbox and not begun.
+    left: deque[Message]
+
     def __init__(self, runtime: Runtime, port: int, rank: int, order: SpawnOrder) -> None:
         self.runtime = runtime
         self.engine: Engine = runtime.engine
@@ -186,6 +191,30 @@ class ActorCell:
         """Says whether no other message is served before the current one has ended."""
         message = current.message
         return message is None or not self.plan(message.meta).is_concurrent
+
+    def has_queued(self, call: tuple[int, int]) -> bool:
+        """Says whether a call, by its caller's process and port, waits for its turn."""
+        if self.engine.has_queued(self.port, *call):
+            return True
+        return any((m.from_proc, m.from_port) == call for m in tuple(self.left))
+
+    def is_held_by(self, current: Serving) -> bool:
+        """Says whether the actor waits when this thread does, which runs in that context."""
+        raise NotImplementedError
+
+    def is_on_loop(self) -> bool:
+        """Says whether this thread is the event loop that the actor runs on."""
+        return False
+
+    def needs_loop(self) -> bool:
+        """Says whether the actor serves messages on the event loop of its process."""
+        return False
+
+    def task_of(
+        self, call: tuple[int, int] | None, is_exclusive: bool
+    ) -> asyncio.Task[Any] | None:
+        """Gives the task that serves a call; the actor's own when that is exclusive."""
+        return None
 
     def serving(self, message: Message, plan: Plan) -> Serving:
         """Makes the context of a message."""

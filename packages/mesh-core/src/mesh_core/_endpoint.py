@@ -15,7 +15,6 @@ from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
 from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout, stream_answers
 from mesh_core._pickle import encode
-from mesh_core._runtime import runtime
 from mesh_core._wire import CALL, EXPLICIT_PORT, UNDECORATED, call_meta
 
 TYPE_CHECKING = False
@@ -346,14 +345,15 @@ class Endpoint(Generic[P, R]):
         if kwargs or not self._arity.fits(len(args)):
             self._arity.bind(self._method, args, kwargs)
         mesh, config = self._mesh, effective()
-        if mesh._stopped:
+        current = mesh._runtime
+        if mesh._port in current.stopped_meshes or current.is_over:
             raise self._stopped_error()
         body, buffers = encode(args, kwargs, config.segment_threshold_bytes)
         timeout = self._options.timeout
         if timeout is None:
             timeout = config.call_timeout_s
         try:
-            return runtime().engine.call(
+            return current.engine.call(
                 CALL, targets, mesh._port, self._meta, body, buffers, mesh._window, timeout,
                 not _on_event_loop(),
             )
@@ -366,11 +366,12 @@ class Endpoint(Generic[P, R]):
         if kwargs or not self._arity.fits(len(args)):
             self._arity.bind(self._method, args, kwargs)
         mesh = self._mesh
-        if mesh._stopped:
+        current = mesh._runtime
+        if mesh._port in current.stopped_meshes or current.is_over:
             raise self._stopped_error()
         body, buffers = encode(args, kwargs, effective().segment_threshold_bytes)
         try:
-            runtime().engine.send(
+            current.engine.send(
                 CALL, targets, mesh._port, self._meta, body, buffers, mesh._window, answers,
                 not _on_event_loop(),
             )

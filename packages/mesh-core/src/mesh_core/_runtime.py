@@ -86,6 +86,8 @@ class Runtime:
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
         self.host_agent: HostAgent | None = None
+        # The job has ended: what is left of it in the program is of no more use.
+        self.is_over = False
         # Meshes that this process has stopped, with the future of their end.
         self.stopped_meshes: dict[int, Future[None]] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
