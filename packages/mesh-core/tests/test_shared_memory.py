@@ -75,8 +75,8 @@ def test_results_of_calls_that_were_given_up_are_given_back(procs: ProcMesh) -> 
     store = procs.spawn("store", Store)
     before = max(store.bytes_in_use.call().get().values())
     futures = [store.give.call(LEN) for _ in range(5)]
-    for future in futures:
-        future.cancel()
+    while futures:
+        futures.pop().cancel()
     assert returns_to(before, lambda: max(store.bytes_in_use.call().get().values()))
 
 
