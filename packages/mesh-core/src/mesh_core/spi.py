@@ -10,7 +10,7 @@ from mesh_core._events import MESSAGE_RECORD as MESSAGE_RECORD
 from mesh_core._events import Event as Event
 from mesh_core._events import EventStream as EventStream
 from mesh_core._events import subscribe as subscribe
-from mesh_core._logs import LogLine as LogLine
+from mesh_core._log_line import LogLine as LogLine
 from mesh_core._spawn_callbacks import (
     register_proc_mesh_spawn_callback as register_proc_mesh_spawn_callback,
 )
