@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+
 from mesh_core import (
     Actor,
     ActorError,

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
 from mesh_core import Actor, Channel, RestartPolicy, context, endpoint, span, this_proc
 from mesh_core.spi import (
     EVENT_KINDS,
@@ -236,7 +237,9 @@ def test_life_of_an_actor() -> None:
         worker.stop().get()
         found = wait_for(stream, "stopped")
     assert [(event.kind, event.text) for event in found] == [
-        ("spawned", "short-lived"), ("started", "short-lived"), ("stopped", "short-lived"),
+        ("spawned", "short-lived"),
+        ("started", "short-lived"),
+        ("stopped", "short-lived"),
     ]
     assert len({event.actor for event in found}) == 1
 
@@ -259,7 +262,8 @@ def test_failure_and_what_the_owner_says_to_it() -> None:
         owner.fail_child.call_one().get()
         found = wait_for(stream, "supervised")
     assert [(event.kind, event.text) for event in found] == [
-        ("failed", "child"), ("supervised", "handled"),
+        ("failed", "child"),
+        ("supervised", "handled"),
     ]
     assert "told to" in str(found[0].subject)
     assert found[0].call == found[1].call

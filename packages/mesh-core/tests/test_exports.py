@@ -10,10 +10,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import mesh_core
 import mesh_core.spi
 import mesh_core.testing
-import pytest
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -21,9 +22,25 @@ if TYPE_CHECKING:
 DOORS = (mesh_core, mesh_core.spi, mesh_core.testing)
 # What costs more to import than Mesh itself, or starts something.
 HEAVY = {
-    "asyncio", "cloudpickle", "concurrent.futures", "ctypes", "dataclasses", "hashlib", "inspect",
-    "json", "logging", "multiprocessing", "numpy", "pytest", "random", "socket", "ssl",
-    "subprocess", "tempfile", "torch", "unittest",
+    "asyncio",
+    "cloudpickle",
+    "concurrent.futures",
+    "ctypes",
+    "dataclasses",
+    "hashlib",
+    "inspect",
+    "json",
+    "logging",
+    "multiprocessing",
+    "numpy",
+    "pytest",
+    "random",
+    "socket",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "torch",
+    "unittest",
 }
 # What a program written for the field's best-known system imports, remote hosts left out.
 FIELD_NAMES = """
@@ -110,7 +127,9 @@ def in_new_python(program: str) -> str:
 @pytest.mark.parametrize("door", ["mesh_core", "mesh_core.spi"])
 def test_import_is_light(door: str) -> None:
     # What Python itself has loaded at its start is not ours to answer for.
-    program = f"import sys; before = set(sys.modules); import {door}; print(*set(sys.modules)-before)"
+    program = (
+        f"import sys; before = set(sys.modules); import {door}; print(*set(sys.modules)-before)"
+    )
     assert HEAVY & set(in_new_python(program).split()) == set()
 
 

@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+
 from mesh_core import Actor, ProcDied, endpoint
 from mesh_core.testing import LocalProcs, kill_proc, local_procs, proc_pid, wait_until
 
@@ -45,7 +46,9 @@ def test_processes_may_have_ended_before(local_procs: LocalProcs) -> None:
 
 def test_pid_is_that_of_the_rank(procs: ProcMesh) -> None:
     workers = procs.spawn("workers", Worker)
-    assert [proc_pid(procs, rank) for rank in range(len(procs))] == workers.pid.call().get().values()
+    assert [
+        proc_pid(procs, rank) for rank in range(len(procs))
+    ] == workers.pid.call().get().values()
     assert proc_pid(workers, 1) == proc_pid(procs, 1)
 
 

@@ -7,6 +7,7 @@ import pickle
 from typing import TYPE_CHECKING
 
 import pytest
+
 from mesh_core import (
     Actor,
     ActorAddr,
@@ -121,7 +122,9 @@ def test_measurement_carries_its_instrument(stream: EventStream) -> None:
     (event,) = stream.poll()
     assert isinstance(event.subject, Counter)
     assert (event.subject.name, event.subject.unit, event.subject.description) == (
-        "steps", "s", "time",
+        "steps",
+        "s",
+        "time",
     )
 
 

@@ -1,7 +1,7 @@
 """For those who build on Mesh: telemetry, transports, schedulers.
 
-What happens in a process (`subscribe`), what was measured there, what processes print, and who wants
-to know of new processes. Programs themselves need `mesh_core` alone.
+What happens in a process (`subscribe`), what was measured there, what processes print, and who
+wants to know of new processes. Programs themselves need `mesh_core` alone.
 """
 
 from mesh_core._events import EVENT_KINDS as EVENT_KINDS
