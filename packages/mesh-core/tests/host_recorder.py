@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mesh_core._command import BootstrapCommand
 from mesh_core._host import ExitReport, LocalHost, ProcSpec
-from mesh_core._logs import LogLine
+from mesh_core._log_line import LogLine
 
 LIMIT_S = 30.0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from host_recorder import FOREVER, LIMIT_S, Recorder
 from mesh_core._host import ExitReport, LocalHost, ProcSpec
-from mesh_core._logs import LogLine
+from mesh_core._log_line import LogLine
 
 pytest_plugins = ["host_fixtures"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import overload
 
 from mesh_core._config import effective
 from mesh_core._context import serving
@@ -108,14 +107,6 @@ def waiting_on(cell: ActorCell, call: Call) -> list[Link]:
     ]
 
 
-@overload
-def check_wait(
-    engine: Engine, reply: int, endpoint: Endpoint[..., Any], timeout: None
-) -> list[Message]: ...
-@overload
-def check_wait(
-    engine: Engine, reply: int, endpoint: Endpoint[..., Any], timeout: float | None
-) -> list[Message] | None: ...
 def check_wait(
     engine: Engine,
     reply: int,
