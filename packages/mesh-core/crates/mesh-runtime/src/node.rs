@@ -344,7 +344,7 @@ impl Node {
         }
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.unborn.expire(now) {
-            if self.respawning.contains(&frame.to.port) {
+            if self.respawning.contains(&frame.head.to.port) {
                 self.unborn.keep(frame);
             } else {
                 self.refuse(&frame, &closed);
