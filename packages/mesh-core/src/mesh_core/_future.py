@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from mesh_core._context import serving
 from mesh_core._deadlock import begin_wait, check_wait, end_wait
-from mesh_core._errors import CallCancelled, DeadlockError, MeshStopped, join_failures
+from mesh_core._errors import CallCancelled, DeadlockError, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
 from mesh_core._runtime import value_of
@@ -36,8 +36,6 @@ R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
 # How often a thread looks whether another one, which has the answers, is done with them.
 _SETTLE_PAUSE_S = 0.0002
-# How long it looks: that thread may have gigabytes to unpickle.
-_SETTLE_LIMIT_S = 10.0
 
 
 class Future(Generic[R]):
@@ -271,12 +269,9 @@ class CallFuture(Future[R]):
 
     def _take(self, answers: list[Message]) -> None:
         if not answers:
-            # Another thread has taken the answers, or given them up, and is about to settle; or
-            # there never will be any, because the job that the call was part of has ended.
-            until = time.monotonic() + _SETTLE_LIMIT_S
-            while self._state == _PENDING and time.monotonic() < until:
+            # Another thread has taken the answers, or given them up, and is about to settle.
+            while self._state == _PENDING:
                 time.sleep(_SETTLE_PAUSE_S)
-            self._settle(_ERROR, MeshStopped("the job that the call was part of has ended"))
             return
         try:
             self._settle_with(answers)
