@@ -20,6 +20,7 @@ from mesh_core import (
     Channel,
     MeshFailure,
     Port,
+    SupervisionError,  # from a private module in the original
     as_endpoint,
     concurrent_endpoint,
     context,
@@ -31,7 +32,6 @@ from mesh_core import (
     this_host,
     this_proc,
 )
-from mesh_core import SupervisionError  # from a private module in the original
 
 
 class Counter(Actor):
@@ -192,7 +192,9 @@ def test_ping_pong() -> None:
         await asyncio.gather(first.set_other.call(second), second.set_other.call(first))
         results = await first.send.call(3)
         assert [value for _, value in results] == [6, 6]
-        both = await asyncio.gather(first.slice(gpus=0).send.call(2), second.slice(gpus=1).send.call(2))
+        both = await asyncio.gather(
+            first.slice(gpus=0).send.call(2), second.slice(gpus=1).send.call(2)
+        )
         assert [next(iter(values.values())) for values in both] == [9, 3]
 
     asyncio.run(play())

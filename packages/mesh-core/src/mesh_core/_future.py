@@ -372,7 +372,6 @@ class AnswerStream(Generic[R]):
 
     def _wait_checked(self) -> list[Message]:
         answers = check_wait(self._engine, self._reply, self._endpoint, None, needs_all=False)
-        assert answers is not None, "a wait without a timeout ends with answers"
         return answers[::-1]
 
     def _pop(self) -> tuple[Point, Future[R]]:
@@ -441,9 +440,7 @@ def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any
     return AnswerStream(reply, endpoint)
 
 
-def _arrival(
-    loop: asyncio.AbstractEventLoop, engine: Engine, reply: int
-) -> asyncio.Future[None]:
+def _arrival(loop: asyncio.AbstractEventLoop, engine: Engine, reply: int) -> asyncio.Future[None]:
     """Gives a future of the loop that is done when an answer has come in."""
     arrived: asyncio.Future[None] = loop.create_future()
 
@@ -464,4 +461,3 @@ def checked_timeout(timeout: float) -> float:
     if not (timeout >= 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
     return timeout
-
