@@ -23,6 +23,7 @@ from mesh_core import (
     concurrent_endpoint,
     current_rank,
     endpoint,
+    patch_actor,
     send,
 )
 from mesh_core.testing import patch_actor

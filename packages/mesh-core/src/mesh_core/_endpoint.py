@@ -53,8 +53,8 @@ class EndpointProperty(Generic[P, R]):
         self.explicit_response_port = explicit_response_port
         self.instrument = instrument
         self.is_concurrent = is_concurrent
-        self.is_async = _is_async(method)
-        self.__name__ = method.__name__
+        self.is_async: bool = _is_async(method)
+        self.__name__: str = method.__name__
         self.__doc__ = method.__doc__
         self.__wrapped__ = method
 
@@ -213,8 +213,8 @@ class CallOptions:
     __slots__ = ("return_exceptions", "timeout")
 
     def __init__(self, timeout: float | None = None, return_exceptions: bool = False) -> None:
-        self.timeout = timeout
-        self.return_exceptions = return_exceptions
+        self.timeout: float | None = timeout
+        self.return_exceptions: bool = return_exceptions
 
 
 _DEFAULT_OPTIONS = CallOptions()

@@ -363,8 +363,8 @@ class ProcMesh(MemberMesh):
                 ownership.stopped(mesh._uid)
         ownership.stopped(self._uid)
 
-    def _end(self, *, is_owner_failed: bool) -> None:
-        """Stops the mesh because its owner ends; waits for it."""
+    def _end(self, *, is_owner_failed: bool) -> BaseException | None:
+        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
         ownership = self._runtime.ownership
         ownership.stopping(self._uid)
         # Already under way where the program has asked for it just before.
@@ -373,7 +373,7 @@ class ProcMesh(MemberMesh):
             grace_s = ownership.grace_s()
             future = self._stop_procs(grace_s, is_drained=not is_owner_failed)
             self._runtime.stopped_meshes[self._uid] = future
-        future.exception()
+        return future.exception()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a new process in the place of a dead one, with the actors that it had.
@@ -593,15 +593,15 @@ class ActorMesh(MemberMesh, Generic[A]):
         self._runtime.stopped_meshes[self._port] = _DONE
         self._runtime.ownership.stopped(self._port)
 
-    def _end(self, *, is_owner_failed: bool) -> None:
-        """Stops the mesh because its owner ends; waits for it."""
+    def _end(self, *, is_owner_failed: bool) -> BaseException | None:
+        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
         current = self._runtime
         future = current.stopped_meshes.get(self._port)
         if future is None:
             grace_s = current.ownership.grace_s()
             future = EndFuture([self._stop_actors(grace_s, not is_owner_failed)], self._ended)
             current.stopped_meshes[self._port] = future
-        future.exception()
+        return future.exception()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a failed actor again; where its process has died, a new process with all it had.

@@ -415,7 +415,7 @@ impl World {
         let after = Duration::from_micros(self.fate.between(20, 3000));
         self.queue.add(self.now + after, Event::Reap(proc, incarnation));
         if self.fate.chance(self.plan.revive_permille) {
-            let after = after + Duration::from_micros(self.fate.below(300_000));
+            let after = after + Duration::from_micros(self.fate.below(self.plan.revive_us));
             self.queue.add(self.now + after, Event::Revive(proc));
         }
     }
@@ -432,7 +432,12 @@ impl World {
 
     /// Some process that lives and is no agent.
     fn somebody(&mut self) -> Option<Life> {
-        let place = self.fate.below(self.directory.place_count() as u64) as usize;
+        let place = match self.plan.hot_places {
+            0 => self.fate.below(self.directory.place_count() as u64),
+            // Spread over the hosts, and never an agent.
+            hot => 1 + self.fate.below(u64::from(hot)) * u64::from(self.plan.slots + 1),
+        };
+        let place = place as usize % self.directory.place_count();
         let proc = self.directory.proc(place);
         self.directory.life(proc).filter(|_| proc.slot != 0)
     }
