@@ -29,9 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def all_procs() -> Iterator[ProcMesh]:
+def all_procs() -> ProcMesh:
     """Four processes for the whole run; what a test spawns there it need not stop."""
-    yield this_host().spawn_procs({"gpus": RANKS}, name="tests")
+    return this_host().spawn_procs({"gpus": RANKS}, name="tests")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import (
     Actor,
     ActorMesh,

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import Actor, MailboxFull, MeshError, endpoint
 
 if TYPE_CHECKING:
@@ -88,10 +89,9 @@ def test_an_event_loop_is_told_and_may_try_again(proc: ProcMesh) -> None:
     mesh, go = blocked(proc, mailbox_len_max=4)
 
     async def main() -> None:
-        accepted = []
+        accepted: list[Any] = []
         with pytest.raises(MailboxFull) as raised:
-            for n in range(100):
-                accepted.append(mesh.note.call_one(n))
+            accepted.extend(mesh.note.call_one(n) for n in range(100))
         assert isinstance(raised.value, MeshError)
         assert "4" in str(raised.value)
         assert "slow" in str(raised.value)
@@ -102,6 +102,11 @@ def test_an_event_loop_is_told_and_may_try_again(proc: ProcMesh) -> None:
         assert await mesh.read.call_one() == [*range(len(accepted)), 1000]
 
     asyncio.run(main())
+
+
+def broadcast_all(mesh: Any, count: int) -> None:
+    for n in range(count):
+        mesh.note.broadcast(n)
 
 
 def test_a_mesh_call_that_one_rank_has_no_room_for_reaches_none(procs: ProcMesh) -> None:
@@ -115,8 +120,7 @@ def test_a_mesh_call_that_one_rank_has_no_room_for_reaches_none(procs: ProcMesh)
 
     async def main() -> None:
         with pytest.raises(MailboxFull):
-            for n in range(10):
-                mesh.slice(gpus=1).note.broadcast(n)
+            broadcast_all(mesh.slice(gpus=1), 10)
         with pytest.raises(MailboxFull):
             mesh.note.broadcast(99)
 

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import (
     Actor,
     Channel,

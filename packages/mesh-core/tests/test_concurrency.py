@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import (
     Actor,
     Channel,
@@ -146,7 +147,7 @@ def test_large_arrays_are_writable_and_nobody_elses(proc: ProcMesh) -> None:
     assert (back[0], back[1], sent[1]) == (99, 1, 1)
 
 
-PROGRAM = '''
+PROGRAM = """
 import asyncio, gc, sys, threading
 from mesh_core import *
 
@@ -164,7 +165,7 @@ def run():
     assert list(mesh.echo.call(1).get().values()) == [1, 1]
     return procs, mesh
 
-'''
+"""
 
 
 def run_program(tmp_path: Path, body: str) -> str:
@@ -178,7 +179,7 @@ def run_program(tmp_path: Path, body: str) -> str:
 
 
 def test_a_program_may_shut_down_and_start_anew(tmp_path: Path) -> None:
-    body = '''
+    body = """
 for _ in range(3):
     run()
     shutdown_context().get()
@@ -191,12 +192,12 @@ async def main():
         await shutdown_context()
 asyncio.run(main())
 print("done")
-'''
+"""
     assert run_program(tmp_path, body) == "done\n"
 
 
 def test_what_is_left_of_an_ended_job_raises_and_harms_no_later_one(tmp_path: Path) -> None:
-    body = '''
+    body = """
 procs, mesh = run()
 part = mesh.slice(n=0)
 pending = mesh.echo.call(3)
@@ -241,5 +242,5 @@ del mesh, part, procs, pending, receiver, waiting
 gc.collect()
 assert list(new[1].echo.call(5).get().values()) == [5, 5]
 print("done")
-'''
+"""
     assert run_program(tmp_path, body) == "done\n"

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import (
     Actor,
     DeadlockError,
@@ -176,7 +177,9 @@ def test_gathering_calls_of_itself_is_found(proc: ProcMesh) -> None:
         mesh.gather.call_one(mesh).get(timeout=10)
 
 
-@pytest.mark.parametrize(("first", "second"), [(Plain, Plain), (Async, Async), (Plain, Async), (Async, Plain)])
+@pytest.mark.parametrize(
+    ("first", "second"), [(Plain, Plain), (Async, Async), (Plain, Async), (Async, Plain)]
+)
 @pytest.mark.parametrize("is_same_process", [False, True])
 def test_two_actors_that_wait_for_each_other_are_told(
     procs: ProcMesh, first: type[Any], second: type[Any], is_same_process: bool

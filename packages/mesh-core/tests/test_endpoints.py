@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import (
     Accumulator,
     Actor,
@@ -25,6 +26,7 @@ from mesh_core import (
     patch_actor,
     send,
 )
+from mesh_core.testing import patch_actor
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh
@@ -549,7 +551,9 @@ def test_calling_an_endpoint_that_the_other_side_does_not_have_is_an_error(proc:
     from mesh_core._endpoint import _DEFAULT_OPTIONS, Endpoint
 
     mesh = proc.spawn("calc", Calculator)
-    unknown: Endpoint[..., Any] = Endpoint(mesh, "unheard_of", Calculator.get.method, 0, _DEFAULT_OPTIONS)
+    unknown: Endpoint[..., Any] = Endpoint(
+        mesh, "unheard_of", Calculator.get.method, 0, _DEFAULT_OPTIONS
+    )
     with pytest.raises(MeshError, match="no endpoint 'unheard_of'"):
         unknown.call_one().get()
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import Actor, Channel, endpoint, send
 
 if TYPE_CHECKING:

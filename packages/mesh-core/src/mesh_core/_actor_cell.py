@@ -1,7 +1,7 @@
 """One actor in its process: its messages, its answers, its end.
 
-Who runs the messages is the business of `_serve_thread` and `_serve_loop`; what a message means, and
-what follows from a failure, is here and the same for both.
+Who runs the messages is the business of `_serve_thread` and `_serve_loop`; what a message means,
+and what follows from a failure, is here and the same for both.
 """
 
 from __future__ import annotations
@@ -61,7 +61,17 @@ class SpawnOrder:
         window: How many messages a sender may have outstanding.
     """
 
-    __slots__ = ("args", "cls", "kwargs", "name", "owner", "owner_name", "region", "table", "window")
+    __slots__ = (
+        "args",
+        "cls",
+        "kwargs",
+        "name",
+        "owner",
+        "owner_name",
+        "region",
+        "table",
+        "window",
+    )
 
     def __init__(
         self,
@@ -112,7 +122,13 @@ class Plan:
     """What the actor does about one kind of message; worked out once."""
 
     __slots__ = (
-        "error", "extent", "function", "is_async", "is_concurrent", "is_explicit", "is_internal",
+        "error",
+        "extent",
+        "function",
+        "is_async",
+        "is_concurrent",
+        "is_explicit",
+        "is_internal",
         "name",
     )
 
@@ -210,9 +226,7 @@ class ActorCell:
         """Says whether the actor serves messages on the event loop of its process."""
         return False
 
-    def task_of(
-        self, call: tuple[int, int] | None, is_exclusive: bool
-    ) -> asyncio.Task[Any] | None:
+    def task_of(self, call: tuple[int, int] | None, is_exclusive: bool) -> asyncio.Task[Any] | None:
         """Gives the task that serves a call; the actor's own when that is exclusive."""
         return None
 

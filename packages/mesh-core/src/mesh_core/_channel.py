@@ -1,7 +1,7 @@
 """Channels: a port to send on, which travels in messages, and the receiver, which stays.
 
-A receiver hears of the death of every process that holds a port of it: `recv` then raises `ProcDied`
-once, after all that the process had sent. So no receiver waits for a sender that is gone.
+A receiver hears of the death of every process that holds a port of it: `recv` then raises
+`ProcDied` once, after all that the process had sent. So no receiver waits for a sender that is gone.
 """
 
 from __future__ import annotations
@@ -81,8 +81,15 @@ class Port(Generic[R]):
         config = effective()
         try:
             self._runtime.engine.send(
-                POST, Targets([(self._proc, rank)]), self._port, meta, body, buffers,
-                config.mailbox_len_max, 0, not _on_event_loop(),
+                POST,
+                Targets([(self._proc, rank)]),
+                self._port,
+                meta,
+                body,
+                buffers,
+                config.mailbox_len_max,
+                0,
+                not _on_event_loop(),
             )
         except Full:
             raise MailboxFull(config.mailbox_len_max, "channel") from None

@@ -15,12 +15,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actor_cell import ActorCell
+    from mesh_core._core import Message
     from mesh_core._ids import ActorAddr, ProcId
     from mesh_core._mesh import ProcMesh
-    from mesh_core._core import Message
 
-__all__ = ["Context", "Instance", "Serving", "context", "current_actor_name", "current_rank",
-           "current_size", "serving"]
+__all__ = [
+    "Context",
+    "Instance",
+    "Serving",
+    "context",
+    "current_actor_name",
+    "current_rank",
+    "current_size",
+    "serving",
+]
 
 _NOWHERE = Extent((), ())
 

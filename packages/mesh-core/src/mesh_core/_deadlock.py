@@ -1,7 +1,7 @@
 """Waiting inside an actor, and noticing when the wait can never end.
 
-An actor that waits for itself is found at once. A longer circle (A waits for B, B for A) is found by
-asking: a wait that has lasted a while asks the process of the actor it waits for what *that* one
+An actor that waits for itself is found at once. A longer circle (A waits for B, B for A) is found
+by asking: a wait that has lasted a while asks the process of the actor it waits for what *that* one
 waits for, and so on. What comes back to the start twice, through the very same calls, is a circle:
 `DeadlockError` is raised with the names. Waits with a timeout are no part of any circle.
 """
@@ -107,6 +107,24 @@ def waiting_on(cell: ActorCell, call: Call) -> list[Link]:
     ]
 
 
+@overload
+def check_wait(
+    engine: Engine,
+    reply: int,
+    endpoint: Endpoint[..., Any],
+    timeout: None,
+    *,
+    needs_all: bool = True,
+) -> list[Message]: ...
+@overload
+def check_wait(
+    engine: Engine,
+    reply: int,
+    endpoint: Endpoint[..., Any],
+    timeout: float | None,
+    *,
+    needs_all: bool = True,
+) -> list[Message] | None: ...
 def check_wait(
     engine: Engine,
     reply: int,
@@ -263,7 +281,8 @@ def _deadlock_of(wait: Wait) -> DeadlockError | None:
         return None
     names = [f"{actor!r} waits in {running!r} for {name!r}" for actor, running, _, name, _ in first]
     return DeadlockError(
-        "actors wait for each other in a circle: " + "; ".join(names)
+        "actors wait for each other in a circle: "
+        + "; ".join(names)
         + ": return before calling back, or use a concurrent_endpoint",
         cycle=tuple(link[0] for link in first),
     )

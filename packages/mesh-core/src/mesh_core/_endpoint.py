@@ -88,7 +88,9 @@ if TYPE_CHECKING:
             self, method: Callable[Concatenate[Any, P], Awaitable[R]], /
         ) -> EndpointProperty[P, R]: ...
         @overload
-        def __call__(self, method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
+        def __call__(
+            self, method: Callable[Concatenate[Any, P], R], /
+        ) -> EndpointProperty[P, R]: ...
 
     class _PortDecorator(Protocol):
         @overload
@@ -109,7 +111,10 @@ def endpoint(method: Callable[Concatenate[Any, P], Awaitable[R]], /) -> Endpoint
 def endpoint(method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
 @overload
 def endpoint(
-    *, propagate: Any = None, explicit_response_port: Literal[False] = False, instrument: bool = True
+    *,
+    propagate: Any = None,
+    explicit_response_port: Literal[False] = False,
+    instrument: bool = True,
 ) -> _Decorator: ...
 @overload
 def endpoint(
@@ -156,7 +161,10 @@ def concurrent_endpoint(
 ) -> EndpointProperty[P, R]: ...
 @overload
 def concurrent_endpoint(
-    *, propagate: Any = None, explicit_response_port: Literal[False] = False, instrument: bool = True
+    *,
+    propagate: Any = None,
+    explicit_response_port: Literal[False] = False,
+    instrument: bool = True,
 ) -> _Decorator: ...
 @overload
 def concurrent_endpoint(
@@ -354,7 +362,14 @@ class Endpoint(Generic[P, R]):
             timeout = config.call_timeout_s
         try:
             return current.engine.call(
-                CALL, targets, mesh._port, self._meta, body, buffers, mesh._window, timeout,
+                CALL,
+                targets,
+                mesh._port,
+                self._meta,
+                body,
+                buffers,
+                mesh._window,
+                timeout,
                 not _on_event_loop(),
             )
         except Full:
@@ -372,7 +387,14 @@ class Endpoint(Generic[P, R]):
         body, buffers = encode(args, kwargs, effective().segment_threshold_bytes)
         try:
             current.engine.send(
-                CALL, targets, mesh._port, self._meta, body, buffers, mesh._window, answers,
+                CALL,
+                targets,
+                mesh._port,
+                self._meta,
+                body,
+                buffers,
+                mesh._window,
+                answers,
                 not _on_event_loop(),
             )
         except Full:

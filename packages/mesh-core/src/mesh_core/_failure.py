@@ -7,7 +7,6 @@ caller who has seen it takes it off everyone's list.
 from __future__ import annotations
 
 import struct
-
 from _pickle import dumps, loads
 
 from mesh_core._errors import (
@@ -45,7 +44,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FailureDetail", "as_itself", "error_of", "failure_error", "observed_error"]
 
-_CLASSES = {PROC_DIED: ProcDied, ACTOR_FAILED: ActorFailed, STOPPED: MeshStopped, HOST_DIED: HostDied}
+_CLASSES = {
+    PROC_DIED: ProcDied,
+    ACTOR_FAILED: ActorFailed,
+    STOPPED: MeshStopped,
+    HOST_DIED: HostDied,
+}
 
 
 class FailureDetail:
@@ -77,9 +81,7 @@ class FailureDetail:
 
     def encode(self) -> bytes:
         """Gives the bytes that `FailureDetail.decode` reads."""
-        return dumps(
-            (self.failure_id, self.code, self.fields, self.cause, self.owner_proc), 5
-        )
+        return dumps((self.failure_id, self.code, self.fields, self.cause, self.owner_proc), 5)
 
     @staticmethod
     def decode(body: bytes) -> FailureDetail:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from mesh_core._context import serving
 from mesh_core._deadlock import begin_wait, check_wait, end_wait
-from mesh_core._errors import CallCancelled, DeadlockError, MeshStopped, join_failures
+from mesh_core._errors import CallCancelled, DeadlockError, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
 from mesh_core._runtime import value_of
@@ -36,8 +36,6 @@ R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
 # How often a thread looks whether another one, which has the answers, is done with them.
 _SETTLE_PAUSE_S = 0.0002
-# How long it looks: that thread may have gigabytes to unpickle.
-_SETTLE_LIMIT_S = 10.0
 
 
 class Future(Generic[R]):
@@ -271,12 +269,9 @@ class CallFuture(Future[R]):
 
     def _take(self, answers: list[Message]) -> None:
         if not answers:
-            # Another thread has taken the answers, or given them up, and is about to settle; or
-            # there never will be any, because the job that the call was part of has ended.
-            until = time.monotonic() + _SETTLE_LIMIT_S
-            while self._state == _PENDING and time.monotonic() < until:
+            # Another thread has taken the answers, or given them up, and is about to settle.
+            while self._state == _PENDING:
                 time.sleep(_SETTLE_PAUSE_S)
-            self._settle(_ERROR, MeshStopped("the job that the call was part of has ended"))
             return
         try:
             self._settle_with(answers)
@@ -377,7 +372,6 @@ class AnswerStream(Generic[R]):
 
     def _wait_checked(self) -> list[Message]:
         answers = check_wait(self._engine, self._reply, self._endpoint, None, needs_all=False)
-        assert answers is not None, "a wait without a timeout ends with answers"
         return answers[::-1]
 
     def _pop(self) -> tuple[Point, Future[R]]:
@@ -446,9 +440,7 @@ def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any
     return AnswerStream(reply, endpoint)
 
 
-def _arrival(
-    loop: asyncio.AbstractEventLoop, engine: Engine, reply: int
-) -> asyncio.Future[None]:
+def _arrival(loop: asyncio.AbstractEventLoop, engine: Engine, reply: int) -> asyncio.Future[None]:
     """Gives a future of the loop that is done when an answer has come in."""
     arrived: asyncio.Future[None] = loop.create_future()
 
@@ -469,4 +461,3 @@ def checked_timeout(timeout: float) -> float:
     if not (timeout >= 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
     return timeout
-

@@ -16,14 +16,14 @@ from mesh_core._config import effective
 from mesh_core._context import serving
 from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, _Arity, endpoint_of
-from mesh_core._errors import MeshError, MeshStopped
+from mesh_core._errors import MeshStopped
 from mesh_core._future import DoneFuture
 from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
-from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._shape import Extent, MemberMesh, Point
+from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture
 from mesh_core._wire import INTERNAL, READY, SPAWN, STOP
@@ -68,7 +68,7 @@ class HostMesh(MemberMesh):
     def spawn_procs(
         self,
         per_host: Mapping[str, int] | None = None,
-        bootstrap: Callable[[], None | Awaitable[None]] | None = None,
+        bootstrap: Callable[[], Awaitable[None] | None] | None = None,
         name: str | None = None,
         proc_bind: Sequence[Mapping[str, str]] | None = None,
         bootstrap_command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None = None,

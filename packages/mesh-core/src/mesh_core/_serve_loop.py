@@ -1,7 +1,7 @@
 """Actors with `async` in them: they share the event loop of their process.
 
-The loop runs the `async` parts. Plain endpoints of such a class, which may block, run on a thread of
-the actor's own; one message is still served at a time.
+The loop runs the `async` parts. Plain endpoints of such a class, which may block, run on a thread
+of the actor's own; one message is still served at a time.
 """
 
 from __future__ import annotations
@@ -219,8 +219,10 @@ class LoopCell(ActorCell):
     async def _outcome(
         self, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> tuple[Any, BaseException | None]:
-        """As `_in_thread`; what the function raises is a value, as not every exception may pass
-        through futures and coroutines."""
+        """As `_in_thread`, with what the function raises as a value.
+
+        Not every exception may pass through futures and coroutines.
+        """
         if self._thread is None:
             self._thread = OwnThread(f"mesh-{self.name}")
         run = copy_context().run
@@ -295,9 +297,7 @@ class LoopCell(ActorCell):
         """Says whether the actor serves messages on the event loop of its process."""
         return True
 
-    def task_of(
-        self, call: tuple[int, int] | None, is_exclusive: bool
-    ) -> asyncio.Task[Any] | None:
+    def task_of(self, call: tuple[int, int] | None, is_exclusive: bool) -> asyncio.Task[Any] | None:
         """Gives the task that serves a call; the actor's own when that is exclusive."""
         if is_exclusive:
             return self._task
