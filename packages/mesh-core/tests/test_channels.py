@@ -331,6 +331,7 @@ def test_a_port_that_was_let_go_before_its_holder_died_raises_nothing() -> None:
 def test_a_dropped_receiver_frees_its_port() -> None:
     from mesh_core._channel import _holders
 
+    gc.collect()
     before = len(_holders)
     for opener in (Channel[Any].open, Channel[Any].open_ranked):
         port, receiver = opener()

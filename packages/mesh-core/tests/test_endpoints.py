@@ -22,8 +22,10 @@ from mesh_core import (
     concurrent_endpoint,
     current_rank,
     endpoint,
+    patch_actor,
     send,
 )
+from mesh_core.testing import patch_actor
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh

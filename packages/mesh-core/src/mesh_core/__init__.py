@@ -57,6 +57,7 @@ from mesh_core._mesh import HostMesh as HostMesh
 from mesh_core._mesh import ProcMesh as ProcMesh
 from mesh_core._mesh import this_host as this_host
 from mesh_core._mesh import this_proc as this_proc
+from mesh_core._mock import patch_actor as patch_actor
 from mesh_core._shape import Extent as Extent
 from mesh_core._shape import Point as Point
 from mesh_core._shape import Shape as Shape

@@ -272,11 +272,12 @@ class Agent:
         answer_controller(message, name, cls, args, kwargs)
         return LATER
 
-    def do_waiting_on(self, _message: Message, port: int) -> Any:
-        """Says what an actor of this process waits for."""
+    def do_waiting_on(self, _message: Message, port: int, call_proc: int, call_port: int) -> Any:
+        """Says what must end before an actor of this process can answer a call."""
         from mesh_core._deadlock import waiting_on
 
-        return waiting_on(port)
+        cell = self._runtime.actors.get(port)
+        return [] if cell is None else waiting_on(cell, (call_proc, call_port))
 
     def do_end(self, _message: Message, grace_s: float, is_drained: bool = True) -> None:
         """Stops every actor and then the process; answers at once, as a sign of life."""

@@ -44,6 +44,7 @@ class Port(Generic[R]):
     """Where values can be sent to; picklable, usable from any process and thread."""
 
     def __init__(self, proc: int, port: int, once: bool) -> None:
+        self._runtime = runtime()
         self._proc = proc
         self._port = port
         self._once = once
@@ -72,12 +73,14 @@ class Port(Generic[R]):
     def _post(self, meta: bytes, body: bytes, buffers: list[memoryview]) -> None:
         if self._once and self._is_used:
             raise RuntimeError("the port is for one value, which has been sent: open another one")
+        if self._runtime.is_over:
+            raise ChannelClosed("the job of this channel has ended: open another one")
         self._is_used = True
         current = serving()
         rank = 0 if current is None else current.point.rank
         config = effective()
         try:
-            runtime().engine.send(
+            self._runtime.engine.send(
                 POST, Targets([(self._proc, rank)]), self._port, meta, body, buffers,
                 config.mailbox_len_max, 0, not _on_event_loop(),
             )
@@ -155,6 +158,7 @@ class PortReceiver(Generic[R]):
     """The end of a channel where values come out, in the order of each sender."""
 
     def __init__(self, port: int, once: bool) -> None:
+        self._engine = runtime().engine
         self._port = port
         self._once = once
         self._is_asked = False
@@ -185,7 +189,7 @@ class PortReceiver(Generic[R]):
 
     def close(self) -> None:
         """Takes no more values: what was not received yet and what still comes is dropped."""
-        runtime().engine.close_mailbox(self._port, STOPPED, b"")
+        self._engine.close_mailbox(self._port, STOPPED, b"")
         _holders.pop(self._port, None)
 
     def _value_of(self, message: Message) -> Any:
@@ -193,7 +197,7 @@ class PortReceiver(Generic[R]):
 
     def _hand_out(self) -> None:
         """Gives what has come in to who waits, without waiting."""
-        engine = runtime().engine
+        engine = self._engine
         with self._turn:
             while self._waiting:
                 try:
@@ -221,7 +225,7 @@ class PortReceiver(Generic[R]):
                     continue
                 self._has_sleeper = True
             try:
-                runtime().engine.wait_ready(self._port, left)
+                self._engine.wait_ready(self._port, left)
             finally:
                 with self._turn:
                     self._has_sleeper = False
@@ -233,7 +237,7 @@ class PortReceiver(Generic[R]):
         if loop in self._loops:
             return
         self._loops.add(loop)
-        waker, port, weakly = waker_of(loop), self._port, ref(self)
+        waker, port, weakly = waker_of(loop, self._engine), self._port, ref(self)
 
         def look() -> None:
             receiver = weakly()
@@ -266,9 +270,8 @@ class PortReceiver(Generic[R]):
         raise TypeError("a receiver belongs to its process: send the port, and receive here")
 
     def __del__(self) -> None:
-        if is_running():
-            _holders.pop(self._port, None)
-            runtime().engine.drop_port(self._port)
+        _holders.pop(self._port, None)
+        self._engine.drop_port(self._port)
 
 
 class RankedPortReceiver(PortReceiver[tuple[int, R]], Generic[R]):

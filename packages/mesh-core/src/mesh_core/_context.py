@@ -31,9 +31,9 @@ class Serving:
     __slots__ = ("cell", "extent", "message")
 
     def __init__(self, cell: ActorCell, message: Message | None, extent: Extent) -> None:
-        self.cell = cell
-        self.message = message
-        self.extent = extent
+        self.cell: ActorCell = cell
+        self.message: Message | None = message
+        self.extent: Extent = extent
 
     @property
     def point(self) -> Point:
@@ -131,8 +131,8 @@ class Context:
     __slots__ = ("actor_instance", "message_rank")
 
     def __init__(self, actor_instance: Instance, message_rank: Point) -> None:
-        self.actor_instance = actor_instance
-        self.message_rank = message_rank
+        self.actor_instance: Instance = actor_instance
+        self.message_rank: Point = message_rank
 
     def __reduce__(self) -> Any:
         raise TypeError("a context belongs to its process: send what you need of it instead")

@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mesh_core._actor_cell import ActorCell, ActorFailure
     from mesh_core._core import Message
+    from mesh_core._failure import FailureDetail
 
 __all__ = ["Ending"]
 
@@ -34,11 +35,13 @@ class Ending:
         self.error: ActorFailure | None = None
         self.grace_s: float | None = None
         # The steps.
-        self.is_begun = threading.Event()
-        self.is_idle = threading.Event()
-        self.is_childless = threading.Event()
-        self.is_over = threading.Event()
-        self._waiting: list[Message] = []
+        self.is_begun: threading.Event = threading.Event()
+        self.is_idle: threading.Event = threading.Event()
+        self.is_childless: threading.Event = threading.Event()
+        self.is_over: threading.Event = threading.Event()
+        # Who is to be told of the end, and whether a failure on the way to it is news to them.
+        self._waiting: list[tuple[Message, bool]] = []
+        self._detail: FailureDetail | None = None
         self._problem: BaseException | None = None
 
     def begin(self, error: ActorFailure | None) -> None:
@@ -49,7 +52,7 @@ class Ending:
                 return
             self.error = error
             self.is_begun.set()
-        detail = cell.detail(error)
+        detail = self._detail = cell.detail(error)
         if recorder.is_on and error is not None:
             cause = error.__cause__ or error
             recorder.record(
@@ -100,8 +103,8 @@ class Ending:
         if recorder.is_on:
             recorder.record("stopped", actor=cell.port, rank=cell.rank, text=cell.name)
         cell.runtime.ownership.owner_stopped(cell.port)
-        for message in waiting:
-            self._answer(message)
+        for message, is_news in waiting:
+            self._answer(message, is_news)
         if self._problem is not None and not waiting:
             # Nobody asked how it went, so the log has to tell.
             traceback.print_exception(self._problem)
@@ -111,12 +114,15 @@ class Ending:
         """Tells somebody when nothing of the actor is left, and what went wrong meanwhile."""
         with self._lock:
             if not self.is_over.is_set():
-                self._waiting.append(message)
+                self._waiting.append((message, not self.is_begun.is_set()))
                 return
-        self._answer(message)
+        self._answer(message, False)
 
-    def _answer(self, message: Message) -> None:
-        if self._problem is not None:
+    def _answer(self, message: Message, is_news: bool) -> None:
+        if is_news and self.error is not None and self._detail is not None:
+            # It failed while it served what was queued before the stop.
+            self._cell.engine.answer(message, self._detail.code, self._detail.encode())
+        elif self._problem is not None:
             self._cell.engine.answer(message, RAISED, encode_exception(self._problem))
         else:
             self._cell.answer(message, None)

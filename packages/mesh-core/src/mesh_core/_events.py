@@ -85,18 +85,18 @@ class Event:
         attributes: Mapping[str, Any] | None = None,
         subject: object = None,
     ) -> None:
-        self.time_ns = time_ns
-        self.kind = kind
-        self.actor = actor
-        self.peer = peer
-        self.call = call
-        self.rank = rank
-        self.code = code
-        self.size = size
-        self.text = text
-        self.value = value
-        self.attributes = attributes
-        self.subject = subject
+        self.time_ns: int = time_ns
+        self.kind: str = kind
+        self.actor: int = actor
+        self.peer: int = peer
+        self.call: int = call
+        self.rank: int = rank
+        self.code: int = code
+        self.size: int = size
+        self.text: str = text
+        self.value: float | None = value
+        self.attributes: Mapping[str, Any] | None = attributes
+        self.subject: object = subject
 
     def __repr__(self) -> str:
         said = ((name, getattr(self, name)) for name in self.__slots__ if name != "kind")

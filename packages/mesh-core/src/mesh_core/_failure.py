@@ -69,11 +69,11 @@ class FailureDetail:
         cause: bytes | None = None,
         owner_proc: int = 0,
     ) -> None:
-        self.failure_id = failure_id
-        self.code = code
-        self.fields = fields
-        self.cause = cause
-        self.owner_proc = owner_proc
+        self.failure_id: int = failure_id
+        self.code: int = code
+        self.fields: dict[str, Any] = fields
+        self.cause: bytes | None = cause
+        self.owner_proc: int = owner_proc
 
     def encode(self) -> bytes:
         """Gives the bytes that `FailureDetail.decode` reads."""

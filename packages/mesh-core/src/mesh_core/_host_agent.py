@@ -57,12 +57,12 @@ class StartOrder:
         config: Mapping[str, Any],
         preload: tuple[str, ...],
     ) -> None:
-        self.table = table
-        self.bootstrap = bootstrap
-        self.commands = commands
-        self.binds = binds
-        self.config = config
-        self.preload = preload
+        self.table: ProcTable = table
+        self.bootstrap: bytes = bootstrap
+        self.commands: list[BootstrapCommand] | None = commands
+        self.binds: list[Mapping[str, str]] | None = binds
+        self.config: Mapping[str, Any] = config
+        self.preload: tuple[str, ...] = preload
 
 
 class _Slot:

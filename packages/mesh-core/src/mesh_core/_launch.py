@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import sys
@@ -28,6 +29,8 @@ def main(entry: bytes) -> int:
     from mesh_core._config import inherit
     from mesh_core._runtime import Identity, Runtime, adopt
 
+    # Of the thread that crashed alone: the last lines of the log go into the error.
+    faulthandler.enable(2, all_threads=False)
     facts: dict[str, Any] = pickle.loads(entry)
     inherit(facts["config"])
     runtime = Runtime(Identity(**facts["identity"]))

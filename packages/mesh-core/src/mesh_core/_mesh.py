@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Literal, Self
 
     from mesh_core._future import Future
+    from mesh_core._runtime import Runtime
 
 __all__ = ["ActorMesh", "HostMesh", "ProcMesh", "this_host", "this_proc"]
 
@@ -185,13 +186,17 @@ class HostMesh(MemberMesh):
 class ProcMesh(MemberMesh):
     """Processes on hosts. Actors are spawned on them."""
 
-    def __init__(self, table: ProcTable, region: Region) -> None:
+    def __init__(
+        self, table: ProcTable, region: Region, current: Runtime | None = None
+    ) -> None:
+        # A handle belongs to the job that it was got in, also when the program begins another.
+        self._runtime = runtime() if current is None else current
         self._table = table
         self._region = region
         self._is_slice = region != table.region
 
     def _with_region(self, region: Region) -> Self:
-        return type(self)(self._table, region)
+        return type(self)(self._table, region, self._runtime)
 
     @property
     def _uid(self) -> int:
@@ -280,9 +285,11 @@ class ProcMesh(MemberMesh):
         cls = replacement_of(cls)
         _check_class(cls)
         _check_arguments(cls, args, kwargs)
-        current = runtime()
+        current = self._runtime
         owner = _owner()
         policy = RestartPolicy.of(restart)
+        if current.is_over:
+            raise MeshStopped(mesh_name=self._name, actor=name)
         if self._table.owner[0] == current.me and self._uid in current.stopped_meshes:
             raise MeshStopped(mesh_name=self._name, actor=name)
         window = effective().mailbox_len_max if mailbox_len_max is None else mailbox_len_max
@@ -311,7 +318,9 @@ class ProcMesh(MemberMesh):
 
         Raises what `bootstrap` raised, or `ProcDied`.
         """
-        reply = runtime().call_agents(self._targets(), "ready")
+        if self._runtime.is_over:
+            raise MeshStopped(mesh_name=self._name)
+        reply = self._runtime.call_agents(self._targets(), "ready")
         return AgentFuture(reply, self, "bootstrap", value=True)
 
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
@@ -322,8 +331,10 @@ class ProcMesh(MemberMesh):
         Raises:
             ValueError: The mesh is a slice, or is owned by somebody else.
         """
+        current = self._runtime
+        if current.is_over:
+            return _DONE
         _check_owned(self, self._is_slice, self._table.owner)
-        current = runtime()
         if self._uid in current.stopped_meshes:
             return current.stopped_meshes[self._uid]
         current.ownership.stopping(self._uid)
@@ -340,29 +351,29 @@ class ProcMesh(MemberMesh):
         for host, first in self._table.hosts:
             slots = list(range(first, first + self._table.per_host))
             targets = Targets([(host << 32, 0)])
-            replies.append(runtime().call_agents(targets, "stop", slots, grace_s, is_drained))
+            replies.append(self._runtime.call_agents(targets, "stop", slots, grace_s, is_drained))
         parts = [AgentFuture(reply, self, "stop") for reply in replies]
         return EndFuture(parts, self._ended)
 
     def _ended(self) -> None:
-        ownership = runtime().ownership
-        runtime().stopped_meshes[self._uid] = _DONE
+        ownership = self._runtime.ownership
+        self._runtime.stopped_meshes[self._uid] = _DONE
         for mesh in ownership.children_of(self._table.owner[1]):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 ownership.stopped(mesh._uid)
         ownership.stopped(self._uid)
 
-    def _end(self, *, is_owner_failed: bool) -> None:
-        """Stops the mesh because its owner ends; waits for it."""
-        ownership = runtime().ownership
+    def _end(self, *, is_owner_failed: bool) -> BaseException | None:
+        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
+        ownership = self._runtime.ownership
         ownership.stopping(self._uid)
         # Already under way where the program has asked for it just before.
-        future = runtime().stopped_meshes.get(self._uid)
+        future = self._runtime.stopped_meshes.get(self._uid)
         if future is None:
             grace_s = ownership.grace_s()
             future = self._stop_procs(grace_s, is_drained=not is_owner_failed)
-            runtime().stopped_meshes[self._uid] = future
-        future.exception()
+            self._runtime.stopped_meshes[self._uid] = future
+        return future.exception()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a new process in the place of a dead one, with the actors that it had.
@@ -382,7 +393,7 @@ class ProcMesh(MemberMesh):
                 f"rank {index} of {self!r} lives: only what has died can be replaced"
             )
         proc = self._proc_of(index)
-        ownership = runtime().ownership
+        ownership = self._runtime.ownership
         for mesh in ownership.children_of(self._table.owner[1]):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 for lost in mesh._ranks_on(proc):
@@ -393,7 +404,7 @@ class ProcMesh(MemberMesh):
     def _start_again(self, index: int) -> bool:
         """Starts a process in the place of a dead one; says whether it had died."""
         proc = self._proc_of(index)
-        current = runtime()
+        current = self._runtime
         incarnation = _ask_host(proc >> 32, "replace", proc & 0xFFFF_FFFF)
         if incarnation is None:
             return False
@@ -406,7 +417,7 @@ class ProcMesh(MemberMesh):
         """Brings a rank back; the future is done when it runs."""
         self._start_again(index)
         targets = Targets([(self._proc_of(index), index)])
-        return AgentFuture(runtime().call_agents(targets, "ready"), self, "bootstrap")
+        return AgentFuture(self._runtime.call_agents(targets, "ready"), self, "bootstrap")
 
     @property
     def host_mesh(self) -> HostMesh:
@@ -432,7 +443,7 @@ class ProcMesh(MemberMesh):
             raise RuntimeError("aggregate_window_sec needs stream_to_client=True")
         if not 0 <= level <= 255:
             raise ValueError(f"level {level} is not from 0 to 255")
-        reply = runtime().call_agents(self._targets(), "log_level", level)
+        reply = self._runtime.call_agents(self._targets(), "log_level", level)
         await AgentFuture(reply, self, "logging_option")
 
     async def __aenter__(self) -> Self:
@@ -483,7 +494,9 @@ class ActorMesh(MemberMesh, Generic[A]):
         owner: tuple[int, int],
         window: int,
         whole: Region | None = None,
+        current: Runtime | None = None,
     ) -> None:
+        self._runtime = runtime() if current is None else current
         self._port = port
         self._name = name
         self._cls = cls
@@ -497,7 +510,7 @@ class ActorMesh(MemberMesh, Generic[A]):
     def _with_region(self, region: Region) -> Self:
         return type(self)(
             self._port, self._name, self._cls, self._table, region, self._owner_address,
-            self._window, self._whole,
+            self._window, self._whole, self._runtime,
         )
 
     @property
@@ -506,10 +519,11 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     @property
     def _stopped(self) -> bool:
-        return self._port in runtime().stopped_meshes
+        current = self._runtime
+        return self._port in current.stopped_meshes or current.is_over
 
     def _mark_stopped(self) -> None:
-        runtime().stopped_meshes.setdefault(self._port, _DONE)
+        self._runtime.stopped_meshes.setdefault(self._port, _DONE)
 
     def _proc_of(self, index: int) -> int:
         return self._table.proc(self._region.rank_at(index))
@@ -543,7 +557,9 @@ class ActorMesh(MemberMesh, Generic[A]):
     @property
     def initialized(self) -> Future[Literal[True]]:
         """Done when `__init__` has ended everywhere; raises what it raised."""
-        reply = runtime().engine.call(
+        if self._stopped:
+            raise MeshStopped(mesh_name=self._name)
+        reply = self._runtime.engine.call(
             16, self._targets, self._port, _READY, b"", [], _AGENT_WINDOW, None, True
         )
         return AgentFuture(reply, self, "__init__", value=True)
@@ -556,8 +572,10 @@ class ActorMesh(MemberMesh, Generic[A]):
         Raises:
             ValueError: The mesh is a slice, or is owned by somebody else.
         """
+        current = self._runtime
+        if current.is_over:
+            return _DONE
         _check_owned(self, self._region != self._whole, self._owner_address)
-        current = runtime()
         if self._port in current.stopped_meshes:
             return current.stopped_meshes[self._port]
         current.ownership.stopping(self._port)
@@ -566,24 +584,24 @@ class ActorMesh(MemberMesh, Generic[A]):
         return future
 
     def _stop_actors(self, grace_s: float, is_drained: bool) -> AgentFuture:
-        reply = runtime().call_agents(
+        reply = self._runtime.call_agents(
             self._targets, "stop_actor", self._port, is_drained, grace_s
         )
         return AgentFuture(reply, self, "stop", is_stop=True)
 
     def _ended(self) -> None:
-        runtime().stopped_meshes[self._port] = _DONE
-        runtime().ownership.stopped(self._port)
+        self._runtime.stopped_meshes[self._port] = _DONE
+        self._runtime.ownership.stopped(self._port)
 
-    def _end(self, *, is_owner_failed: bool) -> None:
-        """Stops the mesh because its owner ends; waits for it."""
-        current = runtime()
+    def _end(self, *, is_owner_failed: bool) -> BaseException | None:
+        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
+        current = self._runtime
         future = current.stopped_meshes.get(self._port)
         if future is None:
             grace_s = current.ownership.grace_s()
             future = EndFuture([self._stop_actors(grace_s, not is_owner_failed)], self._ended)
             current.stopped_meshes[self._port] = future
-        future.exception()
+        return future.exception()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a failed actor again; where its process has died, a new process with all it had.
@@ -602,7 +620,7 @@ class ActorMesh(MemberMesh, Generic[A]):
         except RuntimeError:
             # Its process lives: only the actor is to be started anew.
             self._respawn(index)
-            runtime().ownership.restart_done(self._port, index, True)
+            self._runtime.ownership.restart_done(self._port, index, True)
 
     def _revive(self, index: int) -> Future[Any]:
         """Brings a rank back, in a new process where the old one has died."""
@@ -613,9 +631,9 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     def _respawn(self, index: int) -> Future[Any]:
         """Spawns the actor again; what is left of it is stopped first."""
-        body, buffers, window = runtime().spawn_orders[self._port]
+        body, buffers, window = self._runtime.spawn_orders[self._port]
         targets = Targets([(self._proc_of(index), index)])
-        reply = runtime().engine.call(
+        reply = self._runtime.engine.call(
             SPAWN, targets, self._port, window.to_bytes(4, "little"), body, buffers,
             _AGENT_WINDOW, None, True,
         )

@@ -7,10 +7,11 @@ fails them, stops what they leave behind, and in the end tells the program.
 from __future__ import annotations
 
 import threading
+import traceback
 
 from mesh_core._core import Supervisor
 from mesh_core._config import effective
-from mesh_core._errors import MeshError
+from mesh_core._errors import ActorFailed, MeshError
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
@@ -82,6 +83,8 @@ class Ownership:
         # Who was hit by each failure: meshes and ranks.
         self._hit: dict[int, list[tuple[int, int]]] = {}
         self.raised: dict[int, BaseException] = {}
+        # Failures that the program was told of while it ended.
+        self._told: set[int | None] = set()
         # Set when the program fails: what it leaves has less time.
         self.hurry_s: float | None = None
         self._ended = threading.Condition(self._lock)
@@ -134,6 +137,13 @@ class Ownership:
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh says that it has failed."""
         detail = FailureDetail.decode(body)
+        with self._lock:
+            mesh = self._owned.get(uid)
+            is_late = ROOT in self._ending and self._runtime.is_root and mesh is not None
+        if is_late and uid in self._tree.children_of(ROOT):
+            # The program ends and hears nothing more, but this must not be lost.
+            error = failure_error(detail, **_where(mesh, rank))
+            self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
         self._rank_failed([(uid, rank)], detail, body, "crash")
 
     def actor_left(self, uid: int, rank: int, body: bytes) -> None:
@@ -294,7 +304,28 @@ class Ownership:
         if mesh is None:
             self.stopped(uid)
             return
-        _run_apart(lambda: mesh._end(is_owner_failed=bool(failed)))
+        _run_apart(lambda: self._end_child(mesh, bool(failed)))
+
+    def _end_child(self, mesh: Owned, is_owner_failed: bool) -> None:
+        """Stops a mesh; a failure on the way is heard, although its owner hears nothing more."""
+        error = mesh._end(is_owner_failed=is_owner_failed)
+        if not isinstance(error, ActorFailed) or is_owner_failed:
+            return
+        if self._runtime.is_root:
+            self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
+        else:
+            traceback.print_exception(error)
+
+    def _tell_program(self, failure: MeshFailure) -> None:
+        """Tells the program, which is ending, of a failure; of each once."""
+        from mesh_core._root import unhandled
+
+        failure_id = failure.error.__dict__.get("_failure_id")
+        with self._lock:
+            if failure_id in self._told:
+                return
+            self._told.add(failure_id)
+        _run_apart(lambda: unhandled(failure))
 
     def _owner_done(self, owner: int, _: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
@@ -317,15 +348,16 @@ class Ownership:
                 if uid in self._owned and uid in mine
             ]
         meshes = tuple(dict.fromkeys(mesh for mesh, _ in hit))
-        where: dict[str, Any] = {}
-        if hit:
-            mesh, rank = hit[0]
-            where = {"mesh_name": mesh._name, "rank": rank, "point": dict(mesh._point(rank))}
-            if not _is_procs(mesh):
-                where["actor"] = mesh._class_name
+        where = _where(*hit[0]) if hit else {}
         return MeshFailure(
             meshes[0] if meshes else None, meshes, failure_error(detail, **where), why
         )
+
+
+def _where(mesh: Owned, rank: int) -> dict[str, Any]:
+    """Names a rank of a mesh for an error."""
+    point = dict(mesh._point(rank))
+    return {"mesh_name": mesh._name, "actor": mesh._class_name, "rank": rank, "point": point}
 
 
 def _is_procs(mesh: Owned) -> bool:

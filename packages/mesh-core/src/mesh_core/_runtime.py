@@ -62,15 +62,15 @@ class Identity:
         table: ProcTable | None = None,
         rank: int = 0,
     ) -> None:
-        self.host = host
-        self.host_name = host_name
-        self.slot = slot
-        self.incarnation = incarnation
-        self.job = job
-        self.token = token
-        self.directory = directory
-        self.table = table
-        self.rank = rank
+        self.host: int = host
+        self.host_name: str = host_name
+        self.slot: int = slot
+        self.incarnation: int = incarnation
+        self.job: bytes = job
+        self.token: bytes = token
+        self.directory: Path = directory
+        self.table: ProcTable | None = table
+        self.rank: int = rank
 
 
 class Runtime:
@@ -79,18 +79,20 @@ class Runtime:
     def __init__(self, identity: Identity) -> None:
         config = effective()
         self.identity = identity
-        self.me = proc_id(identity.host, identity.slot)
-        self.pid = os.getpid()
-        self.is_root = identity.slot == 0
+        self.me: int = proc_id(identity.host, identity.slot)
+        self.pid: int = os.getpid()
+        self.is_root: bool = identity.slot == 0
         self.actors: dict[int, ActorCell] = {}
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
         self.host_agent: HostAgent | None = None
+        # The job has ended: what is left of it in the program is of no more use.
+        self.is_over = False
         # Meshes that this process has stopped, with the future of their end.
         self.stopped_meshes: dict[int, Future[None]] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
-        self.engine = Engine(
+        self.engine: Engine = Engine(
             identity.host,
             identity.slot,
             identity.incarnation,
@@ -109,7 +111,7 @@ class Runtime:
         """Starts the thread that spawns and stops actors here."""
         from mesh_core._agent import Agent
 
-        self.agent = Agent(self)
+        self.agent: Agent = Agent(self)
         thread = threading.Thread(target=self.agent.run, name="mesh-agent", daemon=True)
         thread.start()
 

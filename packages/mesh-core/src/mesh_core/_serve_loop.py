@@ -61,12 +61,12 @@ class LoopCell(ActorCell):
         try:
             await self._create()
             self.answer(spawn_message, None)
-            waker_of(self.loop).watch_always(self.port, self._wake)
+            waker_of(self.loop, self.engine).watch_always(self.port, self._wake)
             await self._serve()
         except (ActorFailure, PortClosed, asyncio.CancelledError):
             # What has failed is in `abort_error`; a cancellation came too late for its message.
             pass
-        waker_of(self.loop).forget(self.port)
+        waker_of(self.loop, self.engine).forget(self.port)
         await self._end(spawn_message)
 
     async def _create(self) -> None:
@@ -280,6 +280,31 @@ class LoopCell(ActorCell):
             for task, message in self.tasks.items():
                 if (message.from_proc, message.from_port) == key:
                     task.cancel()
+
+    def is_held_by(self, current: Serving) -> bool:
+        """Says whether the actor waits when this thread does, which runs in that context."""
+        if get_ident() == self._plain.ident:
+            return self._plain.running is current.message
+        return self.is_on_loop()
+
+    def is_on_loop(self) -> bool:
+        """Says whether this thread is the event loop that the actor runs on."""
+        return get_ident() == loop_thread().thread.ident
+
+    def needs_loop(self) -> bool:
+        """Says whether the actor serves messages on the event loop of its process."""
+        return True
+
+    def task_of(
+        self, call: tuple[int, int] | None, is_exclusive: bool
+    ) -> asyncio.Task[Any] | None:
+        """Gives the task that serves a call; the actor's own when that is exclusive."""
+        if is_exclusive:
+            return self._task
+        for task, message in tuple(self.tasks.items()):
+            if (message.from_proc, message.from_port) == call:
+                return task
+        return None
 
     def supervise_soon(self, ask: Any) -> None:
         """Calls `__supervise__` at the next turn of the loop."""

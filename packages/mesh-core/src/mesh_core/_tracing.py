@@ -135,9 +135,9 @@ class _Instrument:
     kind = 0
 
     def __init__(self, name: str, unit: str, description: str) -> None:
-        self.name = name
-        self.unit = unit
-        self.description = description
+        self.name: str = name
+        self.unit: str = unit
+        self.description: str = description
 
     def _note(self, value: float, attributes: Mapping[str, Any] | None) -> None:
         if recorder.is_on:

@@ -16,4 +16,3 @@ from mesh_core._faults import proc_pid as proc_pid
 from mesh_core._faults import wait_until as wait_until
 from mesh_core._fixtures import LocalProcs as LocalProcs
 from mesh_core._fixtures import local_procs as local_procs
-from mesh_core._mock import patch_actor as patch_actor

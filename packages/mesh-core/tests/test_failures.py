@@ -1,0 +1,222 @@
+"""What a caller is told when a process or an actor is lost, and what goes on working."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from failing_actors import AsyncWorker, Worker
+
+from mesh_core import (
+    ActorError,
+    ActorFailed,
+    MeshError,
+    MeshStopped,
+    ProcDied,
+    SpawnError,
+    SupervisionError,
+    this_host,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core import ProcMesh
+
+# Far above what it takes, far below any time-out of ours.
+PROMPT_S = 3.0
+
+
+@pytest.fixture
+def pair() -> Iterator[ProcMesh]:
+    procs = this_host().spawn_procs({"n": 2}, name="pair")
+    yield procs
+    procs.stop().get()
+
+
+def kill(mesh: Any) -> int:
+    pid: int = mesh.pid.call_one().get()
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+@pytest.mark.parametrize("cls", [Worker, AsyncWorker])
+def test_call_of_a_killed_process_raises_at_once_and_says_all(pair: ProcMesh, cls: Any) -> None:
+    mesh = pair.spawn("workers", cls)
+    second = mesh.slice(n=1)
+    pending = second.sleep.call_one(60)
+    pid = _pid(pair, 1)
+    started = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ProcDied) as caught:
+        pending.get()
+    assert time.monotonic() - started < PROMPT_S
+    error = caught.value
+    assert error.rank == 1
+    assert error.point == {"n": 1}
+    assert error.mesh_name == "workers"
+    assert error.actor == cls.__name__
+    assert error.host == os.uname().nodename
+    assert error.pid == pid
+    assert error.signal == signal.SIGKILL
+    assert error.exit_code is None
+    assert error.endpoint == "sleep"
+
+
+def _pid(procs: ProcMesh, rank: int) -> int:
+    """Asks the agent, which answers while the actor is busy."""
+    from mesh_core._runtime import runtime
+
+    pid: int = runtime().ask_agent(procs._table.proc(rank), "pid")
+    return pid
+
+
+def test_exit_status_and_last_words_are_in_the_error(pair: ProcMesh) -> None:
+    mesh = pair.spawn("workers", Worker)
+    with pytest.raises(ProcDied) as caught:
+        mesh.slice(n=0).leave.call_one(7).get()
+    assert caught.value.exit_code == 7
+    assert caught.value.signal is None
+    assert "the last words of" in caught.value.log_tail[-1]
+
+
+def test_segfault_names_its_signal_and_shows_where(pair: ProcMesh) -> None:
+    mesh = pair.spawn("workers", Worker)
+    with pytest.raises(ProcDied, match="SIGSEGV") as caught:
+        mesh.slice(n=0).crash.call_one().get()
+    assert caught.value.signal == signal.SIGSEGV
+    assert any("crash" in line for line in caught.value.log_tail), caught.value.log_tail
+
+
+def test_sys_exit_of_an_endpoint_is_an_exception_like_others(pair: ProcMesh) -> None:
+    mesh = pair.spawn("workers", Worker).slice(n=0)
+    with pytest.raises(ActorError):
+        mesh.leave_by_raising.call_one().get()
+    assert mesh.add.call_one().get() == 1
+
+
+def test_other_ranks_and_other_slices_go_on(pair: ProcMesh) -> None:
+    mesh = pair.spawn("workers", Worker)
+    kill(mesh.slice(n=1))
+    with pytest.raises(ProcDied):
+        mesh.slice(n=1).add.call_one().get()
+    assert mesh.slice(n=0).add.call_one().get() == 1
+    started = time.monotonic()
+    with pytest.raises(ProcDied):
+        mesh.slice(n=1).add.call().get()
+    assert time.monotonic() - started < PROMPT_S
+    assert pair.slice(n=0).spawn("more", Worker).add.call_one().get() == 1
+
+
+def test_call_of_many_with_one_dead_says_which(pair: ProcMesh) -> None:
+    mesh = pair.spawn("workers", Worker)
+    kill(mesh.slice(n=1))
+    with pytest.raises(ProcDied) as caught:
+        mesh.add.call().get()
+    ((place, failure),) = caught.value.failures
+    assert place.rank == 1
+    assert failure is caught.value
+
+
+def test_return_exceptions_gives_results_beside_the_death(pair: ProcMesh) -> None:
+    mesh = pair.spawn("workers", Worker)
+    kill(mesh.slice(n=1))
+    values = mesh.add.options(return_exceptions=True).call().get()
+    assert values.slice(n=0).item() == 1
+    assert isinstance(values.slice(n=1).item(), ProcDied)
+
+
+def test_stream_gives_the_death_among_the_answers(pair: ProcMesh) -> None:
+    mesh = pair.spawn("workers", Worker)
+    kill(mesh.slice(n=1))
+    outcomes = [future.exception() for future in mesh.add.stream()]
+    assert sorted(type(o).__name__ for o in outcomes) == ["NoneType", "ProcDied"]
+
+
+async def test_await_of_a_killed_process_raises(pair: ProcMesh) -> None:
+    mesh = pair.spawn("workers", Worker)
+    pid = await mesh.slice(n=1).pid.call_one()
+    pending = mesh.slice(n=1).sleep.call_one(60)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ProcDied):
+        await pending
+
+
+@pytest.mark.parametrize("cls", [Worker, AsyncWorker])
+def test_actor_that_fails_in_a_broadcast_is_lost_and_says_why(proc: ProcMesh, cls: Any) -> None:
+    mesh = proc.spawn("worker", cls)
+    mesh.fail.broadcast("of a broadcast")
+    with pytest.raises(ActorFailed) as caught:
+        mesh.add.call_one().get()
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "of a broadcast" in str(caught.value)
+    assert "raise KeyError(text)" in caught.value.__cause__.exception_formatted  # type: ignore[attr-defined]
+    assert proc.spawn("worker", cls).add.call_one().get() == 1
+
+
+def test_actor_that_fails_behind_an_explicit_port_is_lost_and_its_caller_told(
+    proc: ProcMesh,
+) -> None:
+    mesh = proc.spawn("worker", Worker)
+    with pytest.raises(ActorFailed, match="with a port"):
+        mesh.fail_with_port.call_one().get()
+    with pytest.raises(ActorFailed):
+        mesh.add.call_one().get()
+
+
+def test_concurrent_endpoint_that_fails_without_caller_takes_the_actor_and_its_calls(
+    proc: ProcMesh,
+) -> None:
+    mesh = proc.spawn("worker", AsyncWorker)
+    beside = mesh.sleep_beside.call_one(60)
+    running = mesh.sleep.call_one(0.2)
+    mesh.fail_beside.broadcast()
+    assert running.get() == 0.2
+    with pytest.raises(ActorFailed, match="beside"):
+        beside.get()
+
+
+def test_failed_init_is_raised_by_initialized_and_by_calls(proc: ProcMesh) -> None:
+    mesh = proc.spawn("worker", Worker, "no disk")
+    for outcome in (mesh.initialized, mesh.add.call_one()):
+        with pytest.raises(ActorFailed, match="no disk") as caught:
+            outcome.get()
+        cause = caught.value.__cause__
+        assert isinstance(cause, ValueError)
+        assert "__init__" in cause.exception_formatted  # type: ignore[attr-defined]
+
+
+def test_processes_take_new_actors_after_any_failure(pair: ProcMesh) -> None:
+    for fails in range(5):
+        with pytest.raises(ActorFailed):
+            pair.spawn("bad", Worker, f"time {fails}").initialized.get()
+        mesh = pair.spawn("bad", Worker)
+        mesh.fail.broadcast()
+        with pytest.raises(ActorFailed):
+            mesh.add.call().get()
+    assert pair.spawn("good", Worker).add.call().get().values() == [1, 1]
+
+
+def test_aborting_actor_answers_first_and_says_its_reason(proc: ProcMesh) -> None:
+    mesh = proc.spawn("worker", Worker)
+    assert mesh.abort.call_one("enough").get() == "still answered"
+    with pytest.raises(ActorFailed, match="enough"):
+        mesh.add.call_one().get()
+
+
+def test_actor_that_stops_itself_is_stopped_and_no_failure(proc: ProcMesh) -> None:
+    mesh = proc.spawn("worker", Worker)
+    assert mesh.retire.call_one().get() == "still answered"
+    with pytest.raises(MeshStopped):
+        mesh.add.call_one().get()
+
+
+def test_every_error_of_a_lost_target_is_a_supervision_error() -> None:
+    for kind in (ProcDied, ActorFailed, MeshStopped):
+        assert issubclass(kind, SupervisionError)
+        assert issubclass(kind, MeshError)
+        assert issubclass(kind, RuntimeError)
+    assert issubclass(SpawnError, MeshError)

@@ -1,0 +1,307 @@
+"""Stopping in good order, and what bounds an end that does not come by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from failing_actors import AsyncWorker, Owner, Worker
+from whole_program import run
+
+import mesh_core
+from mesh_core import (
+    Actor,
+    ActorFailed,
+    DeadlineExceeded,
+    MeshStopped,
+    ProcDied,
+    configured,
+    endpoint,
+    shutdown_context,
+    this_host,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core import ProcMesh
+
+GRACE_S = 0.4
+
+
+@pytest.fixture
+def brisk() -> Iterator[ProcMesh]:
+    """Two processes with little patience."""
+    with configured(stop_grace_s=GRACE_S, cleanup_timeout_s=GRACE_S):
+        procs = this_host().spawn_procs({"n": 2}, name="brisk")
+        yield procs
+        procs.stop().get()
+
+
+@pytest.mark.parametrize("cls", [Worker, AsyncWorker])
+def test_stop_serves_first_what_is_queued(proc: ProcMesh, cls: Any) -> None:
+    mesh = proc.spawn("worker", cls)
+    mesh.sleep.broadcast(0.1)
+    calls = [mesh.add.call_one() for _ in range(5)]
+    mesh.stop().get()
+    assert [call.get() for call in calls] == [1, 2, 3, 4, 5]
+
+
+def test_stop_waits_for_endpoints_that_run_beside(proc: ProcMesh) -> None:
+    mesh = proc.spawn("worker", AsyncWorker)
+    beside = mesh.sleep_beside.call_one(0.2)
+    mesh.stop().get()
+    assert beside.get() == 0.2
+
+
+def test_stop_waits_as_long_as_the_queue_moves(brisk: ProcMesh) -> None:
+    mesh = brisk.spawn("worker", Worker)
+    calls = [mesh.sleep.call(GRACE_S / 2) for _ in range(6)]
+    mesh.stop().get()
+    assert all(call.exception() is None for call in calls)
+
+
+def test_stopping_twice_is_the_same_as_once(proc: ProcMesh) -> None:
+    mesh = proc.spawn("worker", Worker)
+    first, second = mesh.stop(), mesh.stop()
+    assert first.get() is None
+    assert second.get() is None
+    assert mesh.stop().get() is None
+
+
+def test_stopped_mesh_takes_no_call_and_nothing_else_happens(proc: ProcMesh) -> None:
+    mesh = proc.spawn("worker", Worker)
+    mesh.stop().get()
+    for verb in ("call", "call_one", "choose", "broadcast", "stream"):
+        with pytest.raises(MeshStopped, match="worker"):
+            getattr(mesh.add, verb)()
+    with pytest.raises(MeshStopped):
+        mesh.slice().add.call_one().get()
+    assert proc.spawn("worker", Worker).add.call_one().get() == 1
+
+
+def test_stopped_processes_take_no_call_and_no_spawn(brisk: ProcMesh) -> None:
+    mesh = brisk.spawn("worker", Worker)
+    brisk.stop().get()
+    assert brisk.stop().get() is None
+    with pytest.raises(MeshStopped):
+        mesh.add.call().get()
+    with pytest.raises(MeshStopped):
+        mesh.add.broadcast()
+    with pytest.raises(MeshStopped):
+        brisk.spawn("worker", Worker)
+
+
+def test_slices_are_not_stopped(procs: ProcMesh) -> None:
+    mesh = procs.spawn("worker", Worker)
+    with pytest.raises(ValueError, match="slice"):
+        mesh.slice(gpus=0).stop()
+    with pytest.raises(ValueError, match="slice"):
+        procs.slice(gpus=0).stop()
+
+
+class Stranger(Actor):
+    @endpoint
+    def stop_it(self, mesh: Any) -> None:
+        mesh.stop().get()
+
+
+def test_references_are_not_stopped(procs: ProcMesh) -> None:
+    mesh = procs.spawn("worker", Worker)
+    stranger = procs.slice(gpus=0).spawn("stranger", Stranger)
+    for reference in (mesh, procs):
+        with pytest.raises(ValueError, match="owned by another"):
+            stranger.stop_it.call_one(reference).get()
+    assert mesh.add.call().get().values() == [1] * len(procs)
+
+
+@pytest.mark.parametrize("cls", [Worker, AsyncWorker])
+def test_cleanup_that_raises_is_raised_by_stop(proc: ProcMesh, cls: Any) -> None:
+    mesh = proc.spawn("worker", cls, cleanup="raises")
+    with pytest.raises(OSError, match="cannot clean up"):
+        mesh.stop().get()
+    assert proc.spawn("worker", cls).add.call_one().get() == 1
+
+
+@pytest.mark.parametrize("cls", [Worker, AsyncWorker])
+def test_cleanup_that_hangs_is_given_up(brisk: ProcMesh, cls: Any) -> None:
+    mesh = brisk.spawn("worker", cls, cleanup="hangs")
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        mesh.stop().get()
+    assert time.monotonic() - started < GRACE_S + 3
+    assert brisk.spawn("worker", cls).add.call().get().values() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "args"),
+    [
+        (Worker, "spin", ()),
+        (Worker, "sleep", (1000,)),
+        (AsyncWorker, "sleep", (1000,)),
+        (AsyncWorker, "plain_spin", ()),
+        (AsyncWorker, "plain_sleep", (1000,)),
+    ],
+)
+def test_endpoint_that_does_not_return_is_given_up(
+    brisk: ProcMesh, cls: Any, name: str, args: tuple[Any, ...]
+) -> None:
+    mesh = brisk.spawn("worker", cls)
+    pending = getattr(mesh, name).call(*args)
+    queued = mesh.add.call()
+    started = time.monotonic()
+    with pytest.raises(DeadlineExceeded, match=name):
+        mesh.stop().get()
+    assert time.monotonic() - started < 3 * GRACE_S + 5
+    for call in (pending, queued):
+        with pytest.raises(MeshStopped):
+            call.get()
+    assert brisk.spawn("worker", cls).add.call().get().values() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["spin", "sleep"])
+def test_processes_with_an_endpoint_that_does_not_return_are_ended(
+    brisk: ProcMesh, name: str
+) -> None:
+    mesh = brisk.spawn("worker", Worker)
+    pending = getattr(mesh, name).call(*([] if name == "spin" else [1000]))
+    started = time.monotonic()
+    brisk.stop().get()
+    assert time.monotonic() - started < 3 * GRACE_S + 5
+    with pytest.raises(MeshStopped):
+        pending.get()
+
+
+def test_process_that_gives_no_sign_of_life_is_killed(brisk: ProcMesh) -> None:
+    pids = brisk.spawn("worker", Worker).pid.call().get().values()
+    os.kill(pids[0], signal.SIGSTOP)
+    started = time.monotonic()
+    brisk.stop().get()
+    assert time.monotonic() - started < GRACE_S + 5
+
+
+def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh) -> None:
+    mesh = proc.spawn("worker", Worker)
+    mesh.sleep.broadcast(0.2)
+    mesh.fail.broadcast("on the way")
+    with pytest.raises(ActorFailed, match="on the way"):
+        mesh.stop().get()
+
+
+def test_actor_that_has_failed_before_is_stopped_quietly(proc: ProcMesh) -> None:
+    mesh = proc.spawn("worker", Worker)
+    mesh.fail.broadcast()
+    with pytest.raises(ActorFailed):
+        mesh.add.call_one().get()
+    assert mesh.stop().get() is None
+
+
+def test_mesh_with_a_dead_rank_is_stopped_quietly(brisk: ProcMesh) -> None:
+    mesh = brisk.spawn("worker", Worker)
+    os.kill(mesh.slice(n=0).pid.call_one().get(), signal.SIGKILL)
+    with pytest.raises(ProcDied):
+        mesh.add.call().get()
+    assert mesh.stop().get() is None
+
+
+def test_children_are_cleaned_before_their_owner(proc: ProcMesh, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    owner = proc.spawn("owner", Owner, True, str(log))
+    owner.spawn.call_one(proc).get()
+    owner.stop().get()
+    assert log.read_text().splitlines() == ["cleanup of worker: None", "cleanup of owner: NoneType"]
+
+
+def test_spawning_on_processes_is_over_when_their_mesh_is_left(proc: ProcMesh) -> None:
+    async def program() -> int:
+        async with this_host().spawn_procs({"n": 2}) as procs:
+            counts = await procs.spawn("worker", Worker).add.call()
+        with pytest.raises(MeshStopped):
+            procs.spawn("worker", Worker)
+        return sum(counts.values())
+
+    assert asyncio.run(program()) == 2
+
+
+def test_many_cycles_leak_no_descriptor_and_no_thread(proc: ProcMesh) -> None:
+    import threading
+
+    def cycle() -> None:
+        procs = this_host().spawn_procs({"n": 2}, name="cycle")
+        mesh = procs.spawn("worker", Worker)
+        assert mesh.add.call().get().values() == [1, 1]
+        mesh.stop().get()
+        procs.stop().get()
+
+    for _ in range(3):
+        cycle()
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for _ in range(15):
+        cycle()
+    after = len(os.listdir("/proc/self/fd")), threading.active_count()
+    assert after[0] <= before[0] + 2, os.listdir("/proc/self/fd")
+    assert after[1] <= before[1] + 2, threading.enumerate()
+
+
+def test_mesh_can_be_used_again_after_a_shutdown(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        held = []
+        for turn in range(3):
+            procs = this_host().spawn_procs({"n": 2})
+            mesh = procs.spawn("worker", Worker)
+            print(mesh.add.call().get().values())
+            held.append((mesh, mesh.sleep.call(60)))
+            shutdown_context(host_timeout=0.5).get()
+        shutdown_context().get()
+        this_host()
+        for mesh, call in held:
+            try:
+                call.get(timeout=20)
+            except SupervisionError as error:
+                print("call:", type(error).__name__)
+            try:
+                mesh.add.call().get(timeout=20)
+            except SupervisionError as error:
+                print("mesh:", type(error).__name__)
+        """,
+        limit_s=60,
+    )
+    assert ended.status == 0, ended.err
+    assert ended.out.count("[1, 1]") == 3
+    assert ended.out.count("call: ") == 3
+    assert ended.out.count("mesh: MeshStopped") == 3
+
+
+def test_shutdown_wakes_those_who_wait(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        mesh = this_host().spawn_procs().spawn("worker", Worker)
+        call = mesh.sleep.call_one(60)
+        def wait():
+            try:
+                call.get()
+            except SupervisionError as error:
+                print("woken:", type(error).__name__)
+        thread = threading.Thread(target=wait)
+        thread.start()
+        shutdown_context(host_timeout=0.5).get()
+        thread.join()
+        """,
+    )
+    assert ended.status == 0, ended.err
+    assert "woken: " in ended.out
+
+
+def test_timeout_of_a_shutdown_must_be_a_number() -> None:
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="host_timeout"):
+            shutdown_context(wrong)
+    assert mesh_core.shutdown_context is shutdown_context

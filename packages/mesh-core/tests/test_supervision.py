@@ -1,0 +1,347 @@
+"""Owners: what they hear of what they own, what follows from their verdict, what ends with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from failing_actors import AsyncOwner, AsyncWorker, Owner, Worker
+from whole_program import run
+
+from mesh_core import ActorFailed, MeshStopped, ProcDied, SupervisionError, this_host, this_proc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mesh_core import ProcMesh
+
+
+@pytest.fixture
+def trio() -> Iterator[ProcMesh]:
+    procs = this_host().spawn_procs({"n": 3}, name="trio")
+    yield procs
+    procs.stop().get()
+
+
+def wait_until(is_so: Callable[[], bool], limit_s: float = 10.0) -> None:
+    until = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.01)
+
+
+def error_of_end(mesh: Any) -> SupervisionError:
+    """Calls an actor until it is lost; gives the error."""
+    found: list[SupervisionError] = []
+
+    def is_lost() -> bool:
+        error = mesh.add.call_one().exception()
+        if isinstance(error, SupervisionError):
+            found.append(error)
+        return bool(found)
+
+    wait_until(is_lost)
+    return found[0]
+
+
+@pytest.mark.parametrize("cls", [Owner, AsyncOwner])
+def test_owner_is_told_once_which_mesh_which_rank_and_why(trio: ProcMesh, cls: Any) -> None:
+    owner = trio.slice(n=0).spawn("owner", cls, True)
+    child = owner.spawn.call_one(trio.slice(n=slice(1, 3))).get()
+    child.slice(n=1).fail.broadcast()
+    wait_until(lambda: bool(owner.told.call_one().get()))
+    assert owner.told.call_one().get() == [("child", 1, "ActorFailed")]
+    assert owner.knows_its_meshes.call_one().get()
+    assert child.slice(n=0).add.call_one().get() == 1
+
+
+def test_async_owner_is_told_in_the_middle_of_an_endpoint(trio: ProcMesh) -> None:
+    owner = trio.slice(n=0).spawn("owner", AsyncOwner, True)
+    child = owner.spawn.call_one(trio.slice(n=1)).get()
+    told = owner.wait_until_told.call_one()
+    child.fail.broadcast()
+    assert told.get() == 1
+
+
+def test_death_of_a_process_is_one_failure_however_many_meshes_it_takes(trio: ProcMesh) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, True)
+    meshes = [owner.spawn.call_one(trio.slice(n=1), f"child {i}").get() for i in range(3)]
+    pid = meshes[0].pid.call_one().get()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: bool(owner.told.call_one().get()))
+    for mesh in meshes:
+        with pytest.raises(ProcDied):
+            mesh.add.call_one().get()
+    assert owner.told.call_one().get() == [("child 0", 0, "ProcDied")]
+    trio.replace(1)
+
+
+@pytest.mark.parametrize("verdict", [False, None, 0])
+def test_owner_that_does_not_handle_a_failure_fails_of_it(trio: ProcMesh, verdict: Any) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, verdict)
+    child = owner.spawn.call_one(trio.slice(n=1)).get()
+    child.fail.broadcast("deep down")
+    error = error_of_end(owner)
+    assert isinstance(error, ActorFailed)
+    assert error.mesh_name == "owner"
+    cause = error.__cause__
+    assert isinstance(cause, ActorFailed)
+    assert cause.mesh_name == "child"
+    assert isinstance(cause.__cause__, KeyError)
+    assert "deep down" in str(cause.__cause__)
+
+
+def test_owner_that_raises_over_a_failure_fails_of_both(trio: ProcMesh) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, "raises")
+    owner.spawn.call_one(trio.slice(n=1)).get().fail.broadcast("deep down")
+    error = error_of_end(owner)
+    assert isinstance(error.__cause__, RuntimeError)
+    assert "cannot supervise" in str(error.__cause__)
+    assert isinstance(error.__cause__.__cause__, ActorFailed)
+    assert isinstance(error.__cause__.__cause__.__cause__, KeyError)
+
+
+def test_failure_goes_up_from_owner_to_owner_until_one_handles_it(trio: ProcMesh) -> None:
+    outer = trio.slice(n=0).spawn("outer", Owner, True)
+    inner = outer.spawn_owner.call_one(trio.slice(n=1), False).get()
+    child = inner.spawn.call_one(trio.slice(n=2)).get()
+    child.fail.broadcast()
+    wait_until(lambda: bool(outer.told.call_one().get()))
+    assert outer.told.call_one().get() == [("inner", 0, "ActorFailed")]
+    with pytest.raises(ActorFailed):
+        inner.add.call_one().get()
+    assert outer.add.call_one().get() == 1
+
+
+def test_failing_owner_is_cut_short_in_what_it_does(trio: ProcMesh) -> None:
+    owner = trio.slice(n=0).spawn("owner", AsyncOwner, False)
+    child = owner.spawn.call_one(trio.slice(n=1)).get()
+    pending = owner.wait.call_one()
+    child.fail.broadcast()
+    with pytest.raises(ActorFailed):
+        pending.get()
+
+
+def test_children_end_with_their_failed_owner_and_are_cleaned_up_first(
+    trio: ProcMesh, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    owner = trio.slice(n=0).spawn("owner", Owner, False, str(log))
+    lost = owner.spawn.call_one(trio.slice(n=1), "lost").get()
+    kept = owner.spawn.call_one(trio.slice(n=2), "kept").get()
+    kept.add.call_one().get()
+    lost.fail.broadcast()
+    error_of_end(owner)
+    assert isinstance(error_of_end(kept), MeshStopped)
+    wait_until(lambda: "owner" in log.read_text())
+    assert log.read_text().splitlines() == [
+        log.read_text().splitlines()[0],
+        "cleanup of worker: None",
+        "cleanup of owner: ActorFailed",
+    ]
+    assert "KeyError" in log.read_text().splitlines()[0]
+
+
+def test_actors_end_with_the_process_of_their_owner(trio: ProcMesh, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    owner = trio.slice(n=0).spawn("owner", Owner, True, str(log))
+    child = owner.spawn.call_one(trio.slice(n=1)).get()
+    child.add.call_one().get()
+    os.kill(owner.pid.call_one().get(), signal.SIGKILL)
+    assert isinstance(error_of_end(child), MeshStopped)
+    wait_until(log.exists)
+    assert log.read_text() == "cleanup of worker: None\n"
+    with pytest.raises(ProcDied):
+        owner.add.call_one().get()
+
+
+def test_processes_end_with_the_actor_that_owns_them(trio: ProcMesh, tmp_path: Path) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, True, str(tmp_path / "log"))
+    _, child = owner.spawn_procs.call_one(2).get()
+    pids = child.pid.call().get().values()
+    owner.stop().get()
+    for pid in pids:
+        wait_until(lambda pid=pid: not is_running(pid))
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "cleanup of worker: None",
+        "cleanup of worker: None",
+        "cleanup of owner: NoneType",
+    ]
+
+
+def test_processes_end_with_the_process_of_the_actor_that_owns_them(trio: ProcMesh) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, True)
+    _, child = owner.spawn_procs.call_one(2).get()
+    pids = child.pid.call().get().values()
+    os.kill(owner.pid.call_one().get(), signal.SIGKILL)
+    with pytest.raises(ProcDied):
+        owner.add.call_one().get()
+    for pid in pids:
+        wait_until(lambda pid=pid: not is_running(pid))
+
+
+def test_actor_in_the_programs_own_process_is_an_owner_like_others(trio: ProcMesh) -> None:
+    owner = this_proc().spawn("owner", Owner, True)
+    child = owner.spawn.call_one(trio.slice(n=1)).get()
+    child.fail.broadcast()
+    wait_until(lambda: bool(owner.told.call_one().get()))
+    owner.stop().get()
+    with pytest.raises(SupervisionError):
+        child.add.call_one().get()
+
+
+def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
+    """The failure is not the program's end while somebody still has to look at the call."""
+    ended = run(
+        tmp_path,
+        """
+        procs = this_host().spawn_procs({"n": 2})
+        mesh = procs.spawn("worker", Worker)
+        pids = mesh.pid.call().get().values()
+        held = mesh.slice(n=1).sleep.call_one(60)
+        os.kill(pids[1], signal.SIGKILL)
+        time.sleep(2)
+        try:
+            held.get()
+        except ProcDied:
+            print("caught")
+        """,
+    )
+    assert ended.status == 0, ended.err
+    assert "caught" in ended.out
+    assert ended.err == ""
+
+
+def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        configure(failure_grace_s=0.3)
+        procs = this_host().spawn_procs()
+        for turn in range(3):
+            mesh = procs.spawn("worker", Worker)
+            mesh.fail.broadcast()
+            try:
+                mesh.add.call_one().get()
+            except ActorFailed:
+                print("caught")
+        time.sleep(1)
+        print("still here")
+        """,
+    )
+    assert ended.status == 0, ended.err
+    assert "still here" in ended.out
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        "time.sleep(60)",
+        "asyncio.run(asyncio.sleep(60))",
+        "threading.Event().wait()",
+        "mesh.slice(n=0).sleep.call_one(60).get()",
+        "threading.Thread(target=time.sleep, args=(60,)).start()",
+        "exec('while True: pass')",
+        "signal.pause()",
+    ],
+)
+def test_failure_that_nobody_takes_ends_the_program(tmp_path: Path, waiting: str) -> None:
+    ended = run(
+        tmp_path,
+        f"""
+        mesh = this_host().spawn_procs({{"n": 2}}).spawn("worker", Worker)
+        mesh.add.call().get()
+        mesh.slice(n=1).say.call_one("something before").get()
+        mesh.slice(n=1).fail.broadcast("of nobody's call")
+        {waiting}
+        """,
+    )
+    assert ended.status == 1
+    assert ended.seconds < 15
+    report = ended.err
+    assert report.index("raise KeyError(text)") < report.index("Nobody handled this failure")
+    for fact in ("actor 'Worker'", "'worker'", "rank", "host", "of nobody's call", "To do:"):
+        assert fact in report
+    assert report.count("Nobody handled") == 1
+
+
+def test_report_of_a_death_has_the_last_words(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        mesh = this_host().spawn_procs().spawn("worker", Worker)
+        mesh.leave.broadcast(9)
+        time.sleep(60)
+        """,
+    )
+    assert ended.status == 1
+    assert "exited with status 9" in ended.err
+    assert "  | last words" in ended.err
+
+
+def test_failure_that_is_left_when_the_program_ends_decides_its_status(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        import atexit
+        atexit.register(print, "what others registered runs as well")
+        mesh = this_host().spawn_procs().spawn("worker", Worker)
+        mesh.fail.broadcast()
+        """,
+    )
+    assert ended.status == 1
+    assert "Nobody handled" in ended.err
+    assert "what others registered" in ended.out
+
+
+@pytest.mark.parametrize("way", ["mesh_core.unhandled_fault_hook = hook", "set_it(hook)"])
+def test_hook_may_take_what_nobody_has_taken(tmp_path: Path, way: str) -> None:
+    ended = run(
+        tmp_path,
+        f"""
+        from mesh_core._supervision import set_unhandled_fault_hook as set_it
+        taken = threading.Event()
+        def hook(failure):
+            print("taken:", failure.mesh_name, failure.rank, type(failure.error).__name__)
+            taken.set()
+        {way}
+        mesh = this_host().spawn_procs().spawn("worker", Worker)
+        mesh.fail.broadcast()
+        taken.wait()
+        print("goes on")
+        """,
+    )
+    assert ended.status == 0, ended.err
+    assert "taken: worker 0 ActorFailed" in ended.out
+    assert "goes on" in ended.out
+
+
+@pytest.mark.parametrize(("raised", "status"), [("SystemExit(42)", 42), ("OSError('hook')", 1)])
+def test_hook_that_raises_ends_the_program(tmp_path: Path, raised: str, status: int) -> None:
+    ended = run(
+        tmp_path,
+        f"""
+        def hook(failure):
+            raise {raised}
+        mesh_core.unhandled_fault_hook = hook
+        this_host().spawn_procs().spawn("worker", Worker).fail.broadcast()
+        time.sleep(60)
+        """,
+    )
+    assert ended.status == status
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_async_worker_is_a_child_like_others(trio: ProcMesh) -> None:
+    mesh = trio.spawn("worker", AsyncWorker)
+    assert mesh.add.call().get().values() == [1, 1, 1]

@@ -1,0 +1,169 @@
+"""Runs a program of its own: what it prints, how it ends, how long that takes, what it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MARK = "MESH_TEST_MARK"
+# How long the kernel may take to clear away what was killed.
+_LEAVING_LIMIT_S = 5.0
+
+PRELUDE = '''
+import asyncio, ctypes, os, signal, sys, threading, time
+import mesh_core
+from mesh_core import *
+
+class Worker(Actor):
+    def __init__(self, fails=False):
+        if fails:
+            raise ValueError("cannot begin")
+        self.count = 0
+    @endpoint
+    def add(self, n=1):
+        self.count += n
+        return self.count
+    @endpoint
+    def pid(self):
+        return os.getpid()
+    @endpoint
+    def sleep(self, seconds):
+        time.sleep(seconds)
+    @endpoint
+    def fail(self, text="boom"):
+        raise KeyError(text)
+    @endpoint
+    def say(self, *lines):
+        for line in lines:
+            print(line)
+    @endpoint
+    def leave(self, status):
+        print("last words")
+        os._exit(status)
+    @endpoint
+    def crash(self):
+        ctypes.string_at(0)
+    @endpoint
+    def spin(self):
+        while True:
+            pass
+
+def kill(mesh):
+    os.kill(mesh.pid.call_one().get(), signal.SIGKILL)
+
+def ready():
+    print("ready", flush=True)
+'''
+
+
+class Ended(NamedTuple):
+    """How a program went."""
+
+    status: int
+    """Its exit status, or the negative number of the signal that ended it."""
+    out: str
+    err: str
+    seconds: float
+    """From the signal that it was sent, or from its start."""
+
+
+def run(
+    folder: Path,
+    code: str,
+    *,
+    send: int | None = None,
+    limit_s: float = 30.0,
+    env: dict[str, str] | None = None,
+) -> Ended:
+    """Runs some code behind the prelude.
+
+    Args:
+        folder: Where its script and its temporary files go.
+        code: The program.
+        send: A signal to send once it prints "ready".
+        limit_s: How long it may take.
+        env: Changes to the environment.
+
+    Raises:
+        AssertionError: It took too long, or left a process or a file behind.
+    """
+    script = folder / "program.py"
+    script.write_text(PRELUDE + textwrap.dedent(code))
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    mark = uuid.uuid4().hex
+    world = {**os.environ, MARK: mark, "TMPDIR": str(temporary), **(env or {})}
+    started = time.monotonic()
+    with (
+        open(folder / "out", "w+") as out,
+        open(folder / "err", "w+") as err,
+        subprocess.Popen(
+            [sys.executable, str(script)],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=world, cwd=folder,
+        ) as process,
+    ):
+        try:
+            if send is not None:
+                _await_ready(folder / "out", process, limit_s)
+                started = time.monotonic()
+                process.send_signal(send)
+            status = process.wait(limit_s)
+        except BaseException:
+            _kill_marked(mark)
+            print((folder / "out").read_text(), (folder / "err").read_text())
+            raise
+    took = time.monotonic() - started
+    left = _wait_until_gone(mark, temporary)
+    _kill_marked(mark)
+    ended = Ended(status, (folder / "out").read_text(), (folder / "err").read_text(), took)
+    assert not left, f"left behind: {left}\n{ended.out}\n{ended.err}"
+    return ended
+
+
+def _await_ready(out: Path, process: subprocess.Popen[bytes], limit_s: float) -> None:
+    until = time.monotonic() + limit_s
+    while "ready" not in out.read_text():
+        assert process.poll() is None, f"it ended with {process.returncode} before it was ready"
+        assert time.monotonic() < until, "it was never ready"
+        time.sleep(0.01)
+
+
+def _wait_until_gone(mark: str, temporary: Path) -> list[str]:
+    until = time.monotonic() + _LEAVING_LIMIT_S
+    while True:
+        left = [f"process {pid}: {name}" for pid, name in marked(mark)]
+        left += [f"file {path}" for path in temporary.iterdir()]
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.01)
+
+
+def marked(mark: str) -> Iterator[tuple[int, str]]:
+    """Gives the processes that carry a mark in their environment."""
+    wanted = f"{MARK}={mark}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if wanted in (entry / "environ").read_bytes():
+                yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+
+
+def _kill_marked(mark: str) -> None:
+    for pid, _ in marked(mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
