@@ -25,7 +25,6 @@ from mesh_core import (
     patch_actor,
     send,
 )
-from mesh_core.testing import patch_actor
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh
