@@ -119,7 +119,7 @@ def wait_until_gone(pids: Sequence[int], limit_s: float = LIMIT_S) -> None:
             continue
         poll = select.poll()
         poll.register(handle, select.POLLIN)
-        assert poll.poll(limit_s * 1000), f"process {pid} is still alive"
+        assert poll.poll(limit_s * 1000), f"process {pid} is still alive: {command_line(pid)}"
         os.close(handle)
 
 

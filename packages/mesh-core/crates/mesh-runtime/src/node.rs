@@ -6,9 +6,9 @@
 //! these in one thread, and the engine runs one behind a mutex.
 //!
 //! # Layout
-//! - [`peer`]: links to other processes, handshake, replay, deaths;
-//! - [`call`]: calls and their answers;
-//! - [`unborn`]: messages that are faster than the spawn of their receiver;
+//! - `peer`: links to other processes, handshake, replay, deaths;
+//! - `call`: calls and their answers;
+//! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod call;
