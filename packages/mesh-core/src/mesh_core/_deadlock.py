@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 import time
 
+from typing import overload
+
 from mesh_core._config import effective
 from mesh_core._context import serving
 from mesh_core._errors import DeadlockError
