@@ -168,3 +168,17 @@ def test_cancelled_calls_give_their_room_back(proc: ProcMesh) -> None:
         assert mesh.note.call_one(1).cancel()
     go.send(None)
     assert mesh.read.call_one().get() == []
+
+
+def test_actors_of_the_same_process_are_held_back_too(proc: ProcMesh) -> None:
+    from mesh_core import this_proc
+
+    mesh, go = blocked(this_proc(), mailbox_len_max=2)
+    thread = threading.Thread(target=lambda: [mesh.note.broadcast(n) for n in range(20)])
+    thread.start()
+    thread.join(0.1)
+    assert thread.is_alive()
+    go.send(None)
+    thread.join(20)
+    assert mesh.read.call_one().get() == list(range(20))
+    mesh.stop().get()

@@ -17,6 +17,7 @@ from mesh_core import (
     Actor,
     Channel,
     ChannelClosed,
+    NoReply,
     Port,
     PortReceiver,
     ProcDied,
@@ -364,3 +365,47 @@ def test_a_fast_sender_is_held_back_by_a_slow_receiver(senders: Sender) -> None:
     thread.join(10)
     assert done.is_set()
     assert time.monotonic() - started < 30
+
+
+class Handover(Actor):
+    """Hands the port of its caller on."""
+
+    @endpoint(explicit_response_port=True)
+    def hand_on(self, port: Port[Any], to: Sender) -> None:
+        to.keep.call_one(port).get()
+
+    @endpoint(explicit_response_port=True)
+    def hand_on_to_send(self, port: Port[Any], to: Sender) -> None:
+        to.send.call_one(port, "from there").get()
+
+
+def test_a_caller_is_answered_by_who_was_handed_its_port(procs: ProcMesh, senders: Sender) -> None:
+    handover = procs.slice(gpus=0).spawn("handover", Handover)
+    assert handover.hand_on_to_send.call_one(senders.slice(gpus=1)).get() == "from there"
+    assert handover.hand_on_to_send.call_one(senders.slice(gpus=0)).get() == "from there"
+
+
+def test_a_caller_is_told_when_who_was_handed_its_port_lets_go_of_it(
+    procs: ProcMesh, senders: Sender
+) -> None:
+    handover = procs.slice(gpus=0).spawn("handover", Handover)
+    other = senders.slice(gpus=1)
+    waiting = handover.hand_on.call_one(other)
+    with pytest.raises(TimeoutError):
+        waiting.get(timeout=0.1)
+    other.keep.call_one(None).get()
+    with pytest.raises(NoReply):
+        waiting.get(timeout=10)
+
+
+def test_a_caller_is_told_of_the_death_of_who_was_handed_its_port(procs: ProcMesh) -> None:
+    handover = procs.slice(gpus=0).spawn("handover", Handover)
+    with this_host().spawn_procs({"n": 1}, name="mortal") as mortal:
+        victim = mortal.spawn("senders", Sender)
+        waiting = handover.hand_on.call_one(victim)
+        with pytest.raises(TimeoutError):
+            waiting.get(timeout=0.3)
+        with pytest.raises(ProcDied):
+            victim.die.call_one().get()
+        with pytest.raises(ProcDied):
+            waiting.get(timeout=10)

@@ -87,7 +87,11 @@ class Async(Actor):
 
     @endpoint
     async def gather(self, other: Any) -> Any:
-        return await asyncio.gather(other.answer.call_one(), other.answer.call_one())
+        return await asyncio.gather(other.answer.call_one(), asyncio.sleep(0))
+
+    @endpoint
+    async def await_task(self, other: Any) -> Any:
+        return await asyncio.create_task(self._ask(other))
 
     @concurrent_endpoint
     async def beside(self, other: Any) -> str:
@@ -171,10 +175,12 @@ def test_an_actor_that_waits_for_itself_is_told_at_once(
     assert mesh.answer.call_one().get() == "answer"
 
 
-def test_gathering_calls_of_itself_is_found(proc: ProcMesh) -> None:
+@pytest.mark.parametrize("name", ["gather", "await_task"])
+def test_tasks_of_an_actor_that_wait_for_itself_are_found(proc: ProcMesh, name: str) -> None:
     mesh = proc.spawn("narcissus", Async)
     with pytest.raises(DeadlockError, match="narcissus"):
-        mesh.gather.call_one(mesh).get(timeout=10)
+        getattr(mesh, name).call_one(mesh).get(timeout=10)
+    assert mesh.answer.call_one().get() == "answer"
 
 
 @pytest.mark.parametrize(
@@ -262,6 +268,8 @@ def test_calling_itself_without_waiting_is_fine(proc: ProcMesh) -> None:
     assert mesh.answer.call_one().get() == "answer"
     other = proc.spawn("async", Async)
     assert other.later.call_one(other).get() == "left"
+    # The task has sent its call by the time that the loop serves another message.
+    assert other.answer.call_one().get() == "answer"
     assert other.outcome.call_one().get(timeout=10) == "answer"
 
 
@@ -286,3 +294,15 @@ def test_the_program_may_wait_for_actors_of_its_own_process(procs: ProcMesh) -> 
     remote = procs.slice(gpus=0).spawn("remote", Plain)
     assert remote.call.call_one(local).get(timeout=10) == "answer"
     local.stop().get()
+
+
+def test_blocking_the_loop_that_the_other_actor_needs_is_told_at_once(proc: ProcMesh) -> None:
+    one, two = proc.spawn("one", Async), proc.spawn("two", Async)
+    before = time.monotonic()
+    with pytest.raises(DeadlockError, match="await"):
+        one.get.call_one(two).get()
+    assert time.monotonic() - before < 0.5
+    assert one.call.call_one(two).get() == "answer"
+    plain = proc.spawn("plain", Plain)
+    assert one.get.call_one(plain).get() == "answer"
+

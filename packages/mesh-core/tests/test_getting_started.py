@@ -221,7 +221,7 @@ def test_streams_ports_and_concurrent_endpoints() -> None:
 
     future = work.work.call()
     with pytest.raises(TimeoutError):
-        slow.wait_beside.call_one(5).get(timeout=0.01)
+        slow.wait_beside.call_one(0.5).get(timeout=0.01)
     assert len(future.result()) == 3
     assert future.exception() is None
     procs.stop().get()

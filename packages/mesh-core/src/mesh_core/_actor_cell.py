@@ -250,7 +250,7 @@ class ActorCell:
         """Makes the port that an endpoint with an explicit port answers on."""
         from mesh_core._channel import AnswerPort
 
-        return AnswerPort(self, message)
+        return AnswerPort(message)
 
     def answer(self, message: Message, value: Any) -> None:
         """Sends a result."""

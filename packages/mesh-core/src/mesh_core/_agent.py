@@ -11,7 +11,13 @@ import threading
 import traceback
 
 from mesh_core._actor import is_loop_driven
-from mesh_core._channel import holder_died, port_held, port_released
+from mesh_core._channel import (
+    answer_port_held,
+    answer_port_released,
+    holder_died,
+    port_held,
+    port_released,
+)
 from mesh_core._core import PortClosed, Targets
 from mesh_core._failure import FailureDetail
 from mesh_core._pickle import encode_value
@@ -260,6 +266,14 @@ class Agent:
     def do_port_released(self, message: Message, port: int) -> None:
         """A port of a channel of this process was let go."""
         port_released(message.from_proc, port)
+
+    def do_answer_port_held(self, message: Message, address: tuple[int, ...]) -> None:
+        """A port that an actor of this process was to answer on has arrived somewhere."""
+        answer_port_held(message.from_proc, address)
+
+    def do_answer_port_released(self, message: Message, address: tuple[int, ...]) -> None:
+        """It was answered on there."""
+        answer_port_released(message.from_proc, address)
 
     def do_log_level(self, _message: Message, level: int) -> None:
         """Sets the level of Python's logging."""

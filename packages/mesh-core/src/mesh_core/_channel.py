@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from typing import Literal
 
-    from mesh_core._actor_cell import ActorCell
+    Address = tuple[int, ...]
 
 __all__ = ["AnswerPort", "Channel", "Port", "PortReceiver", "RankedPortReceiver"]
 
@@ -128,24 +128,33 @@ def _on_event_loop() -> bool:
 class AnswerPort(Port[R]):
     """The port that an endpoint with an explicit port answers on, now or later.
 
-    Letting go of it unanswered tells the caller so.
+    Letting go of it unanswered tells the caller so; so does the death of the process that it was
+    handed on to.
     """
 
-    def __init__(self, cell: ActorCell | None, message: Message) -> None:
+    def __init__(self, message: Message, *, is_handed_on: bool = False) -> None:
         super().__init__(message.from_proc, message.from_port, once=False)
         self._message = message
         self._is_answered = not message.from_port
+        # Whether the process that was called waits for a word from here.
+        self._is_handed_on = is_handed_on
 
     def send(self, value: R) -> None:
         """Answers with a value. A call takes the first answer; a channel takes all."""
         body, buffers = encode_value(value, effective().segment_threshold_bytes)
-        self._is_answered = True
-        runtime().engine.answer(self._message, 0, body, buffers)
+        self._answer(0, body, buffers)
 
     def exception(self, error: BaseException) -> None:
         """Answers with an exception, which the caller's `get` raises."""
+        self._answer(RAISED, encode_exception(error), [])
+
+    def _answer(self, code: int, body: bytes, buffers: list[memoryview]) -> None:
         self._is_answered = True
-        runtime().engine.answer(self._message, RAISED, encode_exception(error))
+        self._runtime.engine.answer(self._message, code, body, buffers)
+        if self._is_handed_on:
+            self._is_handed_on = False
+            address = self._message.address()
+            self._runtime.tell_agent(address[0], "answer_port_released", address)
 
     def __reduce__(self) -> Any:
         # Whoever gets the copy answers.
@@ -153,12 +162,17 @@ class AnswerPort(Port[R]):
         return _unpickle_answer_port, self._message.address()
 
     def __del__(self) -> None:
-        if not getattr(self, "_is_answered", True) and is_running():
-            runtime().engine.answer(self._message, NO_REPLY, b"")
+        if not getattr(self, "_is_answered", True) and not self._runtime.is_over:
+            self._answer(NO_REPLY, b"", [])
 
 
 def _unpickle_answer_port(*address: int) -> AnswerPort[Any]:
-    return AnswerPort(None, Message.at(*address))
+    """Makes a port again; where it is not at home, the process that was called is told who has it."""
+    current = runtime()
+    is_handed_on = address[0] != current.me
+    if is_handed_on:
+        current.tell_agent(address[0], "answer_port_held", address)
+    return AnswerPort(Message.at(*address), is_handed_on=is_handed_on)
 
 
 class PortReceiver(Generic[R]):
@@ -405,8 +419,25 @@ def port_released(proc: int, port: int) -> None:
             del held[proc]
 
 
+# Who has been handed ports that callers of this process's endpoints wait for: process -> addresses.
+_handed_on: dict[int, set[Address]] = {}
+
+
+def answer_port_held(proc: int, address: Address) -> None:
+    """A process has got a port that an actor here was to answer on."""
+    _handed_on.setdefault(proc, set()).add(tuple(address))
+    runtime().engine.watch(proc)
+
+
+def answer_port_released(proc: int, address: Address) -> None:
+    """A process has answered on one."""
+    _handed_on.get(proc, set()).discard(tuple(address))
+
+
 def holder_died(proc: int, body: bytes) -> None:
-    """A process has died: every receiver of a channel that it held a port of is told."""
+    """A process has died: who waits for a port that it held is told."""
+    for address in _handed_on.pop(proc, ()):
+        runtime().engine.answer(Message.at(*address), PROC_DIED, body)
     for port, held in list(_holders.items()):
         if held.pop(proc, 0):
             engine = runtime().engine

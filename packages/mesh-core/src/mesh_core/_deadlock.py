@@ -300,7 +300,7 @@ def _find_circle(wait: Wait) -> list[Link] | None:
         path = paths.pop()
         call, targets = path[-1][2], path[-1][4]
         for proc, port in targets:
-            if (proc, port) == start and len(path) > 1 and _is_held_by(wait, call):
+            if (proc, port) == start and _is_held_by(wait, call):
                 return path
             for link in _ask(wait, proc, port, call):
                 if link[2] not in seen:

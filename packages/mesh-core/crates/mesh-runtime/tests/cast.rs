@@ -80,7 +80,9 @@ proptest! {
             part_count: u8::from(tail.len() >= 30),
             tail: Bytes::from(tail),
         }).collect();
-        entries.retain(|e| usize::from(e.meta_len) + usize::from(e.part_count) * 24 <= e.tail.len());
+        entries.retain(|entry| {
+            usize::from(entry.meta_len) + usize::from(entry.part_count) * 24 <= entry.tail.len()
+        });
         let mut packer = Packer::new(len_max);
         for entry in &entries {
             packer.push(entry);

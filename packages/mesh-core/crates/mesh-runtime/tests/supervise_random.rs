@@ -46,9 +46,9 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         2 => (0u64..4, 0u8..4, any::<bool>()).prop_map(|(owner, restart, one_for_all)| {
             Action::Spawn { owner, restart, one_for_all }
         }),
-        6 => (0usize..12, 0u32..4, 0u8..4, any::<bool>()).prop_map(|(child, rank, kind, is_repeat)| {
-            Action::Fail { child, rank, kind, is_repeat }
-        }),
+        6 => (0usize..12, 0u32..4, 0u8..4, any::<bool>()).prop_map(
+            |(child, rank, kind, is_repeat)| Action::Fail { child, rank, kind, is_repeat }
+        ),
         2 => (0u64..4).prop_map(|back| Action::Observe { back }),
         1 => (0u64..4, any::<bool>()).prop_map(|(owner, fails)| Action::EndOwner { owner, fails }),
         1 => (0usize..12).prop_map(|child| Action::Stop { child }),
