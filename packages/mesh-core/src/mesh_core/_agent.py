@@ -269,6 +269,9 @@ class Agent:
         import logging
 
         logging.getLogger().setLevel(level)
+        if logging.lastResort is not None:
+            # The loggers of actors have levels of their own.
+            logging.lastResort.setLevel(level)
 
     def do_waiting_on(self, _message: Message, port: int) -> Any:
         """Says what an actor of this process waits for."""

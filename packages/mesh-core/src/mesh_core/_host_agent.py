@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 import time
 
@@ -246,8 +247,14 @@ class HostAgent:
         return self._host.pid(number)
 
     def _on_log(self, line: LogLine) -> None:
-        if effective().log_forward:
+        config = effective()
+        if not config.log_forward:
+            return
+        if config.log_prefix:
             self._printer(line)
+        else:
+            stream = sys.stderr if line.stream == "stderr" else sys.stdout
+            print(line.text, file=stream, flush=True)
 
     def _on_exit(self, report: ExitReport) -> None:
         with self._changed:
@@ -282,7 +289,13 @@ class HostAgent:
 
 
 def _log_name(table: ProcTable, rank: int) -> str:
+    """Names a process in its log, such as `trainers{hosts: 0/2, gpus: 3/8}`."""
     region = table.region
     if not region.labels:
         return table.name
-    return f"{table.name}{Point(rank, Extent(region.labels, region.sizes))}"
+    point = Point(rank, Extent(region.labels, region.sizes))
+    places = [
+        f"{label}: {point[label]}/{size}"
+        for label, size in zip(region.labels, region.sizes, strict=True)
+    ]
+    return f"{table.name}{{{', '.join(places)}}}"
