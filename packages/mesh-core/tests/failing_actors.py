@@ -192,8 +192,8 @@ class Owner(Actor):
         return os.getpid()
 
     @endpoint
-    def replace_child(self, rank: int) -> None:
-        self.children[0].replace(rank)
+    def replace_procs(self, rank: int) -> None:
+        self.procs.replace(rank)
 
     def __supervise__(self, failure: MeshFailure) -> object:
         self.heard.append(failure)

@@ -2,7 +2,17 @@
 
 from typing import Literal, assert_type
 
-from mesh_core import Actor, Extent, Future, HostMesh, Point, ProcMesh, endpoint, this_host, this_proc
+from mesh_core import (
+    Actor,
+    Extent,
+    Future,
+    HostMesh,
+    Point,
+    ProcMesh,
+    endpoint,
+    this_host,
+    this_proc,
+)
 
 
 class Counter(Actor):

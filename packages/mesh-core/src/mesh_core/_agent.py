@@ -97,6 +97,8 @@ class Agent:
         failure_id = self._engine.new_port()
         detail = FailureDetail(failure_id, ACTOR_FAILED, fields, cause, message.from_proc)
         body = detail.encode()
+        # Opened first, for what was sent to it behind the spawn.
+        self._engine.open_mailbox(message.to_port, 1)
         self._engine.close_mailbox(message.to_port, ACTOR_FAILED, body)
         # Who spawns is who owns.
         self._runtime.tell_agent(
@@ -227,7 +229,9 @@ class Agent:
         self, message: Message, port: int, is_drained: bool, grace_s: float
     ) -> Any:
         """Stops an actor; answers when nothing of it is left."""
-        self._respawns.pop(port, None)
+        if self._respawns.pop(port, None) is not None:
+            self._engine.open_mailbox(port, 1)
+            self._engine.close_mailbox(port, STOPPED, b"")
         cell = self._runtime.actors.get(port)
         if cell is None:
             self._engine.close_mailbox(port, STOPPED, b"")

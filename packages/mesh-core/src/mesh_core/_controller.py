@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from mesh_core._actor import Actor
 from mesh_core._core import Targets
+from mesh_core._errors import ActorFailed
 from mesh_core._mesh import ActorMesh, _check_arguments, _check_class, this_proc
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import encode_exception
@@ -45,7 +46,8 @@ def get_or_spawn_controller(
         **kwargs: Arguments of its `__init__` by keyword.
 
     Returns:
-        A future of a mesh of one; it raises what `__init__` raised, or why the actor has ended.
+        A future of a mesh of one. It raises what `__init__` raised; for those who come after an
+        actor that has failed, `ActorFailed`.
 
     Raises:
         ValueError: The class is no `Actor`.
@@ -65,21 +67,24 @@ def answer_controller(
     """Finds or spawns a controller in this process, and answers when it is known to be well."""
     controllers = runtime().controllers
     mesh = controllers.get(name)
+    is_new = mesh is None
     if mesh is None:
         spawn: Any = this_proc().spawn
         mesh = controllers[name] = spawn(name, cls, *args, **kwargs)
     work = threading.Thread(
-        target=_answer, args=(message, mesh), name=f"mesh-controller-{name}", daemon=True
+        target=_answer, args=(message, mesh, is_new), name=f"mesh-controller-{name}", daemon=True
     )
     work.start()
 
 
-def _answer(message: Message, mesh: ActorMesh[Any]) -> None:
+def _answer(message: Message, mesh: ActorMesh[Any], is_new: bool) -> None:
     engine = runtime().engine
     try:
         mesh.initialized.get()
         body, buffers = encode_value(mesh, 1 << 60)
     except Exception as error:
-        engine.answer(message, RAISED, encode_exception(error))
+        # Who spawns it hears what `__init__` raised; who comes later, that it has failed of that.
+        cause = error.__cause__ if is_new and isinstance(error, ActorFailed) else None
+        engine.answer(message, RAISED, encode_exception(cause or error))
     else:
         engine.answer(message, 0, body, buffers)

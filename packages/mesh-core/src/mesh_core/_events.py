@@ -23,21 +23,45 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 __all__ = [
-    "EVENT_KINDS", "MESSAGE_KINDS", "MESSAGE_RECORD", "Event", "EventStream", "recorder",
+    "EVENT_KINDS",
+    "MESSAGE_KINDS",
+    "MESSAGE_RECORD",
+    "Event",
+    "EventStream",
+    "recorder",
     "subscribe",
 ]
 
-# The record of a message event, as in docs/protocol/events.md: nanoseconds, port, peer, call, bytes,
-# rank, kind, code.
+# The record of a message event, as in docs/protocol/events.md: nanoseconds, port, peer, call,
+# bytes, rank, kind, code.
 MESSAGE_RECORD = Struct("<QQQQQIBBxx")
 
 MESSAGE_KINDS = (
-    "", "sent", "received", "taken", "answered", "completed", "refused", "cancelled", "link_up",
-    "link_down", "peer_died",
+    "",
+    "sent",
+    "received",
+    "taken",
+    "answered",
+    "completed",
+    "refused",
+    "cancelled",
+    "link_up",
+    "link_down",
+    "peer_died",
 )
 EVENT_KINDS = frozenset(MESSAGE_KINDS[1:]) | {
-    "spawned", "started", "failed", "stopped", "supervised", "restarted", "proc_started",
-    "proc_died", "log_line", "span_begin", "span_end", "metric",
+    "spawned",
+    "started",
+    "failed",
+    "stopped",
+    "supervised",
+    "restarted",
+    "proc_started",
+    "proc_died",
+    "log_line",
+    "span_begin",
+    "span_end",
+    "metric",
 }
 # How soon an iterator looks for messages: they come without waking anybody.
 _LOOK_S = 0.02
@@ -65,8 +89,18 @@ class Event:
     """
 
     __slots__ = (
-        "actor", "attributes", "call", "code", "kind", "peer", "rank", "size", "subject", "text",
-        "time_ns", "value",
+        "actor",
+        "attributes",
+        "call",
+        "code",
+        "kind",
+        "peer",
+        "rank",
+        "size",
+        "subject",
+        "text",
+        "time_ns",
+        "value",
     )
 
     def __init__(
@@ -266,7 +300,9 @@ class EventStream:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         self.close()
@@ -331,7 +367,13 @@ class EventStream:
             name = MESSAGE_KINDS[kind]
             if self.kinds is None or name in self.kinds:
                 event = Event(
-                    at + base, name, actor=port, peer=peer, call=call, rank=rank, code=code,
+                    at + base,
+                    name,
+                    actor=port,
+                    peer=peer,
+                    call=call,
+                    rank=rank,
+                    code=code,
                     size=size,
                 )
                 self._messages.append(event)

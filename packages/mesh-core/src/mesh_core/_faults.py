@@ -36,14 +36,16 @@ def proc_pid(mesh: ProcMesh | ActorMesh[Any] | Actor, rank: int | Point = 0) -> 
     """
     member: Any = mesh[rank]
     targets = Targets([(member._proc_of(0), 0)])
-    pid: int = AgentFuture(runtime().call_agents(targets, "pid"), member, "pid", is_value=True).get()
+    pid: int = AgentFuture(
+        runtime().call_agents(targets, "pid"), member, "pid", is_value=True
+    ).get()
     return pid
 
 
 def kill_proc(
     mesh: ProcMesh | ActorMesh[Any] | Actor,
     rank: int | Point = 0,
-    signal: int = signal.SIGKILL,  # noqa: A002
+    signal: int = signal.SIGKILL,
 ) -> int:
     """Sends a signal to the process of one rank of a mesh on this host.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from mesh_core._mesh import this_host
 
 TYPE_CHECKING = False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh_core._command import BootstrapCommand
     from mesh_core._core import Message
     from mesh_core._host import ExitReport
-    from mesh_core._logs import LogLine
+    from mesh_core._log_line import LogLine
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
 

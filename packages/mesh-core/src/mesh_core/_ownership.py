@@ -139,8 +139,8 @@ class Ownership:
         detail = FailureDetail.decode(body)
         with self._lock:
             mesh = self._owned.get(uid)
-            is_late = ROOT in self._ending and self._runtime.is_root and mesh is not None
-        if is_late and uid in self._tree.children_of(ROOT):
+            is_late = ROOT in self._ending and self._runtime.is_root
+        if is_late and mesh is not None and uid in self._tree.children_of(ROOT):
             # The program ends and hears nothing more, but this must not be lost.
             error = failure_error(detail, **_where(mesh, rank))
             self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))

@@ -90,12 +90,13 @@ def encode(
             break
     else:
         return dumps((args, kwargs), _PROTOCOL), []
+    known = len(_reducers)
     try:
         return _encode((args, kwargs), threshold)
     except MemoryError:
         raise
     except Exception as error:
-        if _adopt_cloudpickle():
+        if _adopt_cloudpickle() > known:
             return encode(args, kwargs, threshold, names)
         raise unpicklable((args, kwargs), error, _probe, names) from error
 
@@ -113,12 +114,13 @@ def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]
     kind = type(value)
     if kind in _ATOMS or ((kind is str or kind is bytes) and len(value) < threshold):  # type: ignore[arg-type]
         return dumps(value, _PROTOCOL), []
+    known = len(_reducers)
     try:
         return _encode(value, threshold)
     except MemoryError:
         raise
     except Exception as error:
-        if _adopt_cloudpickle():
+        if _adopt_cloudpickle() > known:
             return encode_value(value, threshold)
         raise unpicklable(value, error, _probe) from error
 
@@ -386,7 +388,10 @@ def is_importable(value: Any) -> bool:
         # The types of None, ... and NotImplemented have no name to find them by; pickle knows them.
         return name == "builtins" and value in _SINGLETON_TYPES
     cloudpickle = sys.modules.get("cloudpickle")
-    return cloudpickle is None or not _is_sent_by_value(name, cloudpickle)
+    if not hasattr(cloudpickle, "list_registry_pickle_by_value"):
+        # Not imported, or being imported by another thread: nothing was registered there.
+        return True
+    return not _is_sent_by_value(name, cloudpickle)
 
 
 def _is_sent_by_value(name: str, cloudpickle: Any) -> bool:
@@ -405,12 +410,15 @@ def _load_cloudpickle() -> Any:
     return cloudpickle
 
 
-def _adopt_cloudpickle() -> bool:
-    """Learns from cloudpickle how to send what we did not know; says whether that was new."""
+def _adopt_cloudpickle() -> int:
+    """Learns from cloudpickle how to send what we did not know; gives how much is known now.
+
+    Another thread may learn it at the same time: then it is news to both.
+    """
     known = _load_cloudpickle().Pickler.dispatch_table
     unknown = [kind for kind in known if kind not in _reducers and kind not in dispatch_table]
     _reducers.update(dict.fromkeys(unknown, _reduce_by_value))
-    return bool(unknown)
+    return len(_reducers)
 
 
 def _reduce_by_value(pickler: _Pickler, value: object) -> Any:

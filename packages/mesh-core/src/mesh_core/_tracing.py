@@ -1,7 +1,7 @@
 """Spans and measurements of the program, as events beside those of Mesh.
 
-They cost next to nothing while nobody subscribes to events. Where they go from there (OpenTelemetry,
-tables, files) is the subscriber's business.
+They cost next to nothing while nobody subscribes to events. Where they go from there
+(OpenTelemetry, tables, files) is the subscriber's business.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
-    "Counter", "Gauge", "Histogram", "Meter", "Span", "UpDownCounter", "get_meter", "span", "traced",
+    "Counter",
+    "Gauge",
+    "Histogram",
+    "Meter",
+    "Span",
+    "UpDownCounter",
+    "get_meter",
+    "span",
+    "traced",
 ]
 
 P = ParamSpec("P")
@@ -52,20 +60,29 @@ class Span:
             self._number = next(_numbers)
             _current.set(self._number)
             recorder.record(
-                "span_begin", actor=_actor(), call=self._number, size=self._outer,
-                text=self._name, attributes=self._attributes,
+                "span_begin",
+                actor=_actor(),
+                call=self._number,
+                size=self._outer,
+                text=self._name,
+                attributes=self._attributes,
             )
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         if self._is_recorded:
             # Not by token: a generator may end in another context than it began in.
             _current.set(self._outer)
             recorder.record(
-                "span_end", actor=_actor(), call=self._number, code=int(kind is not None),
+                "span_end",
+                actor=_actor(),
+                call=self._number,
+                code=int(kind is not None),
                 text=self._name,
             )
 
@@ -142,8 +159,13 @@ class _Instrument:
     def _note(self, value: float, attributes: Mapping[str, Any] | None) -> None:
         if recorder.is_on:
             recorder.record(
-                "metric", actor=_actor(), code=self.kind, text=self.name, value=value,
-                attributes=attributes, subject=self,
+                "metric",
+                actor=_actor(),
+                code=self.kind,
+                text=self.name,
+                value=value,
+                attributes=attributes,
+                subject=self,
             )
 
 

@@ -148,7 +148,7 @@ impl Engine {
         on_orphaned: Box<dyn Fn() + Send + Sync>,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
-        // A process that was killed leaves its socket behind; we take its slot only once it is dead.
+        // A process that was killed leaves its socket behind; we take its slot once it is dead.
         match std::fs::remove_file(socket_path(&dir, me)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -262,7 +262,7 @@ impl Engine {
 
     /// Waits for messages and takes up to `max` of them.
     ///
-    /// Returns `Ok(false)` when the time is over or a signal came: the caller looks and calls again.
+    /// Returns `Ok(false)` when the time is over or a signal came: the caller looks and comes back.
     ///
     /// # Errors
     /// The reason when the port takes no more messages.

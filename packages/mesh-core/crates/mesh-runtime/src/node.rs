@@ -6,9 +6,9 @@
 //! these in one thread, and the engine runs one behind a mutex.
 //!
 //! # Layout
-//! - [`peer`]: links to other processes, handshake, replay, deaths;
-//! - [`call`]: calls and their answers;
-//! - [`unborn`]: messages that are faster than the spawn of their receiver;
+//! - `peer`: links to other processes, handshake, replay, deaths;
+//! - `call`: calls and their answers;
+//! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod call;
@@ -28,7 +28,7 @@ use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind, Part};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::time::Duration;
 use unborn::Unborn;
 
@@ -105,6 +105,8 @@ pub struct Node {
     ports: FastMap<PortId, Port>,
     next_port: u64,
     unborn: Unborn,
+    /// Ports whose receiver is to be replaced by one of the same number, and is still there.
+    respawning: HashSet<PortId>,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     effects: VecDeque<Effect>,
     events: EventRing,
@@ -124,6 +126,7 @@ impl Node {
             // Late answers to the process that had the slot before must find nobody here.
             next_port: PortId::FIRST_FREE + (u64::from(incarnation) << 32),
             unborn: Unborn::default(),
+            respawning: HashSet::new(),
             deadlines: BinaryHeap::new(),
             effects: VecDeque::new(),
             events: EventRing::default(),
@@ -190,10 +193,11 @@ impl Node {
             Some(Port::Mailbox(mailbox)) => mailbox.reopen(),
             _ => {
                 self.ports.insert(port, Port::Mailbox(Mailbox::new(window)));
-                for frame in self.unborn.take(port) {
-                    self.deliver(frame);
-                }
             }
+        }
+        self.respawning.remove(&port);
+        for frame in self.unborn.take(port) {
+            self.deliver(frame);
         }
     }
 
@@ -340,7 +344,11 @@ impl Node {
         }
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.unborn.expire(now) {
-            self.refuse(&frame, &closed);
+            if self.respawning.contains(&frame.head.to.port) {
+                self.unborn.keep(frame);
+            } else {
+                self.refuse(&frame, &closed);
+            }
         }
     }
 
@@ -405,6 +413,9 @@ impl Node {
                 frame.tail.len(),
             );
         }
+        if self.respawning.contains(&port) {
+            return self.unborn.keep(frame);
+        }
         let may_come = self.may_come(port);
         let refused = match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
@@ -427,9 +438,15 @@ impl Node {
     }
 
     /// Opens the mailbox of a new actor at once, so that calls sent right behind find it, and
-    /// leaves the rest to the agent.
+    /// leaves the rest to the agent. Where an actor is to be started anew, what comes from now on
+    /// is for the new one: it waits until the agent opens the mailbox again.
     fn deliver_spawn(&mut self, frame: Frame) {
-        self.open_mailbox(frame.head.to.port, u32::from_le_bytes(first_u32(frame.meta())));
+        let port = frame.head.to.port;
+        if self.ports.contains_key(&port) {
+            self.respawning.insert(port);
+        } else {
+            self.open_mailbox(port, u32::from_le_bytes(first_u32(frame.meta())));
+        }
         self.tell_agent(frame);
     }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use mesh_runtime::fault;
+use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{Answer, CallSpec, Node, NodeConfig, Target};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{JobId, PortId, ProcId};
@@ -86,4 +87,26 @@ fn a_call_of_a_closed_channel_of_our_own_is_refused_at_once() {
     let port = me.new_port();
     let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
     assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
+}
+
+#[test]
+fn what_is_sent_behind_a_second_spawn_is_for_the_new_actor() {
+    let mut me = node(1);
+    let port = node(7).new_port();
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    let mut got = Vec::new();
+    me.take_messages(port, 8, &mut got).expect("the old one still serves");
+    assert_eq!(got.len(), 1, "only what was sent before");
+    let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+    me.close_mailbox(port, closed);
+    me.advance(Duration::from_secs(1));
+    me.advance(Duration::from_secs(100));
+    assert!(answers(&mut me, reply).is_empty(), "it waits as long as that takes");
+    me.open_mailbox(port, 8);
+    got.clear();
+    me.take_messages(port, 8, &mut got).expect("the new one serves");
+    assert_eq!(got.len(), 1);
 }

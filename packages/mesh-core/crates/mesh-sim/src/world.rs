@@ -18,10 +18,11 @@ use std::time::Duration;
 
 /// When programs begin to act: all processes have started by then.
 const BOOT: Duration = Duration::from_millis(100);
-/// How long a world may take to come to rest once nothing more befalls it.
-const REST: Duration = Duration::from_secs(120);
-/// More events than any world needs.
-const EVENTS_MAX: u64 = 50_000_000;
+/// How long a world may take to come to rest once nothing more befalls it. Senders may queue up
+/// behind one message that waits some seconds for the spawn of its receiver.
+const REST: Duration = Duration::from_secs(3600);
+/// More events than a world of no processes and steps needs, and than each of these adds.
+const EVENTS_MAX: (u64, u64) = (2_000_000, 2000);
 
 /// What happens next.
 #[derive(Debug)]
@@ -174,11 +175,13 @@ impl World {
 
     fn run_to_rest(&mut self, when: &str) {
         let end = self.now + BOOT + self.plan.active + REST;
+        let size = u64::from(self.options.procs) + u64::from(self.options.steps);
+        let events_max = EVENTS_MAX.0 + EVENTS_MAX.1 * size;
         while let Some((at, event)) = self.queue.pop() {
             if !self.oracle.violations().is_empty() {
                 return;
             }
-            if at > end || self.events > EVENTS_MAX {
+            if at > end || self.events > events_max {
                 let events = self.events;
                 self.oracle.violated(|| {
                     format!("no rest {when}: {event:?} at {at:?}, after {events} events")

@@ -205,7 +205,7 @@ impl Process {
         let Some(actor) = self.actors.remove(&port) else { return };
         let detail = bytes::Bytes::new();
         self.node.close_mailbox(port, Closed { code: fault::STOPPED, detail });
-        if scene.rng.chance(500) {
+        if scene.rng.chance(200) {
             self.node.drop_port(port);
         }
         scene.oracle.closed(self.life, port);

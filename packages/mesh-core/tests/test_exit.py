@@ -1,0 +1,250 @@
+"""Every way for a program to end: its status, how long it takes, and nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from whole_program import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = """
+    procs = this_host().spawn_procs({"n": 2})
+    mesh = procs.spawn("worker", Worker)
+    mesh.add.call().get()
+"""
+# A program that fails need not be polite to what never returns.
+PROMPT_S = 5.0
+
+
+@pytest.mark.parametrize(
+    ("rest", "status"),
+    [
+        ("pass", 0),
+        ("sys.exit()", 0),
+        ("sys.exit(7)", 7),
+        ("sys.exit('with a message')", 1),
+        ("raise ValueError('of the program')", 1),
+        ("procs.stop().get()", 0),
+        ("mesh.stop().get()", 0),
+        ("shutdown_context().get()", 0),
+        ("os._exit(9)", 9),
+        ("mesh.sleep.broadcast(0.3)", 0),
+        ("call = mesh.sleep.call(0.3)", 0),
+        ("asyncio.run(asyncio.wait_for(asyncio.shield(mesh.sleep.call(0.3).as_asyncio()), 5))", 1),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9),
+        ("ctypes.string_at(0)", -11),
+        ("os.abort()", -6),
+    ],
+)
+def test_status_is_that_of_the_program(tmp_path: Path, rest: str, status: int) -> None:
+    ended = run(tmp_path, f"{START}\n    {rest}\n")
+    assert ended.status == status, ended.err
+    assert ended.seconds < 10
+
+
+@pytest.mark.parametrize(
+    ("waiting", "sent", "status"),
+    [
+        ("mesh.sleep.call(60).get()", signal.SIGINT, -signal.SIGINT),
+        ("time.sleep(60)", signal.SIGINT, -signal.SIGINT),
+        ("asyncio.run(asyncio.sleep(60))", signal.SIGINT, -signal.SIGINT),
+        ("asyncio.run(as_main(mesh.sleep.call(60)))", signal.SIGINT, -signal.SIGINT),
+        ("mesh.spin.call().get()", signal.SIGINT, -signal.SIGINT),
+        ("mesh.sleep.call(60).get()", signal.SIGTERM, -signal.SIGTERM),
+        ("mesh.sleep.call(60).get()", signal.SIGKILL, -signal.SIGKILL),
+        ("mesh.sleep.call(60).get()", signal.SIGHUP, -signal.SIGHUP),
+    ],
+)
+def test_signal_ends_the_program_and_all_it_has_started(
+    tmp_path: Path, waiting: str, sent: int, status: int
+) -> None:
+    program = f"""
+    async def as_main(call):
+        return await call
+    {START}
+    ready()
+    {waiting}
+    """
+    ended = run(tmp_path, program, send=sent)
+    # A shell says 130 for the first of these.
+    assert ended.status == status, ended.err
+    assert ended.seconds < PROMPT_S
+    if sent == signal.SIGINT and "asyncio" not in waiting:
+        assert ended.err.count("KeyboardInterrupt") == 1, ended.err
+
+
+def test_interrupt_that_is_caught_lets_the_program_go_on(tmp_path: Path) -> None:
+    program = f"""
+    {START}
+    call = mesh.sleep.call(1)
+    ready()
+    try:
+        call.get()
+    except KeyboardInterrupt:
+        print("caught")
+    print(call.get().values(), mesh.add.call().get().values())
+    """
+    ended = run(tmp_path, program, send=signal.SIGINT)
+    assert ended.status == 0, ended.err
+    assert "caught\n[None, None] [2, 2]" in ended.out
+
+
+@pytest.mark.parametrize("hanging", ["mesh.spin.call()", "mesh.sleep.call(1000)"])
+@pytest.mark.parametrize(
+    ("rest", "status", "limit_s"),
+    [("raise OSError", 1, PROMPT_S), ("pass", 0, 12.0), ("sys.exit(3)", 3, 12.0)],
+)
+def test_endpoint_that_never_returns_does_not_hold_the_end_up(
+    tmp_path: Path, hanging: str, rest: str, status: int, limit_s: float
+) -> None:
+    program = f"""
+    {START}
+    call = {hanging}
+    time.sleep(0.2)
+    ended_at = time.time()
+    {rest}
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == status
+    assert ended.seconds < limit_s
+
+
+def test_second_interrupt_ends_an_end_that_takes_long(tmp_path: Path) -> None:
+    program = f"""
+    {START}
+    configure(stop_grace_s=60)
+    mesh.sleep.broadcast(1000)
+    ready()
+    """
+    ended = run(tmp_path, program, send=signal.SIGINT)
+    assert ended.seconds < PROMPT_S
+
+
+def test_cleanup_runs_when_the_program_ends(tmp_path: Path) -> None:
+    program = """
+    class Tidy(Worker):
+        def __cleanup__(self, error):
+            print("tidied up after", error)
+    mesh = this_host().spawn_procs({"n": 2}).spawn("tidy", Tidy)
+    mesh.add.call().get()
+    local = this_proc().spawn("local", Tidy)
+    local.add.call_one().get()
+    """
+    for rest in ("", "raise ValueError"):
+        ended = run(tmp_path, f"{program}\n    {rest}\n")
+        lines = [line for line in ended.out.splitlines() if line.endswith("tidied up after None")]
+        assert len(lines) == 3, ended.out
+        assert "\ntidied up after None" in "\n" + ended.out
+
+
+def test_cleanup_of_async_actors_of_the_program_itself_runs_too(tmp_path: Path) -> None:
+    program = """
+    class Tidy(Actor):
+        @endpoint
+        async def add(self):
+            return 1
+        @endpoint
+        def plain(self):
+            return 2
+        def __cleanup__(self, error):
+            print("tidied up")
+    local = this_proc().spawn("local", Tidy)
+    print(local.add.call_one().get(), local.plain.call_one().get())
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 0
+    assert "tidied up" in ended.out, ended.err
+
+
+@pytest.mark.parametrize("place", ["controller", "worker"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_disturbs_nothing(tmp_path: Path, place: str, method: str) -> None:
+    program = f"""
+    import multiprocessing
+    def work(_=None):
+        with multiprocessing.get_context("{method}").Pool(2) as pool:
+            return pool.map(abs, [-2, 4, -6])
+    class Forker(Worker):
+        @endpoint
+        def work(self):
+            return work()
+    if __name__ == "__main__":
+        procs = this_host().spawn_procs({{"n": 2}})
+        mesh = procs.spawn("forker", Forker)
+        for _ in range(2):
+            print(work() if "{place}" == "controller" else mesh.slice(n=0).work.call_one().get())
+            print(mesh.add.call().get().values())
+    """
+    ended = run(tmp_path, program, limit_s=60)
+    assert ended.status == 0, ended.err
+    assert ended.out.count("[2, 4, 6]") == 2, ended.out
+    assert "[2, 2]" in ended.out
+
+
+def test_fork_of_the_program_that_ends_leaves_the_program_alone(tmp_path: Path) -> None:
+    program = f"""
+    {START}
+    for leave in (lambda: os._exit(0), lambda: sys.exit(0)):
+        pid = os.fork()
+        if pid == 0:
+            leave()
+        os.waitpid(pid, 0)
+        print(mesh.add.call().get().values())
+    import subprocess
+    subprocess.run(["true"], check=True)
+    print(mesh.add.call().get().values())
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 0, ended.err
+    assert "[4, 4]" in ended.out
+
+
+def test_fork_of_the_program_may_be_a_program_of_its_own(tmp_path: Path) -> None:
+    program = f"""
+    {START}
+    pid = os.fork()
+    if pid == 0:
+        inner = this_host().spawn_procs({{"n": 2}}).spawn("worker", Worker)
+        print("inside:", inner.add.call().get().values())
+        sys.exit(0)
+    print("status", os.waitpid(pid, 0)[1])
+    print("outside:", mesh.add.call().get().values())
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 0, ended.err
+    assert "inside: [1, 1]" in ended.out
+    assert "status 0" in ended.out
+    assert "outside: [2, 2]" in ended.out
+
+
+def test_program_may_start_mesh_in_a_thread_and_end_without_it(tmp_path: Path) -> None:
+    program = """
+    def work():
+        mesh = this_host().spawn_procs({"n": 2}).spawn("worker", Worker)
+        print(mesh.add.call().get().values())
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 0, ended.err
+    assert ended.out.count("[1, 1]") == 4
+
+
+def test_failure_ends_a_program_that_started_mesh_in_a_thread(tmp_path: Path) -> None:
+    program = """
+    def work():
+        this_host().spawn_procs().spawn("worker", Worker).fail.broadcast()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    time.sleep(60)
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 1
+    assert "Nobody handled" in ended.err
+    assert ended.seconds < 15

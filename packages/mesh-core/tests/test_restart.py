@@ -1,0 +1,222 @@
+"""Restart policies: what comes back after which end, with whom, and when it is given up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from failing_actors import AsyncWorker, Owner, Worker
+from whole_program import run
+
+from mesh_core import ActorFailed, ProcDied, RestartPolicy, SupervisionError, this_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mesh_core import ProcMesh
+
+
+@pytest.fixture
+def trio() -> Iterator[ProcMesh]:
+    procs = this_host().spawn_procs({"n": 3}, name="trio")
+    yield procs
+    procs.stop().get()
+
+
+def wait_until(is_so: Callable[[], bool], limit_s: float = 10.0) -> None:
+    until = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.01)
+
+
+def answer(mesh: Any) -> Any:
+    """Calls until there is an answer: a rank that is being restarted refuses for a moment."""
+    found: list[Any] = []
+
+    def is_there() -> bool:
+        try:
+            found.append(mesh.add.call_one().get(timeout=10))
+        except SupervisionError:
+            return False
+        return True
+
+    wait_until(is_there)
+    return found[0]
+
+
+def kill(mesh: Any) -> None:
+    os.kill(mesh.pid.call_one().get(), signal.SIGKILL)
+    with pytest.raises(ProcDied):
+        while True:
+            mesh.pid.call_one().get()
+
+
+@pytest.mark.parametrize("restart", ["permanent", "transient"])
+@pytest.mark.parametrize("cls", [Worker, AsyncWorker])
+def test_failed_actor_comes_back_new(trio: ProcMesh, cls: Any, restart: str) -> None:
+    mesh = trio.spawn("worker", cls, restart=restart)
+    mesh.add.call(5).get()
+    pid = mesh.slice(n=1).pid.call_one().get()
+    mesh.slice(n=1).fail.broadcast()
+    wait_until(lambda: answer(mesh.slice(n=1)) < 5)
+    assert mesh.slice(n=1).pid.call_one().get() == pid
+    assert mesh.slice(n=0).add.call_one(0).get() == 5
+    assert mesh.slice(n=2).add.call_one(0).get() == 5
+
+
+def test_actor_comes_back_in_a_new_process_after_a_death(trio: ProcMesh) -> None:
+    mesh = trio.spawn("worker", Worker, restart="permanent")
+    mesh.add.call(5).get()
+    one = mesh.slice(n=1)
+    pid = one.pid.call_one().get()
+    pending = one.sleep.call_one(60)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ProcDied):
+        pending.get()
+    assert answer(one) == 1
+    assert one.pid.call_one().get() != pid
+    assert mesh.slice(n=0).add.call_one(0).get() == 5
+
+
+def test_all_meshes_of_a_dead_process_with_a_policy_come_back(trio: ProcMesh) -> None:
+    meshes = [trio.spawn(f"worker {i}", Worker, restart="permanent") for i in range(3)]
+    pid = meshes[0].slice(n=1).pid.call_one().get()
+    os.kill(pid, signal.SIGKILL)
+    for mesh in meshes:
+        assert answer(mesh.slice(n=1)) == 1
+    pids = {mesh.slice(n=1).pid.call_one().get() for mesh in meshes}
+    assert len(pids) == 1
+    assert pids != {pid}
+
+
+def test_one_for_all_restarts_the_healthy_as_well(trio: ProcMesh) -> None:
+    mesh = trio.spawn("worker", Worker, restart=RestartPolicy(scope="one_for_all"))
+    other = trio.spawn("other", Worker)
+    mesh.add.call(5).get()
+    other.add.call(5).get()
+    pids = mesh.pid.call().get().values()
+    mesh.slice(n=1).fail.broadcast()
+    for rank in range(3):
+        wait_until(lambda rank=rank: answer(mesh.slice(n=rank)) < 5)
+    assert mesh.pid.call().get().values() == pids
+    assert other.add.call(0).get().values() == [5, 5, 5]
+
+
+def test_one_for_all_interrupts_what_the_healthy_do(trio: ProcMesh) -> None:
+    mesh = trio.spawn("worker", Worker, restart=RestartPolicy(scope="one_for_all"))
+    mesh.add.call(5).get()
+    busy = mesh.slice(n=0).spin.call_one()
+    mesh.slice(n=1).fail.broadcast()
+    with pytest.raises(SupervisionError):
+        busy.get(timeout=20)
+    wait_until(lambda: answer(mesh.slice(n=0)) < 5)
+
+
+def test_permanent_actor_comes_back_after_it_stopped_itself(trio: ProcMesh) -> None:
+    mesh = trio.slice(n=0).spawn("worker", Worker, restart="permanent")
+    mesh.add.call_one(5).get()
+    mesh.retire.call_one().get()
+    wait_until(lambda: answer(mesh) < 5)
+
+
+@pytest.mark.parametrize("restart", ["transient", "temporary", None])
+def test_others_stay_away_after_they_stopped_themselves(trio: ProcMesh, restart: Any) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, True)
+    mesh = owner.spawn.call_one(trio.slice(n=1), restart=restart).get()
+    mesh.retire.call_one().get()
+    with pytest.raises(SupervisionError):
+        mesh.add.call_one().get()
+    assert owner.told.call_one().get() == []
+
+
+def test_temporary_actor_is_not_restarted_and_its_failure_is_told(trio: ProcMesh) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, True)
+    mesh = owner.spawn.call_one(trio.slice(n=1), restart="temporary").get()
+    mesh.fail.broadcast()
+    wait_until(lambda: bool(owner.told.call_one().get()))
+    with pytest.raises(ActorFailed):
+        mesh.add.call_one().get()
+
+
+@pytest.mark.parametrize("how", ["actor", "process"])
+def test_owner_in_another_process_restarts_what_it_owns(trio: ProcMesh, how: str) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, True)
+    mesh = owner.spawn.call_one(trio.slice(n=1), restart="permanent").get()
+    assert mesh.add.call_one(5).get() == 5
+    if how == "actor":
+        mesh.fail.broadcast()
+    else:
+        kill(mesh)
+    wait_until(lambda: answer(mesh) < 5)
+    assert owner.told.call_one().get() == []
+
+
+def test_too_many_failures_go_to_the_owner(trio: ProcMesh) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, True)
+    policy = RestartPolicy("permanent", intensity_max=2, period_s=60)
+    mesh = owner.spawn.call_one(trio.slice(n=1), restart=policy).get()
+    for _ in range(3):
+        answer(mesh)
+        mesh.fail.broadcast()
+        while not isinstance(mesh.add.call_one().exception(), ActorFailed):
+            pass
+    wait_until(lambda: bool(owner.told.call_one().get()))
+    assert owner.told.call_one().get() == [("child", 0, "ActorFailed")]
+
+
+def test_init_that_fails_the_first_time_is_tried_again(trio: ProcMesh, tmp_path: Path) -> None:
+    mesh = trio.slice(n=0).spawn(
+        "worker", Worker, "once", log=str(tmp_path / "log"), restart="permanent"
+    )
+    assert answer(mesh) == 1
+
+
+def test_init_that_always_fails_is_given_up(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        this_host().spawn_procs().spawn("worker", Worker, True, restart="permanent")
+        time.sleep(60)
+        """,
+    )
+    assert ended.status == 1
+    assert "cannot begin" in ended.err
+
+
+def test_restarted_program_part_ends_the_program_with_no_noise(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        mesh = this_host().spawn_procs({"n": 2}).spawn("worker", Worker, restart="permanent")
+        kill(mesh.slice(n=1))
+        time.sleep(2)
+        print(mesh.add.call().get().values())
+        """,
+    )
+    assert ended.status == 0, ended.err
+    assert "[1, 1]" in ended.out
+    assert ended.err == ""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: RestartPolicy("sometimes"),
+        lambda: RestartPolicy(scope="one_for_none"),
+        lambda: RestartPolicy(intensity_max=-1),
+        lambda: RestartPolicy(period_s=0),
+    ],
+)
+def test_policy_refuses_what_it_does_not_know(wrong: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"restart|scope|intensity_max"):
+        wrong()
+
+
+def test_spawn_refuses_an_unknown_policy(proc: ProcMesh) -> None:
+    with pytest.raises(ValueError, match="sometimes"):
+        proc.spawn("worker", Worker, restart="sometimes")

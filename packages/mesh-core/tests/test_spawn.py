@@ -1,0 +1,206 @@
+"""Starting processes and actors, and everything that keeps them from starting."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from failing_actors import Worker
+from whole_program import run
+
+from mesh_core import (
+    Actor,
+    ActorError,
+    ActorFailed,
+    BootstrapCommand,
+    ProcDied,
+    SupervisionError,
+    default_bootstrap_cmd,
+    endpoint,
+    this_host,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_core import ProcMesh
+
+# Far below any time-out of ours.
+PROMPT_S = 20.0
+
+
+class Env(Actor):
+    @endpoint
+    def get(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    @endpoint
+    def program(self) -> str:
+        return sys.executable
+
+
+def test_bootstrap_runs_in_each_process_before_any_actor() -> None:
+    def prepare() -> None:
+        os.environ["PREPARED"] = str(os.getpid())
+
+    async def prepare_async() -> None:
+        prepare()
+
+    for bootstrap in (prepare, prepare_async):
+        with this_host().spawn_procs({"n": 2}, bootstrap=bootstrap) as procs:
+            assert procs.initialized.get() is True
+            assert len(set(procs.spawn("env", Env).get.call("PREPARED").get().values())) == 2
+
+
+def test_bootstrap_that_raises_is_raised_by_all_that_needs_it() -> None:
+    def prepare() -> None:
+        raise FileNotFoundError("no data here")
+
+    with this_host().spawn_procs({"n": 2}, bootstrap=prepare) as procs:
+        with pytest.raises(ActorFailed, match="no data here") as caught:
+            procs.initialized.get()
+        assert isinstance(caught.value.__cause__, FileNotFoundError)
+        assert len(caught.value.failures) == 2
+        mesh = procs.spawn("worker", Worker)
+        for outcome in (mesh.initialized, mesh.add.call()):
+            with pytest.raises(ActorFailed, match="no data here"):
+                outcome.get()
+
+
+def test_bootstrap_that_raises_ends_a_program_that_does_not_look(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        def prepare():
+            raise FileNotFoundError("no data here")
+        this_host().spawn_procs(bootstrap=prepare, name="unprepared")
+        time.sleep(60)
+        """,
+    )
+    assert ended.status == 1
+    assert "no data here" in ended.err
+    assert "unprepared" in ended.err
+
+
+def test_bootstrap_that_exits_is_a_death() -> None:
+    with this_host().spawn_procs(bootstrap=lambda: os._exit(5)) as procs:
+        with pytest.raises(ProcDied) as caught:
+            procs.initialized.get()
+        assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        BootstrapCommand("/no/such/program", args=()),
+        BootstrapCommand("/etc/passwd", args=()),
+        BootstrapCommand("/bin/false", args=()),
+        BootstrapCommand("/bin/true", args=()),
+    ],
+    ids=["missing", "not executable", "fails", "is another program"],
+)
+def test_command_that_cannot_start_says_why(command: BootstrapCommand) -> None:
+    started = time.monotonic()
+    with this_host().spawn_procs({"n": 2}, bootstrap_command=command) as procs:
+        mesh = procs.spawn("worker", Worker)
+        for outcome in (procs.initialized, mesh.add.call()):
+            with pytest.raises(SupervisionError) as caught:
+                outcome.get()
+            text = str(caught.value)
+            assert "exited with status" in text or command.program in text, text
+    assert time.monotonic() - started < PROMPT_S
+
+
+def test_command_and_environment_are_followed() -> None:
+    command = default_bootstrap_cmd().with_env({"COLOUR": "blue"})
+    with this_host().spawn_procs(bootstrap_command=command) as procs:
+        assert procs.spawn("env", Env).get.call_one("COLOUR").get() == "blue"
+    with this_host().with_python_executable(sys.executable).spawn_procs() as procs:
+        assert procs.spawn("env", Env).program.call_one().get() == sys.executable
+
+
+def test_command_may_depend_on_the_place() -> None:
+    def command(point: Any) -> BootstrapCommand:
+        return default_bootstrap_cmd().with_env({"PLACE": str(point["n"])})
+
+    with this_host().spawn_procs({"n": 2}, bootstrap_command=command) as procs:
+        assert procs.spawn("env", Env).get.call("PLACE").get().values() == ["0", "1"]
+
+
+def test_class_that_cannot_be_imported_there_is_named(proc: ProcMesh, tmp_path: Path) -> None:
+    (tmp_path / "only_here.py").write_text(
+        "from mesh_core import Actor, endpoint\n"
+        "class Local(Actor):\n"
+        "    @endpoint\n"
+        "    def add(self): return 1\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import only_here  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(tmp_path))
+    mesh = proc.spawn("local", only_here.Local)
+    for outcome in (mesh.initialized, mesh.add.call_one()):
+        with pytest.raises(ActorFailed, match="only_here") as caught:
+            outcome.get()
+        assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+    assert proc.spawn("worker", Worker).add.call_one().get() == 1
+
+
+@pytest.mark.parametrize(
+    ("spawn", "error", "text"),
+    [
+        (lambda: this_host().spawn_procs({"n": 0}), ValueError, "'n'"),
+        (lambda: this_host().spawn_procs({"n": -1}), ValueError, "'n'"),
+        (lambda: this_host().spawn_procs({"n": 1.5}), ValueError, "'n'"),  # type: ignore[dict-item]
+        (lambda: this_host().spawn_procs({"n": True}), ValueError, "'n'"),
+        (lambda: this_host().spawn_procs({"not a name": 1}), ValueError, "not a name"),
+        (lambda: this_host().spawn_procs({"n": 2}, proc_bind=[{}]), ValueError, "proc_bind"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(
+    spawn: Callable[[], object], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        spawn()
+
+
+def test_wrong_spawns_are_refused_at_once(proc: ProcMesh) -> None:
+    with pytest.raises(ValueError, match="Actor"):
+        proc.spawn("worker", int)
+    with pytest.raises(TypeError):
+        proc.spawn("worker", Worker, 1, 2, 3, 4, 5)
+    with pytest.raises(TypeError):
+        proc.spawn("worker", Worker, nonsense=1)
+    with pytest.raises(TypeError, match="lock"):
+        import threading
+
+        proc.spawn("worker", Worker, threading.Lock())
+    with pytest.raises(ValueError, match="mailbox_len_max"):
+        proc.spawn("worker", Worker, mailbox_len_max=0)
+
+
+def test_processes_without_dimensions_are_one() -> None:
+    with this_host().spawn_procs() as procs:
+        assert len(procs) == 1
+        assert procs.spawn("worker", Worker).add.call_one().get() == 1
+
+
+def test_sixty_four_processes_start_and_stop() -> None:
+    started = time.monotonic()
+    with this_host().spawn_procs({"host": 8, "gpu": 8}, name="many") as procs:
+        mesh = procs.spawn("worker", Worker)
+        assert mesh.add.call().get().values() == [1] * 64
+        assert len(set(mesh.pid.call().get().values())) == 64
+    assert time.monotonic() - started < 60
+
+
+def test_endpoint_that_fails_in_many_processes_names_them_all() -> None:
+    with this_host().spawn_procs({"n": 8}) as procs:
+        with pytest.raises(ActorError) as caught:
+            procs.spawn("worker", Worker).fail.call().get()
+        assert [place.rank for place, _ in caught.value.failures] == list(range(8))
