@@ -13,12 +13,32 @@ from mesh_core import (
     DeadlockError,
     MeshError,
     concurrent_endpoint,
+    configured,
     endpoint,
+    this_host,
     this_proc,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mesh_core import Port, ProcMesh
+
+PROBE_S = 0.3
+
+
+@pytest.fixture(scope="module")
+def watchful_procs() -> Iterator[ProcMesh]:
+    """Processes that look for circles sooner than they do by default."""
+    with configured(deadlock_probe_s=PROBE_S):
+        watchful = this_host().spawn_procs({"gpus": 4}, name="watchful")
+    yield watchful
+    watchful.stop().get()
+
+
+@pytest.fixture
+def procs(watchful_procs: ProcMesh) -> ProcMesh:
+    return watchful_procs
 
 
 class Plain(Actor):
@@ -238,7 +258,7 @@ def test_waits_that_are_only_long_are_left_alone(procs: ProcMesh) -> None:
     one = procs.slice(gpus=0).spawn("one", Plain)
     two = procs.slice(gpus=1).spawn("two", Plain)
     three = procs.slice(gpus=2).spawn("three", Plain)
-    busy = three.slow.call_one(2.5)
+    busy = three.slow.call_one(5 * PROBE_S)
     chain = one.around.call_one([two, three])
     four = procs.slice(gpus=3).spawn("four", Plain)
     back = four.call.call_one(one)
@@ -259,7 +279,7 @@ def test_two_actors_that_often_call_each_other_in_turn_are_left_alone(procs: Pro
 def test_a_wait_with_a_timeout_raises_that(procs: ProcMesh) -> None:
     mesh = procs.slice(gpus=0).spawn("patient", Plain)
     assert mesh.call_with_patience.call_one(mesh, 0.05).get() == "TimeoutError"
-    assert mesh.call_with_patience.call_one(mesh, 1.5).get() == "TimeoutError"
+    assert mesh.call_with_patience.call_one(mesh, 2 * PROBE_S).get() == "TimeoutError"
 
 
 def test_calling_itself_without_waiting_is_fine(proc: ProcMesh) -> None:
@@ -284,7 +304,7 @@ def test_an_answer_that_comes_through_a_port_breaks_the_circle(procs: ProcMesh) 
     waiter = procs.slice(gpus=1).spawn("waiter", Waiter)
     waiting = waiter.wait.call_one(by_port)
     with pytest.raises(TimeoutError):
-        waiting.get(timeout=1.5)
+        waiting.get(timeout=3 * PROBE_S)
     assert by_port.answer.call_one().get() == "answer"
     assert waiting.get(timeout=10) == "released"
 
@@ -306,3 +326,13 @@ def test_blocking_the_loop_that_the_other_actor_needs_is_told_at_once(proc: Proc
     plain = proc.spawn("plain", Plain)
     assert one.get.call_one(plain).get() == "answer"
 
+
+def test_by_default_a_circle_is_found_within_about_a_second(all_procs: ProcMesh) -> None:
+    one = all_procs.slice(gpus=0).spawn("one", Plain)
+    two = all_procs.slice(gpus=1).spawn("two", Async)
+    one.answer.call_one().get()
+    two.answer.call_one().get()
+    before = time.monotonic()
+    with pytest.raises(DeadlockError):
+        one.ping.call_one(two, one).get()
+    assert time.monotonic() - before < 3
