@@ -48,6 +48,9 @@ __all__ = ["FailureDetail", "as_itself", "error_of", "failure_error"]
 _CLASSES = {PROC_DIED: ProcDied, ACTOR_FAILED: ActorFailed, STOPPED: MeshStopped, HOST_DIED: HostDied}
 
 
+_NOT_THERE = "there is no such actor in its process: it was stopped, or the process is a new one"
+
+
 class FailureDetail:
     """What is known of a failure, in a form that travels.
 
@@ -112,8 +115,16 @@ def as_itself(error: BaseException) -> BaseException:
     return error
 
 
-def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
-    """Makes the exception that an answer without a value stands for."""
+def error_of(
+    message: Message, endpoint: Endpoint[..., Any], *, is_given: bool = True
+) -> BaseException:
+    """Makes the exception that an answer without a value stands for.
+
+    Args:
+        message: The answer.
+        endpoint: What was called.
+        is_given: A caller is given it: its failure need not go to the owner any more.
+    """
     mesh = endpoint._mesh
     code = message.code
     rank, point = mesh._place(message.rank)
@@ -140,8 +151,9 @@ def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
     detail = FailureDetail.decode(message.body)
     if not message.body:
         detail.code = code
+        detail.fields = {"reason": _NOT_THERE} if code == STOPPED else {}
     error = failure_error(detail, **place, proc=proc_name(message.from_proc))
-    if detail.failure_id:
+    if detail.failure_id and is_given:
         runtime().observed(detail.failure_id, detail.owner_proc)
     return error
 
