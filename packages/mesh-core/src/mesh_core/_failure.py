@@ -51,6 +51,8 @@ _CLASSES = {
     HOST_DIED: HostDied,
 }
 
+_NOT_THERE = "there is no such actor in its process: it was stopped, or the process is a new one"
+
 
 class FailureDetail:
     """What is known of a failure, in a form that travels.
@@ -114,8 +116,16 @@ def as_itself(error: BaseException) -> BaseException:
     return error
 
 
-def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
-    """Makes the exception that an answer without a value stands for."""
+def error_of(
+    message: Message, endpoint: Endpoint[..., Any], *, is_given: bool = True
+) -> BaseException:
+    """Makes the exception that an answer without a value stands for.
+
+    Args:
+        message: The answer.
+        endpoint: What was called.
+        is_given: A caller is given it: its failure need not go to the owner any more.
+    """
     mesh = endpoint._mesh
     code = message.code
     rank, point = mesh._place(message.rank)
@@ -139,21 +149,26 @@ def error_of(message: Message, endpoint: Endpoint[..., Any]) -> BaseException:
             f"endpoint {endpoint.name!r} ended and let go of its port without answering: "
             "send a value or an exception on it"
         )
-    return observed_error(message.body, code, **place, proc=proc_name(message.from_proc))
+    proc = proc_name(message.from_proc)
+    return observed_error(message.body, code, is_given=is_given, **place, proc=proc)
 
 
-def observed_error(body: bytes, code: int, **where: Any) -> SupervisionError:
+def observed_error(
+    body: bytes, code: int, *, is_given: bool = True, **where: Any
+) -> SupervisionError:
     """Makes the error for someone who waits, and takes the failure off the list of its owner.
 
     Args:
         body: What is known of the failure; may be empty.
         code: What kind of failure it is.
+        is_given: A caller is given it: its failure need not go to the owner any more.
         **where: Who has failed, as far as is known here.
     """
     detail = FailureDetail.decode(body)
     if not body:
         detail.code = code
+        detail.fields = {"reason": _NOT_THERE} if code == STOPPED else {}
     error = failure_error(detail, **where)
-    if detail.failure_id:
+    if detail.failure_id and is_given:
         runtime().observed(detail.failure_id, detail.owner_proc)
     return error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections import deque
 
 from mesh_core._core import Supervisor
 from mesh_core._config import effective
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Ask", "Ownership"]
 
 ROOT = 0
+_TELL_LIMIT_S = 2.0
 _NUDGE = bytes([INTERNAL]) + b"nudge\0"
 
 
@@ -83,6 +85,10 @@ class Ownership:
         # Who was hit by each failure: meshes and ranks.
         self._hit: dict[int, list[tuple[int, int]]] = {}
         self.raised: dict[int, BaseException] = {}
+        # Threads that stop what an ending owner leaves.
+        self._enders: list[threading.Thread] = []
+        # Failures that callers were given lately.
+        self._seen: deque[int] = deque(maxlen=1024)
         # Failures that the program was told of while it ended.
         self._told: set[int | None] = set()
         # Set when the program fails: what it leaves has less time.
@@ -140,6 +146,8 @@ class Ownership:
         with self._lock:
             mesh = self._owned.get(uid)
             is_late = ROOT in self._ending and self._runtime.is_root
+            is_late = is_late and detail.failure_id not in self._seen
+        is_late = is_late and not self._runtime.engine.holds_fault(body)
         if is_late and mesh is not None and uid in self._tree.children_of(ROOT):
             # The program ends and hears nothing more, but this must not be lost.
             error = failure_error(detail, **_where(mesh, rank))
@@ -199,6 +207,8 @@ class Ownership:
 
     def observed(self, failure_id: int) -> None:
         """A waiting caller has been given a failure."""
+        with self._lock:
+            self._seen.append(failure_id)
         self._do(lambda tree: tree.observed(failure_id))
 
     def handled(self, failure_id: int, owner: int, verdict: str) -> None:
@@ -239,6 +249,12 @@ class Ownership:
                 self._ending.discard(port)
             while port in self._ending:
                 self._ended.wait()
+            enders, self._enders = self._enders, []
+        if port == ROOT:
+            # What they and the agent still have to tell comes before the end.
+            for ender in enders:
+                ender.join(_TELL_LIMIT_S)
+            self._runtime.ask_agent(self._runtime.me, "wake", timeout=_TELL_LIMIT_S)
 
     def grace_s(self) -> float:
         """Gives how long the endpoints of what an ending owner owned may still run."""
@@ -304,7 +320,7 @@ class Ownership:
         if mesh is None:
             self.stopped(uid)
             return
-        _run_apart(lambda: self._end_child(mesh, bool(failed)))
+        self._enders.append(_run_apart(lambda: self._end_child(mesh, bool(failed))))
 
     def _end_child(self, mesh: Owned, is_owner_failed: bool) -> None:
         """Stops a mesh; a failure on the way is heard, although its owner hears nothing more."""
@@ -318,14 +334,18 @@ class Ownership:
 
     def _tell_program(self, failure: MeshFailure) -> None:
         """Tells the program, which is ending, of a failure; of each once."""
-        from mesh_core._root import unhandled
+        from mesh_core._root import is_exiting, unhandled
 
         failure_id = failure.error.__dict__.get("_failure_id")
         with self._lock:
-            if failure_id in self._told:
+            if failure_id in self._told or failure_id in self._seen:
                 return
             self._told.add(failure_id)
-        _run_apart(lambda: unhandled(failure))
+        if is_exiting():
+            # The main thread is waiting for this thread, and looks at the exit status next.
+            unhandled(failure)
+        else:
+            _run_apart(lambda: unhandled(failure))
 
     def _owner_done(self, owner: int, _: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
@@ -366,6 +386,8 @@ def _is_procs(mesh: Owned) -> bool:
     return isinstance(mesh, ProcMesh)
 
 
-def _run_apart(work: Callable[[], object]) -> None:
+def _run_apart(work: Callable[[], object]) -> threading.Thread:
     """Runs something that may wait, off the agent's thread."""
-    threading.Thread(target=work, name="mesh-supervise", daemon=True).start()
+    thread = threading.Thread(target=work, name="mesh-supervise", daemon=True)
+    thread.start()
+    return thread

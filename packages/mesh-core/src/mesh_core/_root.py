@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mesh_core._supervision import MeshFailure
 
-__all__ = ["UnhandledFailure", "shut_down", "start_root", "unhandled"]
+__all__ = ["UnhandledFailure", "is_exiting", "shut_down", "start_root", "unhandled"]
 
 # Ends the main thread, wherever it is, when nobody has handled a failure. Nothing else sends it.
 _FAULT_SIGNAL = signal.SIGRTMAX - 7
@@ -172,6 +172,11 @@ def unhandled(failure: MeshFailure) -> None:
             return
         if not _is_interactive():
             _end_program(status)
+
+
+def is_exiting() -> bool:
+    """Says whether the main thread has ended and the program is being taken down."""
+    return _exit_begun.is_set()
 
 
 def _is_interactive() -> bool:
