@@ -87,7 +87,8 @@ def fetch(page: str) -> str | None:
     """The text of a page, or None when there is no such page."""
     try:
         with urllib.request.urlopen(page, timeout=10) as response:
-            return response.read().decode()
+            body: bytes = response.read()
+            return body.decode()
     except urllib.error.HTTPError:
         return None
 
@@ -122,7 +123,8 @@ def main(n_procs: int, n_pages: int) -> None:
         frontier = this_host().spawn_procs().spawn("frontier", Frontier, first)
         fetchers = procs.spawn("fetchers", Fetcher, frontier)
         started = time.perf_counter()
-        fetched, missing = [], []
+        fetched: list[str] = []
+        missing: list[str] = []
         for point, answer in fetchers.crawl.stream().with_ranks():
             sizes, gone = answer.get()
             fetched += sizes

@@ -280,6 +280,9 @@ class Agent:
         import logging
 
         logging.getLogger().setLevel(level)
+        if logging.lastResort is not None:
+            # The loggers of actors have levels of their own.
+            logging.lastResort.setLevel(level)
 
     def do_controller(
         self, message: Message, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 import time
 
@@ -265,8 +266,14 @@ class HostAgent:
                 actor=0 if slot is None else slot.order.table.uid,
                 rank=0 if slot is None else slot.rank, subject=line,
             )
-        if effective().log_forward:
+        config = effective()
+        if not config.log_forward:
+            return
+        if config.log_prefix:
             self._printer(line)
+        else:
+            stream = sys.stderr if line.stream == "stderr" else sys.stdout
+            print(line.text, file=stream, flush=True)
 
     def _on_exit(self, report: ExitReport) -> None:
         with self._changed:

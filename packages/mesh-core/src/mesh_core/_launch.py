@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 import pickle
 import sys
@@ -31,6 +32,7 @@ def main(entry: bytes) -> int:
 
     # Of the thread that crashed alone: the last lines of the log go into the error.
     faulthandler.enable(2, all_threads=False)
+    _show_logging()
     facts: dict[str, Any] = pickle.loads(entry)
     inherit(facts["config"])
     runtime = Runtime(Identity(**facts["identity"]))
@@ -46,6 +48,17 @@ def main(entry: bytes) -> int:
     thread.start()
     _over.wait()
     return _status
+
+
+def _show_logging() -> None:
+    """Lets all that is logged be printed, with its level and name, until the user says how.
+
+    Only where no handler is installed, so that `logging.basicConfig` and the like are in charge.
+    """
+    last = logging.lastResort
+    if last is not None:
+        last.setLevel(logging.NOTSET)
+        last.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
 
 def _set_up(bootstrap: bytes) -> BaseException | None:

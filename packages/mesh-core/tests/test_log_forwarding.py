@@ -1,0 +1,189 @@
+"""What processes print comes to the program: whole, once, in order, under the name of its process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from failing_actors import Worker
+from whole_program import run
+
+from mesh_core import ProcDied, this_host
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = """
+    procs = this_host().spawn_procs({"n": 2}, name="team")
+    mesh = procs.spawn("worker", Speaker)
+"""
+SPEAKER = """
+    import logging, subprocess
+    class Speaker(Worker):
+        @endpoint
+        def all_ways(self):
+            print("by print")
+            sys.stderr.write("by stderr\\n")
+            logging.getLogger("mine").warning("by logging")
+            self.logger.info("by the actor's logger")
+            ctypes.CDLL(None).puts(b"by C")
+            os.write(1, b"by write\\n")
+            subprocess.run(["echo", "by a child"])
+        @endpoint
+        def many(self, count):
+            for n in range(count):
+                print("line", n, file=(sys.stdout, sys.stderr)[n % 2])
+        @endpoint
+        def unfinished(self):
+            print("no end of line", end="")
+"""
+
+
+def printed(folder: Path, rest: str) -> Any:
+    """Runs a program with two speaking processes."""
+    ended = run(folder, f"{SPEAKER}{START}\n{rest}\n")
+    assert ended.status == 0, ended.err
+    return ended
+
+
+def test_all_that_is_printed_comes_once_and_under_its_name(tmp_path: Path) -> None:
+    ended = printed(tmp_path, "    mesh.slice(n=1).all_ways.call_one().get()")
+    both = ended.out + ended.err
+    for way in ("print", "stderr", "logging", "the actor's logger", "C", "write", "a child"):
+        (line,) = [line for line in both.splitlines() if line.endswith(f"by {way}")]
+        assert line.startswith("[team{"), line
+        assert "1/2}" in line.partition("]")[0], line
+    assert "by stderr" in ended.err
+    assert "by stderr" not in ended.out
+
+
+def test_lines_keep_their_order_within_a_process(tmp_path: Path) -> None:
+    ended = printed(tmp_path, "    mesh.many.call(500).get()")
+    for rank in range(2):
+        mine = [
+            line.rpartition(" ")[2]
+            for line in (ended.out + ended.err).splitlines()
+            if f"{rank}/2" in line.partition("]")[0]
+        ]
+        # Equal lines of both ranks may be gathered under the name of one.
+        assert mine == sorted(mine, key=lambda n: (int(n) % 2, int(n)))
+
+
+def test_nothing_is_lost_at_the_end_of_the_program(tmp_path: Path) -> None:
+    ended = printed(
+        tmp_path,
+        """
+    mesh.slice(n=0).many.broadcast(300)
+    mesh.slice(n=0).unfinished.broadcast()
+""",
+    )
+    both = (ended.out + ended.err).splitlines()
+    assert sum("line" in line and "end of line" not in line for line in both) == 300
+    assert sum("no end of line" in line for line in both) == 1
+
+
+def test_last_words_before_a_death_come_and_are_in_the_error(tmp_path: Path) -> None:
+    ended = printed(
+        tmp_path,
+        """
+    try:
+        mesh.slice(n=0).leave.call_one(3).get()
+    except ProcDied as error:
+        print("tail:", error.log_tail)
+""",
+    )
+    assert ended.out.count("last words") == 2
+    assert "tail: ('last words',)" in ended.out
+
+
+def test_tail_is_as_long_as_is_configured() -> None:
+    with this_host().spawn_procs() as procs:
+        mesh = procs.spawn("worker", Worker)
+        mesh.print.call_one(*[f"line {n}" for n in range(100)]).get()
+        with pytest.raises(ProcDied) as caught:
+            mesh.leave.call_one(1).get()
+        assert len(caught.value.log_tail) == 20
+        assert caught.value.log_tail[-2] == "line 99"
+
+
+def test_equal_lines_are_gathered_and_different_ones_never(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        f"""{SPEAKER}
+    procs = this_host().spawn_procs({{"n": 8}}, name="team")
+    mesh = procs.spawn("worker", Speaker)
+    mesh.add.call().get()
+    mesh.say.call("all say this").get()
+    for rank in range(8):
+        mesh.slice(n=rank).say.call_one(f"loss 0.{{rank}}").get()
+    """,
+    )
+    assert ended.status == 0, ended.err
+    assert ended.out.count("all say this") < 8
+    assert "7 more" in ended.out
+    for rank in range(8):
+        assert ended.out.count(f"loss 0.{rank}") == 1
+
+
+def test_level_is_of_logging_alone(tmp_path: Path) -> None:
+    ended = printed(
+        tmp_path,
+        """
+    import logging
+    asyncio.run(procs.logging_option(stream_to_client=True, level=logging.ERROR))
+    mesh.slice(n=0).all_ways.call_one().get()
+""",
+    )
+    assert "by print" in ended.out
+    assert "by logging" not in ended.out + ended.err
+    assert "by the actor's logger" not in ended.out + ended.err
+
+
+def test_prefix_can_be_left_out(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        f"""{SPEAKER}
+    configure(log_prefix=False)
+    {START}
+    mesh.slice(n=1).say.call_one("bare").get()
+    """,
+    )
+    assert ended.out == "bare\n"
+
+
+def test_streaming_can_be_turned_off(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        f"""{SPEAKER}
+    configure(log_forward=False)
+    {START}
+    mesh.all_ways.call().get()
+    print("of the program")
+    """,
+    )
+    assert ended.out == "of the program\n"
+    assert ended.err == ""
+
+
+async def test_wrong_options_are_refused() -> None:
+    with this_host().spawn_procs() as procs:
+        with pytest.raises(RuntimeError, match="stream_to_client"):
+            await procs.logging_option(aggregate_window_sec=1)
+        for level in (-1, 256):
+            with pytest.raises(ValueError, match="level"):
+                await procs.logging_option(level=level)
+        await procs.logging_option(stream_to_client=True, aggregate_window_sec=1, level=10)
+
+
+def test_log_files_hold_what_each_process_has_printed(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        f"""{SPEAKER}
+    configure(log_dir="{tmp_path}/logs")
+    {START}
+    mesh.slice(n=1).say.call_one("kept").get()
+    """,
+    )
+    assert ended.status == 0, ended.err
+    kept = [path.read_text() for path in (tmp_path / "logs").iterdir()]
+    assert "kept\n" in kept
