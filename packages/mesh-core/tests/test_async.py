@@ -150,3 +150,32 @@ def test_async_with_procs_stops_them(procs: ProcMesh) -> None:
     mesh = asyncio.run(main())
     with pytest.raises(MeshStopped):
         mesh.rank.call().get()
+
+
+def test_a_call_may_be_awaited_again_after_each_of_many_timeouts(proc: ProcMesh) -> None:
+    class Held(Actor):
+        def __init__(self) -> None:
+            self.port: Any = None
+
+        @endpoint(explicit_response_port=True)
+        async def hold(self, port: Any) -> None:
+            self.port = port
+
+        @endpoint
+        async def answer(self) -> None:
+            self.port.send("at last")
+
+    mesh = proc.spawn("held", Held)
+
+    async def main() -> Any:
+        future = mesh.hold.call_one()
+        for _ in range(2000):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(future.as_asyncio(), 0)
+            waiting = asyncio.ensure_future(future.as_asyncio())
+            await asyncio.sleep(0)
+            waiting.cancel()
+        await mesh.answer.call_one()
+        return await future
+
+    assert asyncio.run(main()) == "at last"

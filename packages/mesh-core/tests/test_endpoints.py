@@ -547,12 +547,13 @@ def test_every_slice_of_a_mesh_can_be_called(procs: ProcMesh) -> None:
 
 
 def test_calling_an_endpoint_that_the_other_side_does_not_have_is_an_error(proc: ProcMesh) -> None:
-    from mesh_core._endpoint import _DEFAULT_OPTIONS, Endpoint
+    class Newer(Calculator):
+        @endpoint
+        def unheard_of(self) -> None: ...
 
     mesh = proc.spawn("calc", Calculator)
-    unknown: Endpoint[..., Any] = Endpoint(
-        mesh, "unheard_of", Calculator.get.method, 0, _DEFAULT_OPTIONS
-    )
+    mesh._cls = Newer
+    unknown = mesh.unheard_of
     with pytest.raises(MeshError, match="no endpoint 'unheard_of'"):
         unknown.call_one().get()
 

@@ -147,7 +147,12 @@ class Context:
 
 
 def context() -> Context:
-    """Gives the current context; in the program itself it starts Mesh on first use."""
+    """Gives the current context; in the program itself it starts Mesh on first use.
+
+    Tasks that an endpoint starts have its context. A thread has it when it is started with
+    `contextvars.copy_context().run`, or by `asyncio.to_thread`; any other runs as the program does,
+    outside of every actor.
+    """
     current = serving()
     if current is None:
         from mesh_core._runtime import runtime

@@ -54,6 +54,7 @@ class EndpointProperty(Generic[P, R]):
         self.instrument = instrument
         self.is_concurrent = is_concurrent
         self.is_async: bool = _is_async(method)
+        self.arity = _Arity.of(method, 2 if explicit_response_port else 1)
         self.__name__: str = method.__name__
         self.__doc__ = method.__doc__
         self.__wrapped__ = method
@@ -236,13 +237,13 @@ class Endpoint(Generic[P, R]):
         method: Any,
         flags: int,
         options: CallOptions,
-        skip: int = 1,
+        arity: _Arity,
     ) -> None:
         self._mesh = mesh
         self._name = name
         self._method = method
         self._options = options
-        self._arity = _Arity.of(method, skip + (1 if flags & EXPLICIT_PORT else 0))
+        self._arity = arity
         self._meta = call_meta(name, flags, mesh._region)
 
     @property
@@ -476,7 +477,8 @@ def as_endpoint(
         skip = 0
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
-    return Endpoint(method.mesh, method.name, found, flags, _DEFAULT_OPTIONS, skip)
+    arity = _Arity.of(found, skip + (1 if explicit_response_port else 0))
+    return Endpoint(method.mesh, method.name, found, flags, _DEFAULT_OPTIONS, arity)
 
 
 class UndecoratedMethod:
@@ -503,7 +505,7 @@ def endpoint_of(mesh: ActorMesh[Any], name: str, found: Any) -> Any:
     """Gives what a name of the actor's class reads as on a mesh."""
     if isinstance(found, EndpointProperty):
         flags = EXPLICIT_PORT if found.explicit_response_port else 0
-        return Endpoint(mesh, name, found.method, flags, _DEFAULT_OPTIONS)
+        return Endpoint(mesh, name, found.method, flags, _DEFAULT_OPTIONS, found.arity)
     if not callable(found) and not isinstance(found, (staticmethod, classmethod)):
         raise AttributeError(
             f"{name!r} of {mesh._class_name} is not a method: a mesh has the endpoints of its "

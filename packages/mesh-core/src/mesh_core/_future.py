@@ -44,7 +44,7 @@ class Future(Generic[R]):
     `get()` blocks this thread; `await` suspends this task. Both may be used any number of times.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "_outcome", "_state", "_traceback")
+    __slots__ = ("__weakref__", "_outcome", "_state", "_traceback", "_watchers")
 
     def __init__(self) -> None:
         raise TypeError("futures are made by calls: use mesh.endpoint.call(...)")
@@ -158,7 +158,8 @@ class Future(Generic[R]):
     def _start(self) -> None:
         self._state = _PENDING
         self._outcome: Any = None
-        self._callbacks: list[Callable[[], object]] | None = None
+        # Futures of event loops that are done when this one is.
+        self._watchers: list[asyncio.Future[None]] | None = None
 
     def _settle(self, state: int, outcome: Any) -> None:
         if self._state != _PENDING:
@@ -168,9 +169,10 @@ class Future(Generic[R]):
             self._traceback = outcome.__traceback__
         self._outcome = outcome
         self._state = state
-        for wake in self._callbacks or ():
-            wake()
-        self._callbacks = None
+        if self._watchers is not None:
+            for watcher in self._watchers:
+                _wake(watcher)
+            self._watchers = None
 
     def _ready(self) -> asyncio.Future[None]:
         """An asyncio future of the running loop that is done when this one is."""
@@ -180,26 +182,19 @@ class Future(Generic[R]):
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError("no event loop runs in this thread: use get()") from None
-        done: asyncio.Future[None] = loop.create_future()
-        if self._callbacks is None:
-            self._callbacks = []
-
-        def wake() -> None:
-            if asyncio._get_running_loop() is loop:
-                finish()
-            elif not loop.is_closed():
-                loop.call_soon_threadsafe(finish)
-
-        def finish() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        self._callbacks.append(wake)
+        watcher: asyncio.Future[None] = loop.create_future()
+        watchers = self._watchers
+        if watchers is None:
+            self._watchers = [watcher]
+        else:
+            # Those that were given up, by a timeout say, need not be remembered.
+            watchers[:] = [other for other in watchers if not other.done()]
+            watchers.append(watcher)
         self._watch(loop)
         if self._state != _PENDING:
-            # Another thread has settled it, perhaps before it saw the callback.
-            finish()
-        return done
+            # Another thread has settled it, perhaps before it saw the watcher.
+            _finish(watcher)
+        return watcher
 
     def _begin_wait(self) -> Wait | None:
         """Called before a task begins to wait; what it gives is ended when the task goes on."""
@@ -222,6 +217,26 @@ class Future(Generic[R]):
         raise NotImplementedError
 
 
+def _wake(watcher: asyncio.Future[None]) -> None:
+    """Finishes the future of a loop, from whatever thread."""
+    import asyncio
+
+    loop = watcher.get_loop()
+    if asyncio._get_running_loop() is loop:
+        _finish(watcher)
+        return
+    try:
+        loop.call_soon_threadsafe(_finish, watcher)
+    except RuntimeError:
+        # The loop is closed: nobody awaits there any more.
+        return
+
+
+def _finish(watcher: asyncio.Future[None]) -> None:
+    if not watcher.done():
+        watcher.set_result(None)
+
+
 class DoneFuture(Future[R]):
     """A future that is done from the start."""
 
@@ -240,7 +255,7 @@ class CallFuture(Future[R]):
     def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
         self._state = _PENDING
         self._outcome = None
-        self._callbacks = None
+        self._watchers = None
         self._reply = reply
         self._endpoint = endpoint
 

@@ -29,17 +29,17 @@ class LoopWaker:
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
         self.engine = engine
         self._queue = ReadyQueue()
-        self._once: dict[int, Callable[[], object]] = {}
+        self._once: dict[int, list[Callable[[], object]]] = {}
         self._always: dict[int, Callable[[], object]] = {}
         loop.add_reader(self._queue.fileno(), self._on_ready)
 
     def watch(self, port: int, callback: Callable[[], object]) -> None:
         """Calls back once when something has come in on the port, soon if it is there already."""
-        before = self._once.get(port)
-        if before is None:
-            self._once[port] = callback
-        else:
-            self._once[port] = lambda: (before(), callback())
+        callbacks = self._once.get(port)
+        if callbacks is None:
+            self._once[port] = [callback]
+        elif callback not in callbacks:
+            callbacks.append(callback)
         self.engine.notify(port, self._queue)
 
     def watch_always(self, port: int, callback: Callable[[], object]) -> None:
@@ -54,9 +54,11 @@ class LoopWaker:
 
     def _on_ready(self) -> None:
         for port in self._queue.take():
-            callback = self._once.pop(port, None) or self._always.get(port)
-            if callback is not None:
+            for callback in self._once.pop(port, ()):
                 callback()
+            always = self._always.get(port)
+            if always is not None:
+                always()
 
 
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker] = WeakKeyDictionary()
