@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh_core import Actor, Channel, RestartPolicy, context, endpoint, span, this_proc
+from mesh_core import Actor, Channel, ProcDied, RestartPolicy, context, endpoint, span, this_proc
 from mesh_core.spi import (
     EVENT_KINDS,
     MESSAGE_KINDS,
@@ -35,6 +35,10 @@ class Worker(Actor):
     @endpoint
     def add(self, n: int) -> int:
         return n + 1
+
+    @endpoint
+    def wait(self) -> None:
+        threading.Event().wait(0.5)
 
     @endpoint
     def shout(self, text: str) -> None:
@@ -295,6 +299,58 @@ def test_lines_that_processes_print(procs: ProcMesh) -> None:
     assert (event.text, event.rank) == ("hello", 1)
     assert isinstance(event.subject, LogLine)
     assert event.subject.stream == "stdout"
+
+
+def test_a_caller_that_gives_up() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    with subscribe(["sent", "cancelled"]) as stream:
+        assert worker.wait.call_one().cancel()
+        sent, cancelled = stream.poll()
+    assert (sent.kind, cancelled.kind) == ("sent", "cancelled")
+    assert (sent.call, sent.actor, sent.rank) == (cancelled.call, cancelled.actor, cancelled.rank)
+    worker.stop().get()
+
+
+def test_a_message_that_nobody_takes(procs: ProcMesh) -> None:
+    port, receiver = Channel[int].open()
+    receiver.close()
+    with subscribe(["refused"]) as stream:
+        port.send(1)
+        (event,) = wait_for(stream, "refused")
+    assert event.code > 0
+
+
+def test_links_come_up_and_go_down_and_deaths_are_heard_of(local_procs: LocalProcs) -> None:
+    with subscribe(["link_up", "link_down", "peer_died"]) as stream:
+        procs = local_procs()
+        waiting = procs.spawn("worker", Worker).wait.call_one()
+        kill_proc(procs)
+        with pytest.raises(ProcDied):
+            waiting.get(timeout=10)
+        found = wait_for(stream, "peer_died")
+    assert {event.kind for event in found} == {"link_up", "link_down", "peer_died"}
+    assert found[0].kind == "link_up"
+    assert len({event.peer for event in found}) == 1
+
+
+def test_threads_record_without_losing_anything() -> None:
+    def work() -> None:
+        for _ in range(200):
+            with span("work"):
+                pass
+
+    with subscribe(["span_begin", "span_end"]) as stream:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        found: list[Event] = []
+        while any(thread.is_alive() for thread in threads):
+            found += stream.poll()
+        found += stream.poll(max=10_000)
+    assert len(found) == 1600
+    assert stream.dropped == 0
+    assert [event.time_ns for event in found] == sorted(event.time_ns for event in found)
 
 
 def test_kinds_are_documented() -> None:

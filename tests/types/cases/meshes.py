@@ -62,7 +62,7 @@ assert_type(counters.flatten("all"), Counter)
 assert_type(counters.rename(gpus="ranks"), Counter)
 assert_type(counters.split(gpus=("a", "b"), a=2), Counter)
 assert_type(counters.extent, Extent)
-assert_type(counters.size("gpus"), int)
+assert_type(counters.sizes, dict[str, int])
 assert_type(len(counters), int)
 for one in procs:
     assert_type(one, ProcMesh)

@@ -7,7 +7,7 @@ from mesh_core._endpoint import EndpointProperty
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
-    from typing import Literal
+    from typing import Any, Literal
 
     from mesh_core._future import Future
     from mesh_core._shape import MemberMesh, Point
@@ -16,10 +16,21 @@ if TYPE_CHECKING:
     class _Base(MemberMesh):
         """What a mesh of actors offers beside the endpoints of their class."""
 
+        # Many actors have an attribute of this name, which is not to be refused.
+        size: Any
+
         @property
-        def initialized(self) -> Future[Literal[True]]: ...
-        def stop(self, reason: str = ...) -> Future[None]: ...
-        def replace(self, rank: int | Point) -> None: ...
+        def initialized(self) -> Future[Literal[True]]:
+            """As that of an `ActorMesh`."""
+            ...
+
+        def stop(self, reason: str = ...) -> Future[None]:
+            """As that of an `ActorMesh`."""
+            ...
+
+        def replace(self, rank: int | Point) -> None:
+            """As that of an `ActorMesh`."""
+            ...
 
 else:
     _Base = object

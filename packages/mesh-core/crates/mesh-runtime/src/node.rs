@@ -476,6 +476,12 @@ impl Node {
     fn refuse(&mut self, frame: &Frame, closed: &Closed) {
         self.discard(frame);
         let head = &frame.head;
+        if self.events.is_on() {
+            let (from, mut why) = (head.from, *head);
+            why.flags = closed.code;
+            let len = frame.tail.len();
+            self.record(EventKind::Refused, head.to.port, &why, from.proc, from.port, len);
+        }
         match head.kind {
             Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {
                 let mut back = Head::new(Kind::Fault, head.from, head.to);

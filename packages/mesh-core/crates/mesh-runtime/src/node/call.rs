@@ -410,6 +410,9 @@ impl Node {
             self.credited(to, 1);
             let mut head = Head::new(Kind::Cancel, to, from);
             head.rank = target.rank;
+            if self.events.is_on() {
+                self.record(EventKind::Cancelled, call.port, &head, target.proc, reply, 0);
+            }
             self.dispatch(Frame::bare(head));
         }
     }

@@ -1,0 +1,93 @@
+"""What those who build on Mesh, and their tests, are given is typed too."""
+
+from typing import assert_type
+
+from mesh_core import (
+    Actor,
+    ActorAddr,
+    Future,
+    ProcId,
+    ProcMesh,
+    context,
+    endpoint,
+    get_meter,
+    get_or_spawn_controller,
+    span,
+    traced,
+)
+from mesh_core.spi import (
+    Counter,
+    Event,
+    EventStream,
+    Gauge,
+    LogLine,
+    register_proc_mesh_spawn_callback,
+    subscribe,
+)
+from mesh_core.testing import LocalProcs, kill_proc, proc_pid, wait_until
+
+
+class Registry(Actor):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    @endpoint
+    def find(self, name: str) -> int:
+        return len(name)
+
+
+registry = get_or_spawn_controller("registry", Registry, 3)
+assert_type(registry, Future[Registry])
+assert_type(registry.get().find.call_one("x"), Future[int])
+get_or_spawn_controller("registry", Registry)  # expect-error: size is missing
+get_or_spawn_controller("registry", Registry, "no")  # expect-error: size is an int
+get_or_spawn_controller("registry", int)  # expect-error: no actor
+
+with subscribe({"sent"}, len_max=10) as stream:
+    assert_type(stream, EventStream)
+    assert_type(stream.poll(), list[Event])
+    assert_type(stream.poll_records(), bytes)
+    for event in stream.events(timeout=1.0):
+        assert_type(event.kind, str)
+        assert_type(event.value, float | None)
+        if isinstance(event.subject, LogLine):
+            assert_type(event.subject.slot, int)
+subscribe([1])  # expect-error: kinds are strings
+subscribe(len_max="no")  # expect-error: a length is an int
+register_proc_mesh_spawn_callback(lambda mesh: mesh.stop())
+register_proc_mesh_spawn_callback(3)  # expect-error: that cannot be called
+
+
+@traced
+def double(n: int) -> int:
+    return 2 * n
+
+
+@traced(name="upper")
+async def upper(text: str) -> str:
+    return text.upper()
+
+
+assert_type(double(3), int)
+double("no")  # expect-error: n is an int
+upper(3)  # expect-error: text is a str
+span(3)  # expect-error: a name is a str
+assert_type(get_meter().create_counter("steps"), Counter)
+assert_type(get_meter().create_gauge("loss"), Gauge)
+get_meter().create_counter("steps").add("no")  # expect-error: an amount is a number
+get_meter().create_gauge("loss").set(0.5, {"rank": 0})
+
+me = context().actor_instance
+assert_type(me.actor_id, ActorAddr)
+assert_type(me.proc_id, ProcId)
+assert_type(me.actor_id.proc_id.slot, int)
+
+
+def test_something(local_procs: LocalProcs) -> None:
+    procs = local_procs({"gpus": 2})
+    assert_type(procs, ProcMesh)
+    assert_type(kill_proc(procs, 1), int)
+    assert_type(proc_pid(procs), int)
+    assert_type(wait_until(lambda: 3), int)
+    kill_proc(procs, "no")  # expect-error: a rank is an int or a point
+    local_procs(["gpus"])  # expect-error: dimensions come with sizes
