@@ -1,7 +1,7 @@
 """Catches what goes wrong in other processes with the `except` clauses of an ordinary program.
 
 An exception of an actor arrives as its own type, with the traceback of where it was raised. When
-several ranks fail, the first failure is raised and names the others. The death of a process is an
+several ranks fail, one failure is raised and names the others. The death of a process is an
 exception too, known within milliseconds. None of this hurts any other process.
 """
 
@@ -52,7 +52,7 @@ except ProcDied as died:
 print(len(dividers.slice(gpus=[0, 1, 3]).pid.call().get()), "ranks go on")
 
 # prints:
-#   division by zero, at rank 0
+#   division by zero, at rank ...
 #   ranks that failed: [0, 2]
 #   [..., 'float', ..., 'float']
 #   actor 'Divider' of mesh ..., rank 2 ... died: killed by SIGKILL (signal 9); ...
