@@ -1,7 +1,7 @@
 """Gives processes, actors and answers a shape with named dimensions, and changes the shape.
 
-A mesh is an array. Its dimensions have names that say what they mean; `split`, `flatten` and `rename`
-give other views of the same members, and answers come back in the shape of what was called.
+A mesh is an array. Its dimensions have names that say what they mean; `split`, `flatten` and
+`rename` give other views of the same members, and answers come in the shape of what was called.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Calls a part of a mesh: a slice is as good as the whole, and reaches just its members.
 
 A slice is a description and costs nothing to make. It takes a position, a range with a step in
-either direction, or a list; it can be called, split, flattened, sliced again, and sent in a message.
+either direction, or a list; it can be called, split, flattened, sliced again, sent in a message.
 """
 
 from mesh_core import Actor, endpoint, this_host

@@ -1,8 +1,8 @@
 """Sends values on ports: from any process, at any time, as many as there are.
 
-A channel has two ends. The port can be sent in messages and used from everywhere; the receiver stays
-where it was opened. An endpoint with an explicit response port gets the caller's port as its first
-argument, and answers when it likes: here, when there is something to answer with.
+A channel has two ends. The port can be sent in messages and used from everywhere; the receiver
+stays where it was opened. An endpoint with an explicit response port gets the caller's port as its
+first argument, and answers when it likes: here, when there is something to answer with.
 """
 
 import os

@@ -5,7 +5,7 @@ owner's `__supervise__` is called. It returns whether it took care; if not, the 
 and its own owner hears of it, up to the program, which would end with a report.
 """
 
-from mesh_core import Actor, MeshFailure, Port, Channel, endpoint, this_host
+from mesh_core import Actor, Channel, MeshFailure, Port, endpoint, this_host
 
 
 class Worker(Actor):

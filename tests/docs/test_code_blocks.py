@@ -43,7 +43,8 @@ def test_every_block_says_what_it_is(document: Document) -> None:
 @pytest.mark.parametrize("document", RUNNING or [None], ids=lambda one: one and one.name)
 def test_python_blocks_run_and_print_what_is_shown(document: Document, tmp_path: Path) -> None:
     blocks = list(document.blocks())
-    script = tmp_path / document.path.with_suffix(".py").name
+    # Not under the name of the document, which may be that of a module of Python's.
+    script = tmp_path / f"of_{document.path.stem}.py"
     script.write_text(program(blocks), encoding="utf-8")
     printed = run_program(script, cwd=tmp_path, limit_s=240)
     shown = [line for block in blocks if block.language == "output" for line in block.lines]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from host_fixtures import modules as modules
+from host_fixtures import recorder as recorder
+from host_recorder import children, wait_until_gone
 
 import mesh_core
 from mesh_core import _runtime, this_host
@@ -29,9 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def all_procs() -> Iterator[ProcMesh]:
+def all_procs() -> ProcMesh:
     """Four processes for the whole run; what a test spawns there it need not stop."""
-    yield this_host().spawn_procs({"gpus": RANKS}, name="tests")
+    return this_host().spawn_procs({"gpus": RANKS}, name="tests")
 
 
 @pytest.fixture
@@ -52,31 +53,14 @@ def proc(procs: ProcMesh) -> ProcMesh:
 def no_process_is_left() -> Iterator[None]:
     """Ends Mesh after the last test, and sees that no process outlives it."""
     yield
-    if not _runtime.is_running():
-        return
-    mesh_core.shutdown_context().get(timeout=30)
-    left = descendants(os.getpid())
-    for _ in range(100):
-        if not left:
-            return
-        time.sleep(0.05)
-        left = descendants(os.getpid())
-    pytest.fail(f"processes are left behind: {left}")
+    if _runtime.is_running():
+        mesh_core.shutdown_context().get(timeout=30)
+    wait_until_gone(descendants(os.getpid()))
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # Not even one that nobody has waited for.
 
 
-def descendants(pid: int) -> list[str]:
-    """Gives the command lines of all processes below one."""
-    found = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            pids = children.read_text().split()
-        except OSError:
-            continue
-        for child in pids:
-            try:
-                command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-            except OSError:
-                continue
-            found.append(f"{child}: {command}")
-            found.extend(descendants(int(child)))
-    return found
+def descendants(pid: int) -> list[int]:
+    """Gives all processes below one."""
+    below = children(pid)
+    return [*below, *(each for child in below for each in descendants(child))]

@@ -1,11 +1,13 @@
 """Fixtures for tests of processes."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from host_recorder import Recorder
+
+import mesh_core
 
 # Stands for `mesh_core._launch`: an entry is a program.
 LAUNCH = """
@@ -31,8 +33,9 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     (path / "launch_for_test.py").write_text(LAUNCH)
     monkeypatch.syspath_prepend(str(path))
-    source = str(Path(__file__).parent.parent / "src")
-    monkeypatch.setenv("PYTHONPATH", f"{source}:{path}")
+    # An interpreter under another name does not find its own packages.
+    installed = Path(mesh_core.__file__).parent.parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(installed), str(path)]))
     return path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mesh_core._command import BootstrapCommand
 from mesh_core._host import ExitReport, LocalHost, ProcSpec
-from mesh_core._logs import LogLine
+from mesh_core._log_line import LogLine
 
 LIMIT_S = 30.0
 
@@ -119,7 +119,7 @@ def wait_until_gone(pids: Sequence[int], limit_s: float = LIMIT_S) -> None:
             continue
         poll = select.poll()
         poll.register(handle, select.POLLIN)
-        assert poll.poll(limit_s * 1000), f"process {pid} is still alive"
+        assert poll.poll(limit_s * 1000), f"process {pid} is still alive: {command_line(pid)}"
         os.close(handle)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import Accumulator, Actor, concurrent_endpoint, current_rank, endpoint
 
 if TYPE_CHECKING:

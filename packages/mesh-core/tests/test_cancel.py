@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import (
     Actor,
     ActorError,
@@ -211,7 +212,7 @@ def test_the_configured_deadline_is_every_calls_own_unless_it_says_otherwise(
     mesh = proc.spawn("worker", Worker)
     mesh.read.call_one().get()
     with configured(call_timeout_s=0.1):
-        with pytest.raises(DeadlineExceeded, match="0.1"):
+        with pytest.raises(DeadlineExceeded, match=r"0\.1"):
             mesh.work.call_one("a").get()
         assert mesh.sleep_for.options(timeout=5).call_one(0.3).get() == "slept"
 

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import (
     Accumulator,
     Actor,
@@ -549,7 +550,9 @@ def test_calling_an_endpoint_that_the_other_side_does_not_have_is_an_error(proc:
     from mesh_core._endpoint import _DEFAULT_OPTIONS, Endpoint
 
     mesh = proc.spawn("calc", Calculator)
-    unknown: Endpoint[..., Any] = Endpoint(mesh, "unheard_of", Calculator.get.method, 0, _DEFAULT_OPTIONS)
+    unknown: Endpoint[..., Any] = Endpoint(
+        mesh, "unheard_of", Calculator.get.method, 0, _DEFAULT_OPTIONS
+    )
     with pytest.raises(MeshError, match="no endpoint 'unheard_of'"):
         unknown.call_one().get()
 
@@ -564,3 +567,73 @@ def test_patch_actor_spawns_the_mock_while_the_block_runs(proc: ProcMesh) -> Non
     with patch_actor(Parser, MockedParser):
         assert proc.spawn("parser", Parser).parse.call_one("7").get() == 1234
     assert proc.spawn("parser", Parser).parse.call_one("7").get() == 7
+
+
+class Odd(Exception):
+    """Holds what cannot travel, and is made in its own way."""
+
+    def __init__(self, code: int, *, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.lock = threading.Lock()
+
+
+class Raises(Actor):
+    @endpoint
+    def odd(self) -> None:
+        raise Odd(7, reason="so")
+
+    @endpoint
+    async def local(self) -> None:
+        class Local(ValueError):
+            pass
+
+        raise Local("from a function")
+
+    @endpoint
+    def huge(self) -> None:
+        raise ValueError("x" * 10_000_000)
+
+    @endpoint
+    def alive(self) -> bool:
+        return True
+
+
+def test_exceptions_that_cannot_travel_whole_arrive_all_the_same(proc: ProcMesh) -> None:
+    mesh = proc.spawn("raises", Raises)
+    with pytest.raises(Odd, match="7: so") as raised:
+        mesh.odd.call_one().get()
+    assert raised.value.code == 7
+    with pytest.raises(ValueError, match="from a function"):
+        mesh.local.call_one().get()
+    with pytest.raises(ValueError, match="xxx"):
+        mesh.huge.call_one().get()
+    assert mesh.alive.call_one().get()
+
+
+def test_an_argument_that_cannot_be_read_there_is_an_error_of_the_call(proc: ProcMesh) -> None:
+    class Unreadable:
+        def __reduce__(self) -> Any:
+            return int, ("not a number",)
+
+    mesh = proc.spawn("calc", Calculator)
+    with pytest.raises(ValueError, match="not a number"):
+        mesh.note.call_one(Unreadable()).get()
+    assert mesh.get.call_one().get() == 0
+
+
+def test_a_result_that_cannot_be_read_here_is_an_error_of_the_call(proc: ProcMesh) -> None:
+    class Unreadable:
+        def __reduce__(self) -> Any:
+            return int, ("not a number",)
+
+    class Gives(Actor):
+        @endpoint
+        def it(self) -> Any:
+            return Unreadable()
+
+    mesh = proc.spawn("gives", Gives)
+    future = mesh.it.call_one()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not a number"):
+            future.get()

@@ -11,11 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from mesh_core import Actor, Future, endpoint, returns_future
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mesh_core import ProcMesh
 
 
@@ -47,8 +46,8 @@ class Gate(Actor):
 
 
 @pytest.fixture(scope="module")
-def gate(all_procs: ProcMesh) -> Iterator[Gate]:
-    yield all_procs.slice(gpus=0).spawn("gate", Gate)
+def gate(all_procs: ProcMesh) -> Gate:
+    return all_procs.slice(gpus=0).spawn("gate", Gate)
 
 
 def test_a_future_cannot_be_made_by_hand_nor_pickled(gate: Gate) -> None:

@@ -7,12 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-
 from host_recorder import FOREVER, LIMIT_S, Recorder, is_alive, wait_until_gone
+
 from mesh_core._host import ExitReport
-
-pytest_plugins = ["host_fixtures"]
-
 
 # Starting.
 

@@ -4,11 +4,9 @@ import os
 import sys
 
 import pytest
-
 from host_recorder import Recorder
-from mesh_core._command import BootstrapCommand, default_bootstrap_cmd, take_entry
 
-pytest_plugins = ["host_fixtures"]
+from mesh_core._command import BootstrapCommand, default_bootstrap_cmd, take_entry
 
 
 def fresh() -> BootstrapCommand:

@@ -4,10 +4,9 @@ import threading
 from pathlib import Path
 
 from host_recorder import FOREVER, LIMIT_S, Recorder
-from mesh_core._host import ExitReport, LocalHost, ProcSpec
-from mesh_core._logs import LogLine
 
-pytest_plugins = ["host_fixtures"]
+from mesh_core._host import ExitReport, LocalHost, ProcSpec
+from mesh_core._log_line import LogLine
 
 
 def test_streams_are_told_apart_and_keep_their_order(recorder: Recorder) -> None:

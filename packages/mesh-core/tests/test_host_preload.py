@@ -4,11 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-
 from host_recorder import FOREVER, LIMIT_S, Recorder, children, command_line, is_alive, parent
-from mesh_core._host import ProcSpec
 
-pytest_plugins = ["host_fixtures"]
+from mesh_core._host import ProcSpec
 
 
 def test_preloaded_module_is_imported_once_for_all(recorder: Recorder, modules: Path) -> None:

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 from host_recorder import (
     FOREVER,
     LIMIT_S,
@@ -20,8 +21,6 @@ from host_recorder import (
     parent,
     wait_until_gone,
 )
-
-pytest_plugins = ["host_fixtures"]
 
 
 def test_close_lets_processes_finish_and_then_kills(recorder: Recorder) -> None:
@@ -109,8 +108,11 @@ while True:
 """
 
 
-def controlled(job: Path, end: str, *preload: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """Starts a controller in a process of its own; returns it and what descends from it."""
+@contextmanager
+def controlled(
+    job: Path, end: str, *preload: str
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """Runs a controller in a process of its own; gives it and what descends from it."""
     job.mkdir()
     (job / "socket").touch()
     controller = subprocess.Popen(
@@ -119,10 +121,11 @@ def controlled(job: Path, end: str, *preload: str) -> tuple[subprocess.Popen[str
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert controller.stdout is not None
-    pids = [int(pid) for pid in controller.stdout.readline().split()]
-    assert len(pids) == 8
-    return controller, pids
+    with controller:
+        assert controller.stdout is not None
+        pids = [int(pid) for pid in controller.stdout.readline().split()]
+        assert len(pids) == 8
+        yield controller, pids
 
 
 @pytest.mark.parametrize("preload", [(), ("json",)])
@@ -132,28 +135,28 @@ def controlled(job: Path, end: str, *preload: str) -> tuple[subprocess.Popen[str
 def test_nothing_survives_the_controller(
     tmp_path: Path, modules: Path, end: str | signal.Signals, preload: tuple[str, ...]
 ) -> None:
-    controller, pids = controlled(tmp_path / "job", str(end), *preload)
-    pids += children(pids[3])  # The templates of the warden, unless it has ended already.
-    stray = [pid for pid in children(controller.pid) if pid not in pids]
-    if end == "fork":
-        controller.kill()
-    elif isinstance(end, signal.Signals):
-        controller.send_signal(end)
-    controller.wait(LIMIT_S)
-    wait_until_gone(pids)
-    assert not (tmp_path / "job").exists()
-    for pid in stray:
-        os.kill(pid, signal.SIGKILL)
+    with controlled(tmp_path / "job", str(end), *preload) as (controller, pids):
+        pids += children(pids[3])  # The templates of the warden, unless it has ended already.
+        stray = [pid for pid in children(controller.pid) if pid not in pids]
+        if end == "fork":
+            controller.kill()
+        elif isinstance(end, signal.Signals):
+            controller.send_signal(end)
+        controller.wait(LIMIT_S)
+        wait_until_gone(pids)
+        assert not (tmp_path / "job").exists()
+        for pid in stray:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_nothing_survives_a_frozen_controller_that_is_killed(tmp_path: Path, modules: Path) -> None:
-    controller, pids = controlled(tmp_path / "job", "pause")
-    controller.send_signal(signal.SIGSTOP)
-    os.kill(pids[0], signal.SIGKILL)
-    controller.kill()
-    wait_until_gone(pids)
-    controller.wait()
-    assert not (tmp_path / "job").exists()
+    with controlled(tmp_path / "job", "pause") as (controller, pids):
+        controller.send_signal(signal.SIGSTOP)
+        os.kill(pids[0], signal.SIGKILL)
+        controller.kill()
+        wait_until_gone(pids)
+        controller.wait()
+        assert not (tmp_path / "job").exists()
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
@@ -193,16 +196,16 @@ def test_death_of_a_template_harms_no_process(recorder: Recorder, modules: Path)
 def test_deaths_in_random_order_leave_nothing(tmp_path: Path, modules: Path) -> None:
     dice = random.Random(7)
     for number in range(8):
-        controller, pids = controlled(tmp_path / f"job{number}", "pause", "json")
-        warden = pids[3]
-        everyone = {*pids, *children(warden)}
-        victims = [controller.pid, *dice.sample(sorted(everyone - {warden}), 3)]
-        dice.shuffle(victims)
-        for pid in victims:
-            os.kill(pid, signal.SIGKILL)
-        controller.wait(LIMIT_S)
-        wait_until_gone(sorted(everyone))
-        assert not (tmp_path / f"job{number}").exists()
+        with controlled(tmp_path / f"job{number}", "pause", "json") as (controller, pids):
+            warden = pids[3]
+            everyone = {*pids, *children(warden)}
+            victims = [controller.pid, *dice.sample(sorted(everyone - {warden}), 3)]
+            dice.shuffle(victims)
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+            controller.wait(LIMIT_S)
+            wait_until_gone(sorted(everyone))
+            assert not (tmp_path / f"job{number}").exists()
 
 
 def test_fork_of_the_controller_cannot_close_its_host(recorder: Recorder) -> None:

@@ -25,6 +25,7 @@ from mesh_core._context import context as context
 from mesh_core._context import current_actor_name as current_actor_name
 from mesh_core._context import current_rank as current_rank
 from mesh_core._context import current_size as current_size
+from mesh_core._controller import get_or_spawn_controller as get_or_spawn_controller
 from mesh_core._core import Region as Region
 from mesh_core._endpoint import Endpoint as Endpoint
 from mesh_core._endpoint import as_endpoint as as_endpoint
@@ -48,6 +49,9 @@ from mesh_core._errors import SpawnError as SpawnError
 from mesh_core._errors import SupervisionError as SupervisionError
 from mesh_core._errors import Unpicklable as Unpicklable
 from mesh_core._future import Future as Future
+from mesh_core._ids import ActorAddr as ActorAddr
+from mesh_core._ids import ProcId as ProcId
+from mesh_core._ids import Uid as Uid
 from mesh_core._mesh import ActorMesh as ActorMesh
 from mesh_core._mesh import HostMesh as HostMesh
 from mesh_core._mesh import ProcMesh as ProcMesh
@@ -63,4 +67,7 @@ from mesh_core._supervision import MeshFailure as MeshFailure
 from mesh_core._supervision import RestartPolicy as RestartPolicy
 from mesh_core._supervision import unhandled_fault_hook as unhandled_fault_hook
 from mesh_core._thread_future import returns_future as returns_future
+from mesh_core._tracing import get_meter as get_meter
+from mesh_core._tracing import span as span
+from mesh_core._tracing import traced as traced
 from mesh_core._value_mesh import ValueMesh as ValueMesh

@@ -30,9 +30,7 @@ class Accumulator(Generic[P, R, A]):
         combine: Takes the fold so far and one answer; gives the fold.
     """
 
-    def __init__(
-        self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
         self._endpoint = endpoint
         self._identity = identity
         self._combine = combine

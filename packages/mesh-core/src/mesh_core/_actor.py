@@ -7,12 +7,19 @@ from mesh_core._endpoint import EndpointProperty
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
+    from typing import Literal
 
-    from mesh_core._shape import MeshTrait
+    from mesh_core._future import Future
+    from mesh_core._shape import MemberMesh, Point
     from mesh_core._supervision import MeshFailure
 
-    class _Base(MeshTrait):
+    class _Base(MemberMesh):
         """What a mesh of actors offers beside the endpoints of their class."""
+
+        @property
+        def initialized(self) -> Future[Literal[True]]: ...
+        def stop(self, reason: str = ...) -> Future[None]: ...
+        def replace(self, rank: int | Point) -> None: ...
 
 else:
     _Base = object
@@ -23,8 +30,8 @@ __all__ = ["Actor", "endpoints_of", "is_loop_driven", "member_of"]
 class Actor(_Base):
     """A class whose instances live in processes of a mesh and are called through endpoints.
 
-    `procs.spawn("name", Class, ...)` makes one instance in each process. An actor serves one message
-    at a time. Methods with a meaning of their own, all optional and plain or `async`:
+    `procs.spawn("name", Class, ...)` makes one instance in each process. An actor serves one
+    message at a time. Methods with a meaning of their own, all optional and plain or `async`:
 
     - `__init__(self, ...)` runs in each process, before any message;
     - `__supervise__(self, failure) -> bool` is told of failures of what this actor spawned;
@@ -87,7 +94,7 @@ def member_of(cls: type, name: str) -> object:
 def is_loop_driven(cls: type) -> bool:
     """Says whether instances live on the event loop: some endpoint or their start is `async`."""
     init = getattr(cls, "__init__", None)
-    if init is not None and getattr(init, "__code__", None) is not None:
-        if init.__code__.co_flags & 0x80:
-            return True
+    code = getattr(init, "__code__", None)
+    if code is not None and code.co_flags & 0x80:
+        return True
     return any(member.is_async for member in endpoints_of(cls).values())

@@ -1,7 +1,7 @@
 """One actor in its process: its messages, its answers, its end.
 
-Who runs the messages is the business of `_serve_thread` and `_serve_loop`; what a message means, and
-what follows from a failure, is here and the same for both.
+Who runs the messages is the business of `_serve_thread` and `_serve_loop`; what a message means,
+and what follows from a failure, is here and the same for both.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from mesh_core._wire import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
+    from collections import deque
     from typing import Any
 
     from mesh_core._channel import Port
-    from mesh_core._core import Message
+    from mesh_core._core import Engine, Message
     from mesh_core._mesh import ProcMesh
+    from mesh_core._ownership import Ask
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
     from mesh_core._shape import Region
@@ -58,7 +61,17 @@ class SpawnOrder:
         window: How many messages a sender may have outstanding.
     """
 
-    __slots__ = ("args", "cls", "kwargs", "name", "owner", "owner_name", "region", "table", "window")
+    __slots__ = (
+        "args",
+        "cls",
+        "kwargs",
+        "name",
+        "owner",
+        "owner_name",
+        "region",
+        "table",
+        "window",
+    )
 
     def __init__(
         self,
@@ -72,15 +85,15 @@ class SpawnOrder:
         owner_name: str,
         window: int,
     ) -> None:
-        self.cls = cls
-        self.args = args
-        self.kwargs = kwargs
-        self.name = name
-        self.table = table
-        self.region = region
-        self.owner = owner
-        self.owner_name = owner_name
-        self.window = window
+        self.cls: type = cls
+        self.args: tuple[Any, ...] = args
+        self.kwargs: dict[str, Any] = kwargs
+        self.name: str = name
+        self.table: ProcTable = table
+        self.region: Region = region
+        self.owner: tuple[int, int] = owner
+        self.owner_name: str = owner_name
+        self.window: int = window
 
 
 def _unbound(cls: type, name: str) -> Any:
@@ -109,23 +122,29 @@ class Plan:
     """What the actor does about one kind of message; worked out once."""
 
     __slots__ = (
-        "error", "extent", "function", "is_async", "is_concurrent", "is_explicit", "is_internal",
+        "error",
+        "extent",
+        "function",
+        "is_async",
+        "is_concurrent",
+        "is_explicit",
+        "is_internal",
         "name",
     )
 
     def __init__(self, name: str, flags: int, extent: Extent, member: Any) -> None:
-        self.name = name
-        self.extent = extent
-        self.is_internal = bool(flags & INTERNAL)
-        self.is_explicit = bool(flags & EXPLICIT_PORT)
-        self.is_concurrent = False
-        self.function = member
+        self.name: str = name
+        self.extent: Extent = extent
+        self.is_internal: bool = bool(flags & INTERNAL)
+        self.is_explicit: bool = bool(flags & EXPLICIT_PORT)
+        self.is_concurrent: bool = False
+        self.function: Any = member
         self.error: Exception | None = None
         if isinstance(member, EndpointProperty):
             self.function = member.method
             self.is_concurrent = member.is_concurrent
             self.is_explicit = member.explicit_response_port
-            self.is_async = member.is_async
+            self.is_async: bool = member.is_async
         else:
             code = getattr(getattr(member, "__wrapped__", member), "__code__", None)
             self.is_async = code is not None and bool(code.co_flags & 0x80)
@@ -136,31 +155,34 @@ class Plan:
 class ActorCell:
     """One actor of this process."""
 
+    # Messages that were taken from the mailbox and not begun.
+    left: deque[Message]
+
     def __init__(self, runtime: Runtime, port: int, rank: int, order: SpawnOrder) -> None:
         self.runtime = runtime
-        self.engine = runtime.engine
+        self.engine: Engine = runtime.engine
         self.port = port
         self.order = order
         self.rank = rank
-        self.name = order.name
-        self.class_name = order.cls.__qualname__
-        self.owner_name = order.owner_name
+        self.name: str = order.name
+        self.class_name: str = order.cls.__qualname__
+        self.owner_name: str = order.owner_name
         self.instance: Any = None
         self.plans: dict[bytes, Plan] = {}
-        self.running_name = "__init__"
+        self.running_name: str = "__init__"
         # Messages served so far: a stop waits as long as this goes on growing.
         self.served_count = 0
-        self.ending = Ending(self)
+        self.ending: Ending = Ending(self)
         self.cancelled: set[tuple[int, int]] = set()
         self.abort_error: ActorFailure | None = None
         # The message that the actor has failed of.
         self.unanswered: Message | None = None
-        self.is_stop_wanted = False
+        self.is_stop_wanted: bool = False
         # Whether it was the actor itself that wanted to stop.
-        self.is_leaving = False
-        self.threshold = effective().segment_threshold_bytes
+        self.is_leaving: bool = False
+        self.threshold: int = effective().segment_threshold_bytes
         region = order.region
-        self.point = Point(rank, Extent(region.labels, region.sizes))
+        self.point: Point = Point(rank, Extent(region.labels, region.sizes))
         self.failure_code = ACTOR_FAILED
 
     @property
@@ -186,6 +208,28 @@ class ActorCell:
         message = current.message
         return message is None or not self.plan(message.meta).is_concurrent
 
+    def has_queued(self, call: tuple[int, int]) -> bool:
+        """Says whether a call, by its caller's process and port, waits for its turn."""
+        if self.engine.has_queued(self.port, *call):
+            return True
+        return any((m.from_proc, m.from_port) == call for m in tuple(self.left))
+
+    def is_held_by(self, current: Serving) -> bool:
+        """Says whether the actor waits when this thread does, which runs in that context."""
+        raise NotImplementedError
+
+    def is_on_loop(self) -> bool:
+        """Says whether this thread is the event loop that the actor runs on."""
+        return False
+
+    def needs_loop(self) -> bool:
+        """Says whether the actor serves messages on the event loop of its process."""
+        return False
+
+    def task_of(self, call: tuple[int, int] | None, is_exclusive: bool) -> asyncio.Task[Any] | None:
+        """Gives the task that serves a call; the actor's own when that is exclusive."""
+        return None
+
     def serving(self, message: Message, plan: Plan) -> Serving:
         """Makes the context of a message."""
         self.running_name = plan.name
@@ -206,7 +250,7 @@ class ActorCell:
         """Makes the port that an endpoint with an explicit port answers on."""
         from mesh_core._channel import AnswerPort
 
-        return AnswerPort(self, message)
+        return AnswerPort(message)
 
     def answer(self, message: Message, value: Any) -> None:
         """Sends a result."""
@@ -289,6 +333,20 @@ class ActorCell:
         self.is_stop_wanted = True
         self.ending.begin(None)
         self.cut_short()
+
+    # What the drivers must have.
+
+    def start(self, spawn_message: Message) -> None:
+        """Makes the actor and serves its messages; returns at once."""
+        raise NotImplementedError
+
+    def cancel(self, message: Message) -> None:
+        """Ends the call that a caller has given up, or remembers that it need not start."""
+        raise NotImplementedError
+
+    def supervise_soon(self, ask: Ask) -> None:
+        """Calls `__supervise__` as soon as the actor can be asked."""
+        raise NotImplementedError
 
     def cut_short(self) -> None:
         """Raises `CallCancelled` in the endpoint that runs."""

@@ -11,7 +11,13 @@ import threading
 import traceback
 
 from mesh_core._actor import is_loop_driven
-from mesh_core._channel import holder_died, port_held, port_released
+from mesh_core._channel import (
+    answer_port_held,
+    answer_port_released,
+    holder_died,
+    port_held,
+    port_released,
+)
 from mesh_core._core import PortClosed, Targets
 from mesh_core._failure import FailureDetail
 from mesh_core._pickle import encode_value
@@ -182,13 +188,10 @@ class Agent:
         owner_proc = order.owner[0]
         if owner_proc != self._runtime.me:
             self._engine.watch(owner_proc)
-        if is_loop_driven(order.cls):
-            from mesh_core._serve_loop import LoopCell as Cell
-        else:
-            from mesh_core._serve_thread import ThreadCell as Cell
         # Opened by the frame already; the actor that was here before may have closed it since.
         self._engine.open_mailbox(port, order.window)
-        cell = self._runtime.actors[port] = Cell(self._runtime, port, message.rank, order)
+        cell = _driver_of(order.cls)(self._runtime, port, message.rank, order)
+        self._runtime.actors[port] = cell
         cell.start(message)
         return None
 
@@ -264,6 +267,14 @@ class Agent:
         """A port of a channel of this process was let go."""
         port_released(message.from_proc, port)
 
+    def do_answer_port_held(self, message: Message, address: tuple[int, ...]) -> None:
+        """A port that an actor of this process was to answer on has arrived somewhere."""
+        answer_port_held(message.from_proc, address)
+
+    def do_answer_port_released(self, message: Message, address: tuple[int, ...]) -> None:
+        """It was answered on there."""
+        answer_port_released(message.from_proc, address)
+
     def do_log_level(self, _message: Message, level: int) -> None:
         """Sets the level of Python's logging."""
         import logging
@@ -273,11 +284,21 @@ class Agent:
             # The loggers of actors have levels of their own.
             logging.lastResort.setLevel(level)
 
-    def do_waiting_on(self, _message: Message, port: int) -> Any:
-        """Says what an actor of this process waits for."""
+    def do_controller(
+        self, message: Message, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Answers with the only actor of this name in the job."""
+        from mesh_core._controller import answer_controller
+
+        answer_controller(message, name, cls, args, kwargs)
+        return LATER
+
+    def do_waiting_on(self, _message: Message, port: int, call_proc: int, call_port: int) -> Any:
+        """Says what must end before an actor of this process can answer a call."""
         from mesh_core._deadlock import waiting_on
 
-        return waiting_on(port)
+        cell = self._runtime.actors.get(port)
+        return [] if cell is None else waiting_on(cell, (call_proc, call_port))
 
     def do_end(self, _message: Message, grace_s: float, is_drained: bool = True) -> None:
         """Stops every actor and then the process; answers at once, as a sign of life."""
@@ -319,7 +340,18 @@ class Agent:
         self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
         return LATER
 
-    def do_replace(self, _message: Message, slot: int) -> bool:
-        """Starts a new process in a slot whose process has died; says whether it had."""
+    def do_replace(self, _message: Message, slot: int) -> int | None:
+        """Starts a new process in a slot whose process has died; None when it lives."""
         assert self._runtime.host_agent is not None
         return self._runtime.host_agent.replace(slot)
+
+
+def _driver_of(cls: type) -> type[ActorCell]:
+    """Gives what drives the actors of a class."""
+    if is_loop_driven(cls):
+        from mesh_core._serve_loop import LoopCell
+
+        return LoopCell
+    from mesh_core._serve_thread import ThreadCell
+
+    return ThreadCell

@@ -1,27 +1,28 @@
 """Channels: a port to send on, which travels in messages, and the receiver, which stays.
 
-A receiver hears of the death of every process that holds a port of it: `recv` then raises `ProcDied`
-once, after all that the process had sent. So no receiver waits for a sender that is gone.
+A receiver hears of the death of every process that holds a port of it: `recv` then raises
+`ProcDied` once, after all that the process had sent. So no receiver waits for a sender that is gone.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from threading import RLock
+from threading import Condition, RLock
 from typing import Any, Generic, TypeVar, overload
+from weakref import WeakSet, ref
 
 from mesh_core._config import effective
 from mesh_core._context import serving
 from mesh_core._core import Full, Message, PortClosed, Targets
-from mesh_core._errors import ChannelClosed, MailboxFull
-from mesh_core._failure import FailureDetail, failure_error
+from mesh_core._errors import ChannelClosed, MailboxFull, NoReply
+from mesh_core._failure import observed_error
 from mesh_core._future import _ERROR, _PENDING, _VALUE, Future
 from mesh_core._loop import waker_of
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import decode_exception, encode_exception
 from mesh_core._runtime import is_running, runtime, value_of
-from mesh_core._wire import FAULT, NO_REPLY, POST, RAISED, STOPPED, proc_name
+from mesh_core._wire import FAULT, NO_REPLY, POST, PROC_DIED, RAISED, STOPPED, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from typing import Literal
 
-    from mesh_core._actor_cell import ActorCell
+    Address = tuple[int, ...]
 
 __all__ = ["AnswerPort", "Channel", "Port", "PortReceiver", "RankedPortReceiver"]
 
@@ -43,6 +44,7 @@ class Port(Generic[R]):
     """Where values can be sent to; picklable, usable from any process and thread."""
 
     def __init__(self, proc: int, port: int, once: bool) -> None:
+        self._runtime = runtime()
         self._proc = proc
         self._port = port
         self._once = once
@@ -71,14 +73,23 @@ class Port(Generic[R]):
     def _post(self, meta: bytes, body: bytes, buffers: list[memoryview]) -> None:
         if self._once and self._is_used:
             raise RuntimeError("the port is for one value, which has been sent: open another one")
+        if self._runtime.is_over:
+            raise ChannelClosed("the job of this channel has ended: open another one")
         self._is_used = True
         current = serving()
         rank = 0 if current is None else current.point.rank
         config = effective()
         try:
-            runtime().engine.send(
-                POST, Targets([(self._proc, rank)]), self._port, meta, body, buffers,
-                config.mailbox_len_max, 0, not _on_event_loop(),
+            self._runtime.engine.send(
+                POST,
+                Targets([(self._proc, rank)]),
+                self._port,
+                meta,
+                body,
+                buffers,
+                config.mailbox_len_max,
+                0,
+                not _on_event_loop(),
             )
         except Full:
             raise MailboxFull(config.mailbox_len_max, "channel") from None
@@ -117,24 +128,33 @@ def _on_event_loop() -> bool:
 class AnswerPort(Port[R]):
     """The port that an endpoint with an explicit port answers on, now or later.
 
-    Letting go of it unanswered tells the caller so.
+    Letting go of it unanswered tells the caller so; so does the death of the process that it was
+    handed on to.
     """
 
-    def __init__(self, cell: ActorCell | None, message: Message) -> None:
+    def __init__(self, message: Message, *, is_handed_on: bool = False) -> None:
         super().__init__(message.from_proc, message.from_port, once=False)
         self._message = message
         self._is_answered = not message.from_port
+        # Whether the process that was called waits for a word from here.
+        self._is_handed_on = is_handed_on
 
     def send(self, value: R) -> None:
         """Answers with a value. A call takes the first answer; a channel takes all."""
         body, buffers = encode_value(value, effective().segment_threshold_bytes)
-        self._is_answered = True
-        runtime().engine.answer(self._message, 0, body, buffers)
+        self._answer(0, body, buffers)
 
     def exception(self, error: BaseException) -> None:
         """Answers with an exception, which the caller's `get` raises."""
+        self._answer(RAISED, encode_exception(error), [])
+
+    def _answer(self, code: int, body: bytes, buffers: list[memoryview]) -> None:
         self._is_answered = True
-        runtime().engine.answer(self._message, RAISED, encode_exception(error))
+        self._runtime.engine.answer(self._message, code, body, buffers)
+        if self._is_handed_on:
+            self._is_handed_on = False
+            address = self._message.address()
+            self._runtime.tell_agent(address[0], "answer_port_released", address)
 
     def __reduce__(self) -> Any:
         # Whoever gets the copy answers.
@@ -142,23 +162,34 @@ class AnswerPort(Port[R]):
         return _unpickle_answer_port, self._message.address()
 
     def __del__(self) -> None:
-        if not getattr(self, "_is_answered", True) and is_running():
-            runtime().engine.answer(self._message, NO_REPLY, b"")
+        if not getattr(self, "_is_answered", True) and not self._runtime.is_over:
+            self._answer(NO_REPLY, b"", [])
 
 
 def _unpickle_answer_port(*address: int) -> AnswerPort[Any]:
-    return AnswerPort(None, Message.at(*address))
+    """Makes a port again; where it is not at home, the process that was called is told who has it."""
+    current = runtime()
+    is_handed_on = address[0] != current.me
+    if is_handed_on:
+        current.tell_agent(address[0], "answer_port_held", address)
+    return AnswerPort(Message.at(*address), is_handed_on=is_handed_on)
 
 
 class PortReceiver(Generic[R]):
     """The end of a channel where values come out, in the order of each sender."""
 
     def __init__(self, port: int, once: bool) -> None:
+        self._engine = runtime().engine
         self._port = port
         self._once = once
         self._is_asked = False
+        # Futures that have no value yet, in the order of `recv`. Values are taken out of the
+        # mailbox and handed to them in one step, under the lock.
         self._waiting: deque[RecvFuture[Any]] = deque()
-        self._lock = RLock()
+        self._turn = Condition(RLock())
+        # One thread at a time sleeps on the port; the others sleep until it has handed out values.
+        self._has_sleeper = False
+        self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
     def recv(self) -> Future[R]:
         """Gives the next value, as a future.
@@ -173,17 +204,70 @@ class PortReceiver(Generic[R]):
             raise ValueError("the channel is for one value, which was asked for: open another one")
         self._is_asked = True
         future: RecvFuture[R] = RecvFuture(self)
-        with self._lock:
+        with self._turn:
             self._waiting.append(future)
         return future
 
     def close(self) -> None:
-        """Takes no more values: what is sent from now on is dropped."""
-        runtime().engine.close_mailbox(self._port, STOPPED, b"")
+        """Takes no more values: what was not received yet and what still comes is dropped."""
+        self._engine.close_mailbox(self._port, STOPPED, b"")
         _holders.pop(self._port, None)
 
     def _value_of(self, message: Message) -> Any:
         return value_of(message)
+
+    def _hand_out(self) -> None:
+        """Gives what has come in to who waits, without waiting."""
+        engine = self._engine
+        with self._turn:
+            while self._waiting:
+                try:
+                    messages = engine.receive_nowait(self._port, 1)
+                except PortClosed:
+                    while self._waiting:
+                        self._waiting.popleft()._close()
+                    return
+                if not messages:
+                    return
+                self._waiting.popleft()._take(messages[0])
+
+    def _wait(self, future: RecvFuture[Any], until: float | None) -> bool:
+        """Blocks until a future is settled; False when the time is over."""
+        while True:
+            with self._turn:
+                self._hand_out()
+                if future._state != _PENDING:
+                    return True
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                if self._has_sleeper:
+                    self._turn.wait(left)
+                    continue
+                self._has_sleeper = True
+            try:
+                self._engine.wait_ready(self._port, left)
+            finally:
+                with self._turn:
+                    self._has_sleeper = False
+                    self._hand_out()
+                    self._turn.notify_all()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has values handed out by an event loop from now on."""
+        if loop in self._loops:
+            return
+        self._loops.add(loop)
+        waker, port, weakly = waker_of(loop, self._engine), self._port, ref(self)
+
+        def look() -> None:
+            receiver = weakly()
+            if receiver is None:
+                waker.forget(port)
+            else:
+                receiver._hand_out()
+
+        waker.watch_always(port, look)
 
     def __iter__(self) -> Iterator[R]:
         while True:
@@ -201,28 +285,32 @@ class PortReceiver(Generic[R]):
 
     def ranked(self) -> RankedPortReceiver[R]:
         """Gives the same channel, whose values come with the rank of who sent them."""
-        ranked: RankedPortReceiver[R] = RankedPortReceiver(self._port, self._once)
-        ranked._waiting = self._waiting
-        ranked._lock = self._lock
-        return ranked
+        return RankedPortReceiver(self._port, self._once, self)
 
     def __reduce__(self) -> Any:
         raise TypeError("a receiver belongs to its process: send the port, and receive here")
 
     def __del__(self) -> None:
-        if is_running():
-            _holders.pop(self._port, None)
-            runtime().engine.drop_port(self._port)
+        _holders.pop(self._port, None)
+        self._engine.drop_port(self._port)
 
 
-class RankedPortReceiver(PortReceiver[R]):
+class RankedPortReceiver(PortReceiver[tuple[int, R]], Generic[R]):
     """As `PortReceiver`; values are pairs of rank and value."""
+
+    def __init__(self, port: int, once: bool, plain: PortReceiver[R] | None = None) -> None:
+        super().__init__(port, once)
+        # The receiver that this is another view of: it owns the port.
+        self._plain = plain
+        if plain is not None:
+            self._waiting, self._turn = plain._waiting, plain._turn
 
     def _value_of(self, message: Message) -> Any:
         return message.rank, value_of(message)
 
     def __del__(self) -> None:
-        """The plain receiver that it was made of, if any, still needs the port."""
+        if self._plain is None:
+            super().__del__()
 
 
 class RecvFuture(Future[R]):
@@ -236,42 +324,22 @@ class RecvFuture(Future[R]):
 
     def _wait(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout
-        engine, port = runtime().engine, self._receiver._port
-        while self._state == _PENDING:
-            left = None if until is None else max(until - time.monotonic(), 0.0)
-            try:
-                messages = engine.receive(port, 1, left)
-            except PortClosed:
-                self._close()
-                return
-            if not messages:
-                raise TimeoutError(f"nothing was received in {timeout} s")
-            self._hand_out(messages)
+        if not self._receiver._wait(self, until):
+            raise TimeoutError(f"nothing was received in {timeout} s")
 
     def _poll(self) -> None:
-        engine, port = runtime().engine, self._receiver._port
-        try:
-            while self._state == _PENDING and engine.is_ready(port):
-                messages = engine.receive_nowait(port, 1)
-                if not messages:
-                    return
-                self._hand_out(messages)
-        except PortClosed:
-            self._close()
-
-    def _hand_out(self, messages: list[Message]) -> None:
-        for message in messages:
-            with self._receiver._lock:
-                first = self._receiver._waiting.popleft()
-            first._take(message)
+        self._receiver._hand_out()
 
     def _take(self, message: Message) -> None:
         try:
             kind, meta = message.kind, message.meta
             if meta == _EXCEPTION_META or (kind == FAULT and message.code == RAISED):
                 self._settle(_ERROR, decode_exception(message.body))
+            elif kind == FAULT and message.code == NO_REPLY:
+                self._settle(_ERROR, NoReply("the endpoint let go of its port without answering"))
             elif meta == _DEATH_META or kind == FAULT:
-                self._settle(_ERROR, failure_error(FailureDetail.decode(message.body)))
+                code = message.code if kind == FAULT else PROC_DIED
+                self._settle(_ERROR, observed_error(message.body, code))
             else:
                 self._settle(_VALUE, self._receiver._value_of(message))
         except BaseException as error:
@@ -281,15 +349,10 @@ class RecvFuture(Future[R]):
         self._settle(_ERROR, ChannelClosed("channel is closed: nothing more will be received"))
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        def look() -> None:
-            self._poll()
-            if self._state == _PENDING:
-                waker_of(loop).watch(self._receiver._port, look)
-
-        waker_of(loop).watch(self._receiver._port, look)
+        self._receiver._watch(loop)
 
     def _give_up(self) -> bool:
-        with self._receiver._lock:
+        with self._receiver._turn:
             if self not in self._receiver._waiting:
                 return False
             self._receiver._waiting.remove(self)
@@ -356,8 +419,25 @@ def port_released(proc: int, port: int) -> None:
             del held[proc]
 
 
+# Who has been handed ports that callers of this process's endpoints wait for: process -> addresses.
+_handed_on: dict[int, set[Address]] = {}
+
+
+def answer_port_held(proc: int, address: Address) -> None:
+    """A process has got a port that an actor here was to answer on."""
+    _handed_on.setdefault(proc, set()).add(tuple(address))
+    runtime().engine.watch(proc)
+
+
+def answer_port_released(proc: int, address: Address) -> None:
+    """A process has answered on one."""
+    _handed_on.get(proc, set()).discard(tuple(address))
+
+
 def holder_died(proc: int, body: bytes) -> None:
-    """A process has died: every receiver of a channel that it held a port of is told."""
+    """A process has died: who waits for a port that it held is told."""
+    for address in _handed_on.pop(proc, ()):
+        runtime().engine.answer(Message.at(*address), PROC_DIED, body)
     for port, held in list(_holders.items()):
         if held.pop(proc, 0):
             engine = runtime().engine

@@ -15,11 +15,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actor_cell import ActorCell
-    from mesh_core._mesh import ProcMesh
     from mesh_core._core import Message
+    from mesh_core._ids import ActorAddr, ProcId
+    from mesh_core._mesh import ProcMesh
 
-__all__ = ["Context", "Instance", "Serving", "context", "current_actor_name", "current_rank",
-           "current_size", "serving"]
+__all__ = [
+    "Context",
+    "Instance",
+    "Serving",
+    "context",
+    "current_actor_name",
+    "current_rank",
+    "current_size",
+    "serving",
+]
 
 _NOWHERE = Extent((), ())
 
@@ -30,9 +39,9 @@ class Serving:
     __slots__ = ("cell", "extent", "message")
 
     def __init__(self, cell: ActorCell, message: Message | None, extent: Extent) -> None:
-        self.cell = cell
-        self.message = message
-        self.extent = extent
+        self.cell: ActorCell = cell
+        self.message: Message | None = message
+        self.extent: Extent = extent
 
     @property
     def point(self) -> Point:
@@ -66,17 +75,18 @@ class Instance:
         return "root" if self._cell is None else self._cell.class_name
 
     @property
-    def actor_id(self) -> str:
+    def actor_id(self) -> ActorAddr:
         """Its address, unique in the job: host, process, port."""
+        from mesh_core._ids import ActorAddr
         from mesh_core._runtime import runtime
 
         port = 0 if self._cell is None else self._cell.port
-        return runtime().address(port)
+        return ActorAddr(runtime().address(port), self.name)
 
     @property
-    def proc_id(self) -> str:
+    def proc_id(self) -> ProcId:
         """The address of its process."""
-        return self.actor_id.rpartition(":")[0]
+        return self.actor_id.proc_id
 
     @property
     def rank(self) -> Point:
@@ -129,8 +139,8 @@ class Context:
     __slots__ = ("actor_instance", "message_rank")
 
     def __init__(self, actor_instance: Instance, message_rank: Point) -> None:
-        self.actor_instance = actor_instance
-        self.message_rank = message_rank
+        self.actor_instance: Instance = actor_instance
+        self.message_rank: Point = message_rank
 
     def __reduce__(self) -> Any:
         raise TypeError("a context belongs to its process: send what you need of it instead")

@@ -12,6 +12,7 @@ import threading
 import traceback
 
 from mesh_core._config import effective
+from mesh_core._events import recorder
 from mesh_core._errors import DeadlineExceeded
 from mesh_core._remote_error import encode_exception
 from mesh_core._wire import RAISED
@@ -34,10 +35,10 @@ class Ending:
         self.error: ActorFailure | None = None
         self.grace_s: float | None = None
         # The steps.
-        self.is_begun = threading.Event()
-        self.is_idle = threading.Event()
-        self.is_childless = threading.Event()
-        self.is_over = threading.Event()
+        self.is_begun: threading.Event = threading.Event()
+        self.is_idle: threading.Event = threading.Event()
+        self.is_childless: threading.Event = threading.Event()
+        self.is_over: threading.Event = threading.Event()
         # Who is to be told of the end, and whether a failure on the way to it is news to them.
         self._waiting: list[tuple[Message, bool]] = []
         self._detail: FailureDetail | None = None
@@ -52,6 +53,12 @@ class Ending:
             self.error = error
             self.is_begun.set()
         detail = self._detail = cell.detail(error)
+        if recorder.is_on and error is not None:
+            cause = error.__cause__ or error
+            recorder.record(
+                "failed", actor=cell.port, call=detail.failure_id, rank=cell.rank,
+                code=detail.code, text=cell.name, subject=cause,
+            )
         body = detail.encode()
         cell.engine.close_mailbox(cell.port, detail.code, body)
         for message in cell.running_messages():
@@ -93,6 +100,8 @@ class Ending:
             self._problem = self._problem or problem
             self.is_over.set()
             waiting, self._waiting = self._waiting, []
+        if recorder.is_on:
+            recorder.record("stopped", actor=cell.port, rank=cell.rank, text=cell.name)
         cell.runtime.ownership.owner_stopped(cell.port)
         for message, is_news in waiting:
             self._answer(message, is_news)

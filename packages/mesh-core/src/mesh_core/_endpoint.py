@@ -15,7 +15,6 @@ from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
 from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout, stream_answers
 from mesh_core._pickle import encode
-from mesh_core._runtime import runtime
 from mesh_core._wire import CALL, EXPLICIT_PORT, UNDECORATED, call_meta
 
 TYPE_CHECKING = False
@@ -54,8 +53,8 @@ class EndpointProperty(Generic[P, R]):
         self.explicit_response_port = explicit_response_port
         self.instrument = instrument
         self.is_concurrent = is_concurrent
-        self.is_async = _is_async(method)
-        self.__name__ = method.__name__
+        self.is_async: bool = _is_async(method)
+        self.__name__: str = method.__name__
         self.__doc__ = method.__doc__
         self.__wrapped__ = method
 
@@ -89,7 +88,9 @@ if TYPE_CHECKING:
             self, method: Callable[Concatenate[Any, P], Awaitable[R]], /
         ) -> EndpointProperty[P, R]: ...
         @overload
-        def __call__(self, method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
+        def __call__(
+            self, method: Callable[Concatenate[Any, P], R], /
+        ) -> EndpointProperty[P, R]: ...
 
     class _PortDecorator(Protocol):
         @overload
@@ -110,7 +111,10 @@ def endpoint(method: Callable[Concatenate[Any, P], Awaitable[R]], /) -> Endpoint
 def endpoint(method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
 @overload
 def endpoint(
-    *, propagate: Any = None, explicit_response_port: Literal[False] = False, instrument: bool = True
+    *,
+    propagate: Any = None,
+    explicit_response_port: Literal[False] = False,
+    instrument: bool = True,
 ) -> _Decorator: ...
 @overload
 def endpoint(
@@ -157,7 +161,10 @@ def concurrent_endpoint(
 ) -> EndpointProperty[P, R]: ...
 @overload
 def concurrent_endpoint(
-    *, propagate: Any = None, explicit_response_port: Literal[False] = False, instrument: bool = True
+    *,
+    propagate: Any = None,
+    explicit_response_port: Literal[False] = False,
+    instrument: bool = True,
 ) -> _Decorator: ...
 @overload
 def concurrent_endpoint(
@@ -206,8 +213,8 @@ class CallOptions:
     __slots__ = ("return_exceptions", "timeout")
 
     def __init__(self, timeout: float | None = None, return_exceptions: bool = False) -> None:
-        self.timeout = timeout
-        self.return_exceptions = return_exceptions
+        self.timeout: float | None = timeout
+        self.return_exceptions: bool = return_exceptions
 
 
 _DEFAULT_OPTIONS = CallOptions()
@@ -346,15 +353,23 @@ class Endpoint(Generic[P, R]):
         if kwargs or not self._arity.fits(len(args)):
             self._arity.bind(self._method, args, kwargs)
         mesh, config = self._mesh, effective()
-        if mesh._stopped:
+        current = mesh._runtime
+        if mesh._port in current.stopped_meshes or current.is_over:
             raise self._stopped_error()
         body, buffers = encode(args, kwargs, config.segment_threshold_bytes)
         timeout = self._options.timeout
         if timeout is None:
             timeout = config.call_timeout_s
         try:
-            return runtime().engine.call(
-                CALL, targets, mesh._port, self._meta, body, buffers, mesh._window, timeout,
+            return current.engine.call(
+                CALL,
+                targets,
+                mesh._port,
+                self._meta,
+                body,
+                buffers,
+                mesh._window,
+                timeout,
                 not _on_event_loop(),
             )
         except Full:
@@ -366,12 +381,20 @@ class Endpoint(Generic[P, R]):
         if kwargs or not self._arity.fits(len(args)):
             self._arity.bind(self._method, args, kwargs)
         mesh = self._mesh
-        if mesh._stopped:
+        current = mesh._runtime
+        if mesh._port in current.stopped_meshes or current.is_over:
             raise self._stopped_error()
         body, buffers = encode(args, kwargs, effective().segment_threshold_bytes)
         try:
-            runtime().engine.send(
-                CALL, targets, mesh._port, self._meta, body, buffers, mesh._window, answers,
+            current.engine.send(
+                CALL,
+                targets,
+                mesh._port,
+                self._meta,
+                body,
+                buffers,
+                mesh._window,
+                answers,
                 not _on_event_loop(),
             )
         except Full:

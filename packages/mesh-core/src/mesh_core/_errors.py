@@ -129,7 +129,7 @@ class ActorError(MeshError):
         exception_formatted: str = "",
         where: Where | None = None,
     ) -> None:
-        self.args = exception.args
+        self.args: tuple[Any, ...] = exception.args
         self._describe(exception, message, exception_formatted, where)
 
     def _describe(
@@ -183,10 +183,11 @@ class ActorError(MeshError):
 
     # An exception's own class may compare by its fields, be frozen, or look attributes up in its
     # own way. While an error is raised and handled, all of these must work as they do for others.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-    __getattribute__ = BaseException.__getattribute__
-    __setattr__ = BaseException.__setattr__
+    if not TYPE_CHECKING:
+        __eq__ = object.__eq__
+        __hash__ = object.__hash__
+        __getattribute__ = BaseException.__getattribute__
+        __setattr__ = BaseException.__setattr__
 
     def __str__(self) -> str:
         where = self.where
@@ -261,10 +262,10 @@ class SupervisionError(MeshError, RuntimeError):
         self.pid = pid
         self.exit_code = exit_code
         self.signal = signal
-        self.log_tail = tuple(log_tail)
+        self.log_tail: tuple[str, ...] = tuple(log_tail)
         self.endpoint = endpoint
         if cause is not None:
-            self.__cause__ = cause
+            self.__cause__: BaseException | None = cause
 
     @property
     def where(self) -> Where:
@@ -429,7 +430,7 @@ class DeadlockError(_Worded):
 
     def __init__(self, message: str, *, cycle: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.cycle = tuple(cycle)
+        self.cycle: tuple[str, ...] = tuple(cycle)
 
 
 class SpawnError(_Worded):

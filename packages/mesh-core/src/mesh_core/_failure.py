@@ -7,7 +7,6 @@ caller who has seen it takes it off everyone's list.
 from __future__ import annotations
 
 import struct
-
 from _pickle import dumps, loads
 
 from mesh_core._errors import (
@@ -43,10 +42,14 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
     from mesh_core._endpoint import Endpoint
 
-__all__ = ["FailureDetail", "as_itself", "error_of", "failure_error"]
+__all__ = ["FailureDetail", "as_itself", "error_of", "failure_error", "observed_error"]
 
-_CLASSES = {PROC_DIED: ProcDied, ACTOR_FAILED: ActorFailed, STOPPED: MeshStopped, HOST_DIED: HostDied}
-
+_CLASSES = {
+    PROC_DIED: ProcDied,
+    ACTOR_FAILED: ActorFailed,
+    STOPPED: MeshStopped,
+    HOST_DIED: HostDied,
+}
 
 _NOT_THERE = "there is no such actor in its process: it was stopped, or the process is a new one"
 
@@ -72,17 +75,15 @@ class FailureDetail:
         cause: bytes | None = None,
         owner_proc: int = 0,
     ) -> None:
-        self.failure_id = failure_id
-        self.code = code
-        self.fields = fields
-        self.cause = cause
-        self.owner_proc = owner_proc
+        self.failure_id: int = failure_id
+        self.code: int = code
+        self.fields: dict[str, Any] = fields
+        self.cause: bytes | None = cause
+        self.owner_proc: int = owner_proc
 
     def encode(self) -> bytes:
         """Gives the bytes that `FailureDetail.decode` reads."""
-        return dumps(
-            (self.failure_id, self.code, self.fields, self.cause, self.owner_proc), 5
-        )
+        return dumps((self.failure_id, self.code, self.fields, self.cause, self.owner_proc), 5)
 
     @staticmethod
     def decode(body: bytes) -> FailureDetail:
@@ -128,7 +129,7 @@ def error_of(
     mesh = endpoint._mesh
     code = message.code
     rank, point = mesh._place(message.rank)
-    place = {
+    place: dict[str, Any] = {
         "mesh_name": mesh._name,
         "actor": mesh._class_name,
         "rank": rank,
@@ -148,13 +149,26 @@ def error_of(
             f"endpoint {endpoint.name!r} ended and let go of its port without answering: "
             "send a value or an exception on it"
         )
-    detail = FailureDetail.decode(message.body)
-    if not message.body:
+    proc = proc_name(message.from_proc)
+    return observed_error(message.body, code, is_given=is_given, **place, proc=proc)
+
+
+def observed_error(
+    body: bytes, code: int, *, is_given: bool = True, **where: Any
+) -> SupervisionError:
+    """Makes the error for someone who waits, and takes the failure off the list of its owner.
+
+    Args:
+        body: What is known of the failure; may be empty.
+        code: What kind of failure it is.
+        is_given: A caller is given it: its failure need not go to the owner any more.
+        **where: Who has failed, as far as is known here.
+    """
+    detail = FailureDetail.decode(body)
+    if not body:
         detail.code = code
         detail.fields = {"reason": _NOT_THERE} if code == STOPPED else {}
-    error = failure_error(detail, **place, proc=proc_name(message.from_proc))
+    error = failure_error(detail, **where)
     if detail.failure_id and is_given:
         runtime().observed(detail.failure_id, detail.owner_proc)
     return error
-
-

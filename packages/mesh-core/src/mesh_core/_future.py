@@ -8,17 +8,16 @@ unpickled by whoever asks for them.
 from __future__ import annotations
 
 import math
-import sys
 import time
 import traceback
 from typing import Any, Generic, TypeVar
 
 from mesh_core._context import serving
-from mesh_core._deadlock import check_wait
-from mesh_core._errors import CallCancelled, MeshStopped, join_failures
+from mesh_core._deadlock import begin_wait, check_wait, end_wait
+from mesh_core._errors import CallCancelled, DeadlockError, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
-from mesh_core._runtime import runtime, value_of
+from mesh_core._runtime import value_of
 from mesh_core._shape import Extent, Point
 from mesh_core._value_mesh import ValueMesh
 
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
-    from mesh_core._core import Message
+    from mesh_core._core import Engine, Message
+    from mesh_core._deadlock import Wait
     from mesh_core._endpoint import Endpoint
 
 __all__ = ["AnswerStream", "CallFuture", "Future", "GatherFuture", "stream_answers"]
@@ -36,8 +36,6 @@ R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
 # How often a thread looks whether another one, which has the answers, is done with them.
 _SETTLE_PAUSE_S = 0.0002
-# How long it looks: that thread may have gigabytes to unpickle.
-_SETTLE_LIMIT_S = 10.0
 
 
 class Future(Generic[R]):
@@ -143,7 +141,13 @@ class Future(Generic[R]):
         if self._state == _PENDING:
             self._poll()
         if self._state == _PENDING:
-            yield from self._ready()
+            wait = self._begin_wait()
+            try:
+                if self._state == _PENDING:
+                    yield from self._ready()
+            finally:
+                if wait is not None:
+                    end_wait(wait)
         if self._state == _ERROR:
             raise self._outcome.with_traceback(self._traceback)
         return self._outcome  # type: ignore[no-any-return]
@@ -197,6 +201,10 @@ class Future(Generic[R]):
             finish()
         return done
 
+    def _begin_wait(self) -> Wait | None:
+        """Called before a task begins to wait; what it gives is ended when the task goes on."""
+        return None
+
     def _wait(self, timeout: float | None) -> None:
         """Blocks until settled, or raises TimeoutError."""
         raise NotImplementedError
@@ -237,28 +245,33 @@ class CallFuture(Future[R]):
         self._endpoint = endpoint
 
     def _wait(self, timeout: float | None) -> None:
-        engine = runtime().engine
+        engine = self._endpoint._mesh._runtime.engine
         if serving() is None:
             answers = engine.wait(self._reply, timeout)
         else:
-            answers = check_wait(engine, self._reply, self._endpoint, timeout)
+            try:
+                answers = check_wait(engine, self._reply, self._endpoint, timeout)
+            except DeadlockError as error:
+                return self._fail(error)
         if answers is None:
             raise TimeoutError(f"no answer of endpoint {self._endpoint.name!r} in {timeout} s")
         self._take(answers)
+        return None
+
+    @property
+    def _engine(self) -> Engine:
+        return self._endpoint._mesh._runtime.engine
 
     def _poll(self) -> None:
-        engine = runtime().engine
+        engine = self._endpoint._mesh._runtime.engine
         if engine.is_ready(self._reply):
             self._take(engine.take(self._reply)[0])
 
     def _take(self, answers: list[Message]) -> None:
         if not answers:
-            # Another thread has taken the answers, or given them up, and is about to settle; or
-            # there never will be any, because the job that the call was part of has ended.
-            until = time.monotonic() + _SETTLE_LIMIT_S
-            while self._state == _PENDING and time.monotonic() < until:
+            # Another thread has taken the answers, or given them up, and is about to settle.
+            while self._state == _PENDING:
                 time.sleep(_SETTLE_PAUSE_S)
-            self._settle(_ERROR, MeshStopped("the job that the call was part of has ended"))
             return
         try:
             self._settle_with(answers)
@@ -272,20 +285,26 @@ class CallFuture(Future[R]):
         else:
             self._settle(_VALUE, value_of(message))
 
+    def _begin_wait(self) -> Wait | None:
+        return None if serving() is None else begin_wait(self)
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the call with an error of this side's, if it has not ended."""
+        if self._give_up():
+            self._settle(_ERROR, error)
+
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        waker_of(loop).watch(self._reply, self._poll)
+        waker_of(loop, self._engine).watch(self._reply, self._poll)
 
     def _give_up(self) -> bool:
-        if runtime().engine.cancel(self._reply):
+        if self._engine.cancel(self._reply):
             return True
         self._take([])
         return False
 
     def __del__(self) -> None:
-        if self._state == _PENDING:
-            current = sys.modules.get("mesh_core._runtime")
-            if current is not None and current.is_running():
-                current.runtime().engine.forget(self._reply)
+        if self._state == _PENDING and self._reply:
+            self._engine.forget(self._reply)
 
 
 class GatherFuture(CallFuture[ValueMesh[R]]):
@@ -310,22 +329,24 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
         by_rank: list[Any] = [None] * len(answers)
         for message in answers:
             by_rank[message.rank] = message
-        self._settle(_VALUE, ValueMesh(region, by_rank, decode=self._value_of))
+        endpoint = self._endpoint
 
-    def _value_of(self, message: Message) -> Any:
-        if message.code:
-            return error_of(message, self._endpoint)
-        return value_of(message)
+        def value_at(message: Message) -> Any:
+            # Knows the endpoint and not the future, which would keep the values alive in a circle.
+            return error_of(message, endpoint) if message.code else value_of(message)
+
+        self._settle(_VALUE, ValueMesh(region, by_rank, decode=value_at))
 
 
 class AnswerStream(Generic[R]):
     """The answers of a call in the order in which they come."""
 
-    __slots__ = ("_answers", "_endpoint", "_futures", "_left", "_reply", "_taken")
+    __slots__ = ("_answers", "_endpoint", "_engine", "_left", "_reply")
 
     def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
         self._reply = reply
         self._endpoint = endpoint
+        self._engine = endpoint._mesh._runtime.engine
         self._left = len(endpoint._mesh._targets)
         self._answers: list[Message] = []
 
@@ -341,13 +362,17 @@ class AnswerStream(Generic[R]):
     def _next_with_rank(self) -> tuple[Point, Future[R]]:
         if not self._left:
             raise StopIteration
-        engine = runtime().engine
+        engine = self._engine
         while not self._answers:
             if serving() is None:
                 self._answers = engine.wait(self._reply, None)[::-1]
             else:
-                self._answers = check_wait(engine, self._reply, self._endpoint, None)[::-1]
+                self._answers = self._wait_checked()
         return self._pop()
+
+    def _wait_checked(self) -> list[Message]:
+        answers = check_wait(self._engine, self._reply, self._endpoint, None, needs_all=False)
+        return answers[::-1]
 
     def _pop(self) -> tuple[Point, Future[R]]:
         self._left -= 1
@@ -366,19 +391,19 @@ class AnswerStream(Generic[R]):
             raise StopAsyncIteration
         import asyncio
 
-        engine = runtime().engine
+        engine = self._engine
         loop = asyncio.get_running_loop()
         while not self._answers:
-            woken = loop.create_future()
-            waker_of(loop).watch(
-                self._reply, lambda woken=woken: woken.done() or woken.set_result(None)
-            )
-            await woken
+            await _arrival(loop, engine, self._reply)
             self._answers = engine.take(self._reply)[0][::-1]
         return self._pop()
 
     def __aiter__(self) -> AsyncIterator[R]:
         return self._values()
+
+    def __del__(self) -> None:
+        if self._left:
+            self._engine.forget(self._reply)
 
     async def _values(self) -> AsyncIterator[R]:
         while self._left:
@@ -411,8 +436,20 @@ class RankedStream(Generic[R]):
 
 def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any]:
     """Turns the answers of a call into a stream."""
-    runtime().engine.set_stream(reply)
+    endpoint._mesh._runtime.engine.set_stream(reply)
     return AnswerStream(reply, endpoint)
+
+
+def _arrival(loop: asyncio.AbstractEventLoop, engine: Engine, reply: int) -> asyncio.Future[None]:
+    """Gives a future of the loop that is done when an answer has come in."""
+    arrived: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    waker_of(loop, engine).watch(reply, wake)
+    return arrived
 
 
 def checked_timeout(timeout: float) -> float:
@@ -424,4 +461,3 @@ def checked_timeout(timeout: float) -> float:
     if not (timeout >= 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
     return timeout
-

@@ -17,7 +17,8 @@ from mesh_core import _kernel
 from mesh_core._bind import parse_binding
 from mesh_core._command import BootstrapCommand, default_bootstrap_cmd
 from mesh_core._link import FDS_PER_MESSAGE_MAX, Link, close_all
-from mesh_core._logs import LogLine, ProcLog
+from mesh_core._log_line import LogLine
+from mesh_core._logs import ProcLog
 from mesh_core._orders import Birth, Born, Denied, End, Exited, Kill, Spawn, World
 from mesh_core._pump import Pump
 

@@ -9,6 +9,7 @@ import time
 
 from mesh_core._config import effective
 from mesh_core._core import Targets
+from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
 from mesh_core._log_printer import LogPrinter
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mesh_core._command import BootstrapCommand
     from mesh_core._core import Message
     from mesh_core._host import ExitReport
-    from mesh_core._logs import LogLine
+    from mesh_core._log_line import LogLine
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
 
@@ -57,12 +58,12 @@ class StartOrder:
         config: Mapping[str, Any],
         preload: tuple[str, ...],
     ) -> None:
-        self.table = table
-        self.bootstrap = bootstrap
-        self.commands = commands
-        self.binds = binds
-        self.config = config
-        self.preload = preload
+        self.table: ProcTable = table
+        self.bootstrap: bytes = bootstrap
+        self.commands: list[BootstrapCommand] | None = commands
+        self.binds: list[Mapping[str, str]] | None = binds
+        self.config: Mapping[str, Any] = config
+        self.preload: tuple[str, ...] = preload
 
 
 class _Slot:
@@ -126,6 +127,7 @@ class HostAgent:
                 specs.append(self._spec(number, slot))
         for spec in specs:
             self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
+            self._note_start(spec.slot)
         self._host.spawn(specs, order.preload)
 
     def _spec(self, number: int, slot: _Slot) -> ProcSpec:
@@ -176,6 +178,7 @@ class HostAgent:
             spec = self._spec(number, slot)
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
+        self._note_start(number)
         self._host.spawn([spec], slot.order.preload)
         return slot.incarnation
 
@@ -246,7 +249,23 @@ class HostAgent:
         """Gives the process id in a slot."""
         return self._host.pid(number)
 
+    def _note_start(self, number: int) -> None:
+        if recorder.is_on:
+            slot = self._slots[number]
+            recorder.record(
+                "proc_started", peer=proc_id(self._runtime.identity.host, number), rank=slot.rank,
+                actor=slot.order.table.uid, text=slot.order.table.name,
+                attributes={"incarnation": slot.incarnation},
+            )
+
     def _on_log(self, line: LogLine) -> None:
+        if recorder.is_on:
+            slot = self._slots.get(line.slot)
+            recorder.record(
+                "log_line", peer=proc_id(self._runtime.identity.host, line.slot), text=line.text,
+                actor=0 if slot is None else slot.order.table.uid,
+                rank=0 if slot is None else slot.rank, subject=line,
+            )
         config = effective()
         if not config.log_forward:
             return
@@ -267,6 +286,7 @@ class HostAgent:
         fields = {
             "mesh_name": table.name,
             "rank": rank,
+            "point": dict(_point(table, rank)),
             "host": self._runtime.identity.host_name,
             "proc": proc_name(proc),
             "pid": report.pid,
@@ -275,6 +295,11 @@ class HostAgent:
             "log_tail": report.log_tail,
             "reason": report.reason if report.exit_code is None and report.signal is None else None,
         }
+        if recorder.is_on:
+            recorder.record(
+                "proc_died", peer=proc, rank=rank, actor=table.uid, text=table.name,
+                code=int(not is_expected), attributes=fields,
+            )
         if is_expected:
             detail = FailureDetail(0, STOPPED, {**fields, "log_tail": (), "signal": None})
             detail.fields.pop("exit_code")
@@ -289,13 +314,13 @@ class HostAgent:
 
 
 def _log_name(table: ProcTable, rank: int) -> str:
-    """Names a process in its log, such as `trainers{hosts: 0/2, gpus: 3/8}`."""
-    region = table.region
-    if not region.labels:
+    if not table.region.labels:
         return table.name
-    point = Point(rank, Extent(region.labels, region.sizes))
-    places = [
-        f"{label}: {point[label]}/{size}"
-        for label, size in zip(region.labels, region.sizes, strict=True)
-    ]
-    return f"{table.name}{{{', '.join(places)}}}"
+    point = _point(table, rank)
+    # `_log_printer.split_name` reads this.
+    places = ", ".join(f"{label}: {at}/{point.size(label)}" for label, at in point.items())
+    return f"{table.name}{{{places}}}"
+
+
+def _point(table: ProcTable, rank: int) -> Point:
+    return Point(rank, Extent(table.region.labels, table.region.sizes))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from mesh_core._logs import LogLine, Stream
+from mesh_core._log_line import LogLine, Stream
 
 # A repeat is held back this long for others to join it; first occurrences are never held back.
 DEFAULT_WINDOW_S = 0.2

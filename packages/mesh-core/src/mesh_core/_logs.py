@@ -12,8 +12,9 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO
 
+from mesh_core._log_line import LogLine, Stream
 from mesh_core._stdio import PID_TAG, STDERR_TAG, STDOUT_TAG
 
 LINE_LEN_MAX = 64 * 1024
@@ -24,21 +25,6 @@ _PROGRESS_INTERVAL_S = 1.0
 _READ_LEN = 1 << 18
 _TOKEN = re.compile(rb"([\n\r\xfe\xff])")
 _SPECIAL = re.compile(rb"[\r\xfe\xff]")
-
-Stream = Literal["stdout", "stderr"]
-
-
-class LogLine(NamedTuple):
-    """One line that a process has printed."""
-
-    slot: int
-    incarnation: int
-    name: str
-    stream: Stream
-    text: str
-    """Without the line feed; what is not UTF-8 is replaced."""
-    time: float
-    """Seconds since the epoch, when the controller read it."""
 
 
 class LineSplitter:

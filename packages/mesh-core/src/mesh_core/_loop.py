@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from concurrent.futures import Future as ThreadFuture
     from typing import Any
 
+    from mesh_core._core import Engine
+
 __all__ = ["LoopThread", "LoopWaker", "loop_thread", "waker_of"]
 
 
 class LoopWaker:
     """Calls watchers of ports from within one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+        self.engine = engine
         self._queue = ReadyQueue()
         self._once: dict[int, Callable[[], object]] = {}
         self._always: dict[int, Callable[[], object]] = {}
@@ -32,21 +35,17 @@ class LoopWaker:
 
     def watch(self, port: int, callback: Callable[[], object]) -> None:
         """Calls back once when something has come in on the port, soon if it is there already."""
-        from mesh_core._runtime import runtime
-
         before = self._once.get(port)
         if before is None:
             self._once[port] = callback
         else:
             self._once[port] = lambda: (before(), callback())
-        runtime().engine.notify(port, self._queue)
+        self.engine.notify(port, self._queue)
 
     def watch_always(self, port: int, callback: Callable[[], object]) -> None:
         """Calls back whenever something has come in on the port."""
-        from mesh_core._runtime import runtime
-
         self._always[port] = callback
-        runtime().engine.notify(port, self._queue)
+        self.engine.notify(port, self._queue)
 
     def forget(self, port: int) -> None:
         """Calls nobody back for the port any more."""
@@ -63,11 +62,12 @@ class LoopWaker:
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker] = WeakKeyDictionary()
 
 
-def waker_of(loop: asyncio.AbstractEventLoop) -> LoopWaker:
-    """Gives the waker of a loop; to be called from within it."""
+def waker_of(loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopWaker:
+    """Gives the waker of a loop for the ports of an engine; to be called from within the loop."""
     waker = _wakers.get(loop)
-    if waker is None:
-        waker = _wakers[loop] = LoopWaker(loop)
+    if waker is None or waker.engine is not engine:
+        # The loop keeps an older one for what is left of an older job.
+        waker = _wakers[loop] = LoopWaker(loop, engine)
     return waker
 
 

@@ -8,7 +8,7 @@ the whole, as it was spawned, can be stopped, and only by who spawned it.
 from __future__ import annotations
 
 import sys
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from mesh_core._actor import Actor, member_of
 from mesh_core._command import BootstrapCommand
@@ -16,13 +16,14 @@ from mesh_core._config import effective
 from mesh_core._context import serving
 from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, _Arity, endpoint_of
-from mesh_core._errors import MeshError, MeshStopped
+from mesh_core._errors import MeshStopped
 from mesh_core._future import DoneFuture
 from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
 from mesh_core._shape import Extent, MemberMesh, Point
+from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture
 from mesh_core._wire import INTERNAL, READY, SPAWN, STOP
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from typing import Literal, Self
 
     from mesh_core._future import Future
+    from mesh_core._runtime import Runtime
 
 __all__ = ["ActorMesh", "HostMesh", "ProcMesh", "this_host", "this_proc"]
 
-A = TypeVar("A")
+A = TypeVar("A", bound=Actor)
+P = ParamSpec("P")
 _READY = bytes([INTERNAL]) + READY.encode() + b"\0"
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 _AGENT_WINDOW = 1 << 31
@@ -65,7 +68,7 @@ class HostMesh(MemberMesh):
     def spawn_procs(
         self,
         per_host: Mapping[str, int] | None = None,
-        bootstrap: Callable[[], None | Awaitable[None]] | None = None,
+        bootstrap: Callable[[], Awaitable[None] | None] | None = None,
         name: str | None = None,
         proc_bind: Sequence[Mapping[str, str]] | None = None,
         bootstrap_command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None = None,
@@ -108,12 +111,15 @@ class HostMesh(MemberMesh):
 
         setup = b"" if bootstrap is None else encode_callable(bootstrap)
         preload = _modules_in_use() if current.is_root else ()
-        binds = None if proc_bind is None else [dict(bind) for bind in proc_bind]
+        binds: list[Mapping[str, str]] | None = None
+        if proc_bind is not None:
+            binds = [dict(bind) for bind in proc_bind]
         config = effective().as_mapping()
         order = StartOrder(table, setup, commands, binds, config, preload)
         for host, _ in hosts:
             _ask_host(host, "start", order)
         current.ownership.spawned(table.owner[1], mesh, RestartPolicy("never"))
+        tell_of_spawn(mesh)
         return mesh
 
     def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:
@@ -180,13 +186,17 @@ class HostMesh(MemberMesh):
 class ProcMesh(MemberMesh):
     """Processes on hosts. Actors are spawned on them."""
 
-    def __init__(self, table: ProcTable, region: Region) -> None:
+    def __init__(
+        self, table: ProcTable, region: Region, current: Runtime | None = None
+    ) -> None:
+        # A handle belongs to the job that it was got in, also when the program begins another.
+        self._runtime = runtime() if current is None else current
         self._table = table
         self._region = region
         self._is_slice = region != table.region
 
     def _with_region(self, region: Region) -> Self:
-        return type(self)(self._table, region)
+        return type(self)(self._table, region, self._runtime)
 
     @property
     def _uid(self) -> int:
@@ -214,15 +224,42 @@ class ProcMesh(MemberMesh):
     def _targets(self) -> Targets:
         return Targets([(self._proc_of(index), index) for index in range(len(self))])
 
+    @overload
+    def spawn(
+        self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs
+    ) -> A: ...
+    @overload
     def spawn(
         self,
         name: str,
         cls: type[A],
+        /,
         *args: Any,
-        restart: str | RestartPolicy | None = None,
+        restart: str | RestartPolicy,
         mailbox_len_max: int | None = None,
         **kwargs: Any,
-    ) -> A:
+    ) -> A: ...
+    @overload
+    def spawn(
+        self,
+        name: str,
+        cls: type[A],
+        /,
+        *args: Any,
+        restart: str | RestartPolicy | None = None,
+        mailbox_len_max: int,
+        **kwargs: Any,
+    ) -> A: ...
+    def spawn(
+        self,
+        name: str,
+        cls: Any,
+        /,
+        *args: Any,
+        restart: Any = None,
+        mailbox_len_max: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Starts one actor in each process; returns before they run.
 
         What is given back is a mesh: an `ActorMesh`, typed as the class so that checkers know its
@@ -248,9 +285,11 @@ class ProcMesh(MemberMesh):
         cls = replacement_of(cls)
         _check_class(cls)
         _check_arguments(cls, args, kwargs)
-        current = runtime()
+        current = self._runtime
         owner = _owner()
         policy = RestartPolicy.of(restart)
+        if current.is_over:
+            raise MeshStopped(mesh_name=self._name, actor=name)
         if self._table.owner[0] == current.me and self._uid in current.stopped_meshes:
             raise MeshStopped(mesh_name=self._name, actor=name)
         window = effective().mailbox_len_max if mailbox_len_max is None else mailbox_len_max
@@ -271,7 +310,7 @@ class ProcMesh(MemberMesh):
         current.engine.forget(reply)
         current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.spawned(owner[1], mesh, policy)
-        return mesh  # type: ignore[return-value]
+        return mesh
 
     @property
     def initialized(self) -> Future[Literal[True]]:
@@ -279,7 +318,9 @@ class ProcMesh(MemberMesh):
 
         Raises what `bootstrap` raised, or `ProcDied`.
         """
-        reply = runtime().call_agents(self._targets(), "ready")
+        if self._runtime.is_over:
+            raise MeshStopped(mesh_name=self._name)
+        reply = self._runtime.call_agents(self._targets(), "ready")
         return AgentFuture(reply, self, "bootstrap", value=True)
 
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
@@ -290,8 +331,10 @@ class ProcMesh(MemberMesh):
         Raises:
             ValueError: The mesh is a slice, or is owned by somebody else.
         """
+        current = self._runtime
+        if current.is_over:
+            return _DONE
         _check_owned(self, self._is_slice, self._table.owner)
-        current = runtime()
         if self._uid in current.stopped_meshes:
             return current.stopped_meshes[self._uid]
         current.ownership.stopping(self._uid)
@@ -308,13 +351,13 @@ class ProcMesh(MemberMesh):
         for host, first in self._table.hosts:
             slots = list(range(first, first + self._table.per_host))
             targets = Targets([(host << 32, 0)])
-            replies.append(runtime().call_agents(targets, "stop", slots, grace_s, is_drained))
+            replies.append(self._runtime.call_agents(targets, "stop", slots, grace_s, is_drained))
         parts = [AgentFuture(reply, self, "stop") for reply in replies]
         return EndFuture(parts, self._ended)
 
     def _ended(self) -> None:
-        ownership = runtime().ownership
-        runtime().stopped_meshes[self._uid] = _DONE
+        ownership = self._runtime.ownership
+        self._runtime.stopped_meshes[self._uid] = _DONE
         for mesh in ownership.children_of(self._table.owner[1]):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 ownership.stopped(mesh._uid)
@@ -322,14 +365,14 @@ class ProcMesh(MemberMesh):
 
     def _end(self, *, is_owner_failed: bool) -> BaseException | None:
         """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
-        ownership = runtime().ownership
+        ownership = self._runtime.ownership
         ownership.stopping(self._uid)
         # Already under way where the program has asked for it just before.
-        future = runtime().stopped_meshes.get(self._uid)
+        future = self._runtime.stopped_meshes.get(self._uid)
         if future is None:
             grace_s = ownership.grace_s()
             future = self._stop_procs(grace_s, is_drained=not is_owner_failed)
-            runtime().stopped_meshes[self._uid] = future
+            self._runtime.stopped_meshes[self._uid] = future
         return future.exception()
 
     def replace(self, rank: int | Point) -> None:
@@ -350,7 +393,7 @@ class ProcMesh(MemberMesh):
                 f"rank {index} of {self!r} lives: only what has died can be replaced"
             )
         proc = self._proc_of(index)
-        ownership = runtime().ownership
+        ownership = self._runtime.ownership
         for mesh in ownership.children_of(self._table.owner[1]):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 for lost in mesh._ranks_on(proc):
@@ -361,7 +404,7 @@ class ProcMesh(MemberMesh):
     def _start_again(self, index: int) -> bool:
         """Starts a process in the place of a dead one; says whether it had died."""
         proc = self._proc_of(index)
-        current = runtime()
+        current = self._runtime
         incarnation = _ask_host(proc >> 32, "replace", proc & 0xFFFF_FFFF)
         if incarnation is None:
             return False
@@ -374,7 +417,7 @@ class ProcMesh(MemberMesh):
         """Brings a rank back; the future is done when it runs."""
         self._start_again(index)
         targets = Targets([(self._proc_of(index), index)])
-        return AgentFuture(runtime().call_agents(targets, "ready"), self, "bootstrap")
+        return AgentFuture(self._runtime.call_agents(targets, "ready"), self, "bootstrap")
 
     @property
     def host_mesh(self) -> HostMesh:
@@ -400,7 +443,7 @@ class ProcMesh(MemberMesh):
             raise RuntimeError("aggregate_window_sec needs stream_to_client=True")
         if not 0 <= level <= 255:
             raise ValueError(f"level {level} is not from 0 to 255")
-        reply = runtime().call_agents(self._targets(), "log_level", level)
+        reply = self._runtime.call_agents(self._targets(), "log_level", level)
         await AgentFuture(reply, self, "logging_option")
 
     async def __aenter__(self) -> Self:
@@ -451,7 +494,9 @@ class ActorMesh(MemberMesh, Generic[A]):
         owner: tuple[int, int],
         window: int,
         whole: Region | None = None,
+        current: Runtime | None = None,
     ) -> None:
+        self._runtime = runtime() if current is None else current
         self._port = port
         self._name = name
         self._cls = cls
@@ -465,7 +510,7 @@ class ActorMesh(MemberMesh, Generic[A]):
     def _with_region(self, region: Region) -> Self:
         return type(self)(
             self._port, self._name, self._cls, self._table, region, self._owner_address,
-            self._window, self._whole,
+            self._window, self._whole, self._runtime,
         )
 
     @property
@@ -474,10 +519,11 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     @property
     def _stopped(self) -> bool:
-        return self._port in runtime().stopped_meshes
+        current = self._runtime
+        return self._port in current.stopped_meshes or current.is_over
 
     def _mark_stopped(self) -> None:
-        runtime().stopped_meshes.setdefault(self._port, _DONE)
+        self._runtime.stopped_meshes.setdefault(self._port, _DONE)
 
     def _proc_of(self, index: int) -> int:
         return self._table.proc(self._region.rank_at(index))
@@ -511,7 +557,9 @@ class ActorMesh(MemberMesh, Generic[A]):
     @property
     def initialized(self) -> Future[Literal[True]]:
         """Done when `__init__` has ended everywhere; raises what it raised."""
-        reply = runtime().engine.call(
+        if self._stopped:
+            raise MeshStopped(mesh_name=self._name)
+        reply = self._runtime.engine.call(
             16, self._targets, self._port, _READY, b"", [], _AGENT_WINDOW, None, True
         )
         return AgentFuture(reply, self, "__init__", value=True)
@@ -524,8 +572,10 @@ class ActorMesh(MemberMesh, Generic[A]):
         Raises:
             ValueError: The mesh is a slice, or is owned by somebody else.
         """
+        current = self._runtime
+        if current.is_over:
+            return _DONE
         _check_owned(self, self._region != self._whole, self._owner_address)
-        current = runtime()
         if self._port in current.stopped_meshes:
             return current.stopped_meshes[self._port]
         current.ownership.stopping(self._port)
@@ -534,18 +584,18 @@ class ActorMesh(MemberMesh, Generic[A]):
         return future
 
     def _stop_actors(self, grace_s: float, is_drained: bool) -> AgentFuture:
-        reply = runtime().call_agents(
+        reply = self._runtime.call_agents(
             self._targets, "stop_actor", self._port, is_drained, grace_s
         )
         return AgentFuture(reply, self, "stop", is_stop=True)
 
     def _ended(self) -> None:
-        runtime().stopped_meshes[self._port] = _DONE
-        runtime().ownership.stopped(self._port)
+        self._runtime.stopped_meshes[self._port] = _DONE
+        self._runtime.ownership.stopped(self._port)
 
     def _end(self, *, is_owner_failed: bool) -> BaseException | None:
         """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
-        current = runtime()
+        current = self._runtime
         future = current.stopped_meshes.get(self._port)
         if future is None:
             grace_s = current.ownership.grace_s()
@@ -570,7 +620,7 @@ class ActorMesh(MemberMesh, Generic[A]):
         except RuntimeError:
             # Its process lives: only the actor is to be started anew.
             self._respawn(index)
-            runtime().ownership.restart_done(self._port, index, True)
+            self._runtime.ownership.restart_done(self._port, index, True)
 
     def _revive(self, index: int) -> Future[Any]:
         """Brings a rank back, in a new process where the old one has died."""
@@ -581,9 +631,9 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     def _respawn(self, index: int) -> Future[Any]:
         """Spawns the actor again; what is left of it is stopped first."""
-        body, buffers, window = runtime().spawn_orders[self._port]
+        body, buffers, window = self._runtime.spawn_orders[self._port]
         targets = Targets([(self._proc_of(index), index)])
-        reply = runtime().engine.call(
+        reply = self._runtime.engine.call(
             SPAWN, targets, self._port, window.to_bytes(4, "little"), body, buffers,
             _AGENT_WINDOW, None, True,
         )

@@ -13,6 +13,7 @@ from collections import deque
 from mesh_core._core import Supervisor
 from mesh_core._config import effective
 from mesh_core._errors import ActorFailed, MeshError
+from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
 from mesh_core._wire import ACTOR_FAILED, CALL, INTERNAL, PROC_DIED, STOPPED
@@ -20,13 +21,14 @@ from mesh_core._wire import ACTOR_FAILED, CALL, INTERNAL, PROC_DIED, STOPPED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Any
+    from typing import Any, TypeAlias
 
+    from mesh_core._future import Future
     from mesh_core._mesh import ActorMesh, ProcMesh
     from mesh_core._runtime import Runtime
     from mesh_core._supervision import RestartPolicy
 
-    Owned = ActorMesh[Any] | ProcMesh
+    Owned: TypeAlias = ActorMesh[Any] | ProcMesh
     Todo = tuple[str, int, int, str, list[int]]
 
 __all__ = ["Ask", "Ownership"]
@@ -98,6 +100,9 @@ class Ownership:
 
     def owner_started(self, port: int, has_supervise: bool) -> None:
         """An actor that may own meshes has started."""
+        if recorder.is_on:
+            cell = self._runtime.actors[port]
+            recorder.record("started", actor=port, rank=cell.rank, text=cell.name)
         self._do(lambda tree: tree.owner_started(port, has_supervise))
 
     def owner_stopped(self, port: int) -> None:
@@ -106,6 +111,11 @@ class Ownership:
 
     def spawned(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
         """An actor, or the program, has spawned a mesh."""
+        if recorder.is_on:
+            recorder.record(
+                "spawned", actor=mesh._uid, call=owner, size=len(mesh), text=mesh._name,
+                subject=mesh,
+            )
         with self._lock:
             self._owned[mesh._uid] = mesh
             self._policies[mesh._uid] = policy
@@ -135,12 +145,11 @@ class Ownership:
         detail = FailureDetail.decode(body)
         with self._lock:
             mesh = self._owned.get(uid)
-            is_late = ROOT in self._ending and self._runtime.is_root and mesh is not None
-            is_late &= detail.failure_id not in self._seen
-        is_held = is_late and self._runtime.engine.holds_fault(body)
-        if is_late and not is_held and uid in self._tree.children_of(ROOT):
+            is_late = ROOT in self._ending and self._runtime.is_root
+            is_late = is_late and detail.failure_id not in self._seen
+        is_late = is_late and not self._runtime.engine.holds_fault(body)
+        if is_late and mesh is not None and uid in self._tree.children_of(ROOT):
             # The program ends and hears nothing more, but this must not be lost.
-            assert mesh is not None
             error = failure_error(detail, **_where(mesh, rank))
             self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
         self._rank_failed([(uid, rank)], detail, body, "crash")
@@ -191,7 +200,10 @@ class Ownership:
             # Somebody holds a call that has failed of it, and will look.
             self.observed(failure_id)
         for uid, rank in hit:
-            self._do(lambda tree, u=uid, r=rank: tree.rank_failed(u, r, failure_id, kind))
+            self._do_failed(uid, rank, failure_id, kind)
+
+    def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
+        self._do(lambda tree: tree.rank_failed(uid, rank, failure_id, kind))
 
     def observed(self, failure_id: int) -> None:
         """A waiting caller has been given a failure."""
@@ -201,10 +213,14 @@ class Ownership:
 
     def handled(self, failure_id: int, owner: int, verdict: str) -> None:
         """`__supervise__` has returned or raised."""
+        if recorder.is_on:
+            recorder.record("supervised", actor=owner, call=failure_id, text=verdict)
         self._do(lambda tree: tree.handled(failure_id, owner, verdict))
 
     def restart_done(self, uid: int, rank: int, ok: bool) -> None:
         """A rank is back, or could not be brought back."""
+        if recorder.is_on:
+            recorder.record("restarted", actor=uid, rank=rank, code=int(not ok))
         self._do(lambda tree: tree.restart_done(uid, rank, ok))
 
     def tick(self) -> None:
@@ -269,7 +285,7 @@ class Ownership:
 
     def _bring_back(self, mesh: Owned, ranks: list[int]) -> None:
         """Starts ranks anew, all at the same time, and says of each whether it is back."""
-        futures = []
+        futures: list[Future[Any] | None] = []
         for rank in ranks:
             try:
                 futures.append(mesh._revive(rank))

@@ -44,10 +44,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from typing_extensions import Buffer
+
     from mesh_core._pickle_arrays import Reducer
     from mesh_core._pickle_classes import Parcel
 
-    Buffer = bytes | bytearray | memoryview
 
 __all__ = ["decode", "encode", "encode_value", "is_importable"]
 
@@ -340,7 +341,7 @@ class _SplicedReader:
         """Gives the rest of the current part, without moving on."""
         return self._parts[-1][self._at :] if self._parts else memoryview(b"")
 
-    def read(self, size: int) -> Buffer:
+    def read(self, size: int) -> bytes | memoryview:
         """Gives the next bytes, uncopied when they lie in one part."""
         if not self._parts:
             return b""

@@ -39,13 +39,13 @@ class ProcTable:
         owner: tuple[int, int],
         host_name: str,
     ) -> None:
-        self.uid = uid
-        self.name = name
-        self.hosts = hosts
-        self.per_host = per_host
-        self.region = region
-        self.owner = owner
-        self.host_name = host_name
+        self.uid: int = uid
+        self.name: str = name
+        self.hosts: tuple[tuple[int, int], ...] = hosts
+        self.per_host: int = per_host
+        self.region: Region = region
+        self.owner: tuple[int, int] = owner
+        self.host_name: str = host_name
 
     def proc(self, rank: int) -> int:
         """Gives the process of a rank."""

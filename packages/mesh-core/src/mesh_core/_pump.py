@@ -9,7 +9,8 @@ import traceback
 from collections.abc import Callable
 
 from mesh_core._link import Link
-from mesh_core._logs import LogForwarder, LogLine, ProcLog
+from mesh_core._log_line import LogLine
+from mesh_core._logs import LogForwarder, ProcLog
 
 _FORWARDER_LIMIT_S = 1.0
 

@@ -127,6 +127,7 @@ def shut_down(limit_s: float, *, is_failed: bool = False) -> None:
             left_s = max(until - time.monotonic(), 0.0)
             host_agent.close(0.0 if worker.is_alive() else min(left_s, _HURRY_S))
             _first_slot = host_agent.next_slot
+            runtime.is_over = True
             runtime.engine.close()
             adopt(None)
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._core import Message, Targets
+    from mesh_core._future import Future
     from mesh_core._host_agent import HostAgent
+    from mesh_core._mesh import ActorMesh
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
 
@@ -60,15 +62,15 @@ class Identity:
         table: ProcTable | None = None,
         rank: int = 0,
     ) -> None:
-        self.host = host
-        self.host_name = host_name
-        self.slot = slot
-        self.incarnation = incarnation
-        self.job = job
-        self.token = token
-        self.directory = directory
-        self.table = table
-        self.rank = rank
+        self.host: int = host
+        self.host_name: str = host_name
+        self.slot: int = slot
+        self.incarnation: int = incarnation
+        self.job: bytes = job
+        self.token: bytes = token
+        self.directory: Path = directory
+        self.table: ProcTable | None = table
+        self.rank: int = rank
 
 
 class Runtime:
@@ -77,16 +79,20 @@ class Runtime:
     def __init__(self, identity: Identity) -> None:
         config = effective()
         self.identity = identity
-        self.me = proc_id(identity.host, identity.slot)
-        self.pid = os.getpid()
-        self.is_root = identity.slot == 0
+        self.me: int = proc_id(identity.host, identity.slot)
+        self.pid: int = os.getpid()
+        self.is_root: bool = identity.slot == 0
         self.actors: dict[int, ActorCell] = {}
+        # Actors that there is one of in the job, by name: the root has them.
+        self.controllers: dict[str, ActorMesh[Any]] = {}
         self.host_agent: HostAgent | None = None
+        # The job has ended: what is left of it in the program is of no more use.
+        self.is_over = False
         # Meshes that this process has stopped, with the future of their end.
-        self.stopped_meshes: dict[int, Any] = {}
+        self.stopped_meshes: dict[int, Future[None]] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
-        self.engine = Engine(
+        self.engine: Engine = Engine(
             identity.host,
             identity.slot,
             identity.incarnation,
@@ -105,7 +111,7 @@ class Runtime:
         """Starts the thread that spawns and stops actors here."""
         from mesh_core._agent import Agent
 
-        self.agent = Agent(self)
+        self.agent: Agent = Agent(self)
         thread = threading.Thread(target=self.agent.run, name="mesh-agent", daemon=True)
         thread.start()
 
@@ -214,4 +220,10 @@ def _after_fork() -> None:
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def _before_fork() -> None:
+    """What was received and is still in use is copied: its senders wait only for us."""
+    if _current is not None:
+        _current.engine.prepare_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -1,7 +1,7 @@
 """Actors with `async` in them: they share the event loop of their process.
 
-The loop runs the `async` parts. Plain endpoints of such a class, which may block, run on a thread of
-the actor's own; one message is still served at a time.
+The loop runs the `async` parts. Plain endpoints of such a class, which may block, run on a thread
+of the actor's own; one message is still served at a time.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ class LoopCell(ActorCell):
         try:
             await self._create()
             self.answer(spawn_message, None)
-            waker_of(self.loop).watch_always(self.port, self._wake)
+            waker_of(self.loop, self.engine).watch_always(self.port, self._wake)
             await self._serve()
         except (ActorFailure, PortClosed, asyncio.CancelledError):
             # What has failed is in `abort_error`; a cancellation came too late for its message.
             pass
-        waker_of(self.loop).forget(self.port)
+        waker_of(self.loop, self.engine).forget(self.port)
         await self._end(spawn_message)
 
     async def _create(self) -> None:
         order = self.order
         set_serving(Serving(self, None, self.point.extent))
+        make: Any = order.cls
         # Its `__init__` may spawn already.
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
-        init: Any = order.cls.__init__
         try:
-            instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
-            if asyncio.iscoroutinefunction(init):
+            instance = make.__new__(make, *order.args, **order.kwargs)
+            if asyncio.iscoroutinefunction(make.__init__):
                 await instance.__init__(*order.args, **order.kwargs)
             elif self._has_plain_endpoints():
                 await self._in_thread(instance.__init__, *order.args, **order.kwargs)
@@ -219,8 +219,10 @@ class LoopCell(ActorCell):
     async def _outcome(
         self, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> tuple[Any, BaseException | None]:
-        """As `_in_thread`; what the function raises is a value, as not every exception may pass
-        through futures and coroutines."""
+        """As `_in_thread`, with what the function raises as a value.
+
+        Not every exception may pass through futures and coroutines.
+        """
         if self._thread is None:
             self._thread = OwnThread(f"mesh-{self.name}")
         run = copy_context().run
@@ -280,6 +282,29 @@ class LoopCell(ActorCell):
             for task, message in self.tasks.items():
                 if (message.from_proc, message.from_port) == key:
                     task.cancel()
+
+    def is_held_by(self, current: Serving) -> bool:
+        """Says whether the actor waits when this thread does, which runs in that context."""
+        if get_ident() == self._plain.ident:
+            return self._plain.running is current.message
+        return self.is_on_loop()
+
+    def is_on_loop(self) -> bool:
+        """Says whether this thread is the event loop that the actor runs on."""
+        return get_ident() == loop_thread().thread.ident
+
+    def needs_loop(self) -> bool:
+        """Says whether the actor serves messages on the event loop of its process."""
+        return True
+
+    def task_of(self, call: tuple[int, int] | None, is_exclusive: bool) -> asyncio.Task[Any] | None:
+        """Gives the task that serves a call; the actor's own when that is exclusive."""
+        if is_exclusive:
+            return self._task
+        for task, message in tuple(self.tasks.items()):
+            if (message.from_proc, message.from_port) == call:
+                return task
+        return None
 
     def supervise_soon(self, ask: Any) -> None:
         """Calls `__supervise__` at the next turn of the loop."""

@@ -146,6 +146,10 @@ class ThreadCell(ActorCell, Interruptible):
         left = list(self.left)
         return left if current is None else [current, *left]
 
+    def is_held_by(self, current: Serving) -> bool:
+        """Says whether the actor waits when this thread does, which runs in that context."""
+        return threading.get_ident() == self.ident
+
     def supervise_soon(self, ask: Any) -> None:
         """Calls `__supervise__` between two messages."""
         self.urgent.append(ask)

@@ -34,7 +34,7 @@ def install() -> None:
     _flush_quietly()
     sys.stdout = _text(io.FileIO(1, "wb", closefd=False))
     sys.stderr = _text(_TaggedFile(2, "wb", closefd=False))
-    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)
+    sys.__dict__.update(__stdout__=sys.stdout, __stderr__=sys.stderr)
     libc = ctypes.CDLL(None)
     # A C library without these names buffers as it likes: its lines come later, but come.
     with contextlib.suppress(AttributeError, ValueError):

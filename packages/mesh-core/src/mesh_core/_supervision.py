@@ -96,8 +96,8 @@ class RestartPolicy:
             raise ValueError("intensity_max must be 0 or more, and period_s more than 0")
         self.restart = restart
         self.scope = scope
-        self.intensity_max = intensity_max
-        self.period_s = period_s
+        self.intensity_max: int = intensity_max
+        self.period_s: float = period_s
 
     @staticmethod
     def of(restart: str | RestartPolicy | None) -> RestartPolicy:

@@ -7,7 +7,7 @@ from typing import Any
 from mesh_core._errors import MeshStopped, join_failures
 from mesh_core._failure import as_itself, error_of
 from mesh_core._future import _ERROR, _VALUE, CallFuture, Future
-from mesh_core._runtime import runtime, value_of
+from mesh_core._runtime import value_of
 from mesh_core._shape import Point
 from mesh_core._wire import PROC_DIED, STOPPED
 
@@ -56,10 +56,13 @@ class AgentFuture(CallFuture[Any]):
 
     def _wait(self, timeout: float | None) -> None:
         # Agents answer on threads of their own, so an actor may wait for them whatever it serves.
-        answers = runtime().engine.wait(self._reply, timeout)
+        answers = self._engine.wait(self._reply, timeout)
         if answers is None:
             raise TimeoutError(f"no answer to {self._endpoint.name!r} in {timeout} s")
         self._take(answers)
+
+    def _begin_wait(self) -> None:
+        return None
 
     def _settle_with(self, answers: list[Message]) -> None:
         failures = []
@@ -127,3 +130,7 @@ class EndFuture(Future[None]):
             self._settle(_ERROR, errors[0])
         else:
             self._settle(_VALUE, None)
+
+    def _give_up(self) -> bool:
+        # What ends is not brought back.
+        return False

@@ -46,14 +46,14 @@ class Where:
         pid: int | None = None,
         endpoint: str | None = None,
     ) -> None:
-        self.mesh_name = mesh_name
-        self.actor = actor
-        self.rank = rank
-        self.point = point
-        self.host = host
-        self.proc = proc
-        self.pid = pid
-        self.endpoint = endpoint
+        self.mesh_name: str | None = mesh_name
+        self.actor: str | None = actor
+        self.rank: int | None = rank
+        self.point: Mapping[str, int] | None = point
+        self.host: str | None = host
+        self.proc: str | None = proc
+        self.pid: int | None = pid
+        self.endpoint: str | None = endpoint
 
     def __getstate__(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.__slots__)

@@ -27,7 +27,9 @@ STOP, READY = "stop", "ready"
 
 def call_meta(name: str, flags: int, region: Region) -> bytes:
     """Says which method is called, and the shape of the region that is."""
-    shape = ",".join(f"{label}={size}" for label, size in zip(region.labels, region.sizes, strict=True))
+    shape = ",".join(
+        f"{label}={size}" for label, size in zip(region.labels, region.sizes, strict=True)
+    )
     return bytes([flags]) + f"{name}\0{shape}".encode()
 
 

@@ -7,11 +7,10 @@ use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{Engine, Waiter};
-use mesh_runtime::events::Event;
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{CallSpec, NodeConfig, Progress, SendError, Target};
-use mesh_wire::frame::{Kind, Part, TAIL_LEN_MAX};
-use mesh_wire::id::{JobId, PortId, ProcId};
+use mesh_runtime::node::{Answer, CallSpec, NodeConfig, Progress, SendError, Target};
+use mesh_wire::frame::{Frame, Kind, Part, TAIL_LEN_MAX};
+use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -24,9 +23,6 @@ use std::time::{Duration, Instant};
 
 pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver has no room.");
 pyo3::create_exception!(_core, PortClosed, pyo3::exceptions::PyException, "(code, detail).");
-
-/// An event as Python sees it.
-type EventTuple = (f64, u8, u64, u64, u64, u32, u8, usize);
 
 /// Fills the module with what is defined here.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -276,7 +272,7 @@ impl PyEngine {
             let engine = &self.engine;
             let port = PortId(reply);
             if py.detach(|| engine.wait_answers(port, &parker, until, &mut answers)).is_some() {
-                return Ok(Some(answers.drain(..).map(Message::of_answer).collect()));
+                return Ok(Some(self.answers(answers)));
             }
             interruptions(py)?;
             if is_over(until) {
@@ -289,7 +285,7 @@ impl PyEngine {
     fn take(&self, reply: u64) -> (Vec<Message>, bool) {
         let mut answers = Vec::new();
         let done = self.engine.take_answers(PortId(reply), &mut answers);
-        (answers.into_iter().map(Message::of_answer).collect(), done == Progress::Complete)
+        (self.answers(answers), done == Progress::Complete)
     }
 
     fn is_ready(&self, port: u64) -> bool {
@@ -322,7 +318,7 @@ impl PyEngine {
             let engine = &self.engine;
             let got = py.detach(|| engine.receive(PortId(port), &parker, until, max, &mut frames));
             if got.map_err(|closed| port_closed(py, &closed))? {
-                return Ok(frames.into_iter().map(Message::of_frame).collect());
+                return Ok(self.messages(frames));
             }
             interruptions(py)?;
             if is_over(until) {
@@ -331,17 +327,25 @@ impl PyEngine {
         }
     }
 
+    /// Waits until something has come in on a port, or a little less: look, and call again.
+    fn wait_ready(&self, py: Python<'_>, port: u64, timeout: Option<f64>) -> PyResult<()> {
+        let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
+        let (engine, parker) = (&self.engine, self.parker());
+        py.detach(|| engine.wait_ready(PortId(port), &parker, until));
+        interruptions(py)
+    }
+
     /// Takes messages that are there.
     fn receive_nowait(&self, py: Python<'_>, port: u64, max: usize) -> PyResult<Vec<Message>> {
         let mut frames = Vec::new();
         let got = self.engine.with_node(|node| node.take_messages(PortId(port), max, &mut frames));
         got.map_err(|closed| port_closed(py, &closed))?;
-        Ok(frames.into_iter().map(Message::of_frame).collect())
+        Ok(self.messages(frames))
     }
 
     /// Reports `port` to the queue whenever something comes in.
     fn notify(&self, port: u64, queue: &PyReadyQueue) {
-        self.engine.set_waiter(PortId(port), Waiter::Loop(Arc::clone(&queue.0)));
+        self.engine.set_waiter(PortId(port), Waiter::Loop(Arc::downgrade(&queue.0)));
     }
 
     /// Answers a message; code 0 is a value.
@@ -371,9 +375,22 @@ impl PyEngine {
         if first.segment == Part::INLINE {
             return message.inline_buffers(py);
         }
+        if !message.open() {
+            return Err(PyValueError::new_err("the large parts of a message are opened once"));
+        }
         let opened = self.segments.open(&self.engine, message).map_err(PyOSError::new_err)?;
         let object = |mapping| Ok(Bound::new(py, SharedBuffer::new(mapping))?.into_any());
         opened.into_iter().map(object).collect()
+    }
+
+    /// Bytes of this process's shared memory that readers hold.
+    fn shared_bytes_in_use(&self) -> usize {
+        self.segments.bytes_in_use()
+    }
+
+    /// Gives open messages pages of their own; to be called before this process is forked.
+    fn prepare_fork(&self) -> PyResult<()> {
+        Ok(self.segments.prepare_fork()?)
     }
 
     /// Lets a call run without anyone to take its answers.
@@ -403,24 +420,22 @@ impl PyEngine {
         self.engine.with_node(|node| node.events().stop());
     }
 
-    /// Takes events, oldest first: (seconds, kind, port, peer, call, rank, code, bytes), and how
-    /// many were dropped before them.
-    fn take_events(&self, max: usize) -> (Vec<EventTuple>, u64) {
-        let (events, dropped) = self.engine.with_node(|node| node.events().take(max));
-        let tuple = |event: Event| {
-            let (kind, port, peer) = (event.kind as u8, event.port.0, event.peer.to_u64());
-            (
-                event.at.as_secs_f64(),
-                kind,
-                port,
-                peer,
-                event.call.0,
-                event.rank,
-                event.code,
-                event.len,
-            )
-        };
-        (events.into_iter().map(tuple).collect(), dropped)
+    /// Takes up to `max` events, oldest first, as records, and the number of those that were
+    /// dropped before.
+    fn take_events<'py>(&self, py: Python<'py>, max: usize) -> (Bound<'py, PyBytes>, u64) {
+        let (records, dropped) = self.engine.with_node(|node| node.events().take(max));
+        (PyBytes::new(py, &records), dropped)
+    }
+
+    /// The time that events are stamped with, in nanoseconds.
+    fn clock_ns(&self) -> u64 {
+        self.engine.clock_ns()
+    }
+
+    /// Whether a call that came from there waits in a mailbox of ours.
+    fn has_queued(&self, port: u64, from_proc: u64, from_port: u64) -> bool {
+        let from = Address { proc: ProcId::from_u64(from_proc), port: PortId(from_port) };
+        self.engine.with_node(|node| node.has_queued(PortId(port), from))
     }
 
     /// Who waits for whom: (reply port, process, port) of each answer that is missing.
@@ -443,6 +458,14 @@ impl PyTargets {
 }
 
 impl PyEngine {
+    fn messages(&self, frames: Vec<Frame>) -> Vec<Message> {
+        frames.into_iter().map(|frame| Message::of_frame(frame, &self.engine)).collect()
+    }
+
+    fn answers(&self, answers: Vec<Answer>) -> Vec<Message> {
+        answers.into_iter().map(|answer| Message::of_answer(answer, &self.engine)).collect()
+    }
+
     /// Copies large buffers to where their readers find them, without the GIL.
     fn pack(
         &self,

@@ -1,21 +1,57 @@
 //! One message as Python sees it.
 
+use mesh_runtime::engine::Engine;
 use mesh_runtime::node::Answer;
 use mesh_wire::frame::{Frame, Head, Kind, Part};
 use mesh_wire::id::{Address, PortId, ProcId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A message or an answer that came in.
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct Message {
     pub(crate) frame: Frame,
+    /// Shared memory of the sender that the message holds until somebody opens it.
+    held: Option<Held>,
+}
+
+/// A part of a segment that is given back when nobody has opened it.
+struct Held {
+    engine: Arc<Engine>,
+    owner: ProcId,
+    part: Part,
+    is_open: AtomicBool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !*self.is_open.get_mut() {
+            let (segment, generation) = (self.part.segment, self.part.generation);
+            self.engine.with_node(|node| node.release(self.owner, segment, generation));
+        }
+    }
 }
 
 impl Message {
-    pub(crate) fn of_frame(frame: Frame) -> Self {
-        Self { frame }
+    /// A message or an answer that has come in.
+    pub(crate) fn of_frame(frame: Frame, engine: &Arc<Engine>) -> Self {
+        let owner = frame.head.from.proc;
+        let part = frame.parts().next().filter(|part| part.segment != Part::INLINE);
+        let hold = |part| Held {
+            engine: Arc::clone(engine),
+            owner,
+            part,
+            is_open: AtomicBool::new(false),
+        };
+        Self { held: part.map(hold), frame }
+    }
+
+    /// Takes over who gives the shared parts back; `false` when somebody has before.
+    pub(crate) fn open(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| !held.is_open.swap(true, Ordering::Relaxed))
     }
 
     /// The parts that travel behind the body, as objects of their own that can be written to.
@@ -32,8 +68,8 @@ impl Message {
         self.frame.parts().map(slice).collect()
     }
 
-    pub(crate) fn of_answer(answer: Answer) -> Self {
-        Self { frame: answer.frame }
+    pub(crate) fn of_answer(answer: Answer, engine: &Arc<Engine>) -> Self {
+        Self::of_frame(answer.frame, engine)
     }
 }
 
@@ -94,7 +130,7 @@ impl Message {
         let to = address(to_proc, to_port);
         let mut head = Head::new(Kind::Call, to, address(from_proc, from_port));
         head.rank = rank;
-        Self { frame: Frame::bare(head) }
+        Self { frame: Frame::bare(head), held: None }
     }
 
     /// Whether large parts travel beside the body.

@@ -155,6 +155,16 @@ impl Segments {
         self.cache.open(owner, &parts, on_drop).map_err(|error| error.to_string())
     }
 
+    /// Bytes of shared memory that readers hold.
+    pub(crate) fn bytes_in_use(&self) -> usize {
+        self.pool.stats().bytes_in_use
+    }
+
+    /// Gives open messages pages of their own, so that a fork may go on reading them.
+    pub(crate) fn prepare_fork(&self) -> std::io::Result<()> {
+        self.cache.prepare_fork()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<OwnedFd>>> {
         self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,6 +182,12 @@ impl Descriptors for Segments {
 
     fn released(&self, reader: ProcId, segment: u32, generation: u32) {
         self.pool.release(segment, generation, reader);
+    }
+
+    fn sweep(&self) -> bool {
+        self.pool.sweep();
+        let stats = self.pool.stats();
+        stats.bytes > stats.bytes_in_use
     }
 
     fn buried(&self, proc: ProcId) {

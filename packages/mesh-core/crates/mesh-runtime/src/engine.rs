@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use wire::{Descriptors, Wire, Written, lock};
 
@@ -48,6 +48,8 @@ const EVENTS_MAX: usize = 64;
 /// How long the IO thread leaves the links to a thread that has just led them: it will most likely
 /// wait again at once, and then reads what came meanwhile without any hand-over.
 const HEAD_START: Duration = Duration::from_micros(500);
+/// How often idle shared memory is looked for: what was idle for all of it is given back.
+const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 /// How long the first thread sleeps before it looks for signals again: one may slip in between the
 /// last look and the sleep.
 const SIGNAL_SLICE: Duration = Duration::from_millis(200);
@@ -57,8 +59,8 @@ const SIGNAL_SLICE: Duration = Duration::from_millis(200);
 pub enum Waiter {
     /// A sleeping thread.
     Thread(Arc<Parker>),
-    /// An event loop.
-    Loop(Arc<ReadyQueue>),
+    /// An event loop, as long as there is one.
+    Loop(Weak<ReadyQueue>),
     /// Several of them: all are woken, and who finds nothing sleeps on.
     Many(Vec<Waiter>),
 }
@@ -71,6 +73,8 @@ struct Shared {
     /// Threads that wait for room at a receiver.
     credit_waiters: Vec<Arc<Parker>>,
     redials: BinaryHeap<Reverse<(Instant, ProcId)>>,
+    /// When to look for shared memory that is not used any more; never while all is.
+    sweep_at: Option<Instant>,
 }
 
 /// What is left to do once the lock is released.
@@ -144,7 +148,7 @@ impl Engine {
         on_orphaned: Box<dyn Fn() + Send + Sync>,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
-        // A process that was killed leaves its socket behind; we take its slot only once it is dead.
+        // A process that was killed leaves its socket behind; we take its slot once it is dead.
         match std::fs::remove_file(socket_path(&dir, me)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -157,6 +161,7 @@ impl Engine {
             waiters: FastMap::default(),
             credit_waiters: Vec::new(),
             redials: BinaryHeap::new(),
+            sweep_at: None,
         };
         let engine = Arc::new(Self {
             shared: Mutex::new(shared),
@@ -190,7 +195,7 @@ impl Engine {
         Arc::new(Parker::new(Arc::clone(&self.lead.bell)))
     }
 
-    /// Ends the IO thread and closes every link.
+    /// Ends the IO thread and closes every link; who waits for answers or messages is told.
     pub fn close(&self) {
         self.with_node(Node::end_all);
         self.is_closed.store(true, Ordering::SeqCst);
@@ -207,6 +212,11 @@ impl Engine {
             shared.node.set_now(now);
         }
         shared
+    }
+
+    /// The time that events are stamped with, in nanoseconds.
+    pub fn clock_ns(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Runs `step` on the node and does what it asks for.
@@ -252,7 +262,7 @@ impl Engine {
 
     /// Waits for messages and takes up to `max` of them.
     ///
-    /// Returns `Ok(false)` when the time is over or a signal came: the caller looks and calls again.
+    /// Returns `Ok(false)` when the time is over or a signal came: the caller looks and comes back.
     ///
     /// # Errors
     /// The reason when the port takes no more messages.
@@ -310,6 +320,21 @@ impl Engine {
                 return None;
             }
         }
+    }
+
+    /// Waits until something has come in on a port, without taking it.
+    ///
+    /// May return early: another thread may have taken it, the time may be over, a signal may have
+    /// come. The caller looks and calls again.
+    pub fn wait_ready(&self, port: PortId, parker: &Arc<Parker>, until: Option<Instant>) {
+        {
+            let mut shared = lock(&self.shared);
+            if shared.node.is_ready(port) {
+                return;
+            }
+            shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
+        }
+        self.sleep(parker, until);
     }
 
     /// Moves the answers that have come into `out`; nobody is woken any more once all have.
@@ -585,10 +610,15 @@ impl Engine {
                 due.push(peer);
                 shared.redials.pop();
             }
+            let is_sweep_due = shared.sweep_at.is_some_and(|at| at <= now);
+            if is_sweep_due {
+                shared.sweep_at = self.descriptors.sweep().then(|| now + SWEEP_PERIOD);
+            }
+            let sweep = shared.sweep_at.map(|at| at - now);
             let redial = shared.redials.peek().map(|Reverse((at, _))| *at - now);
             let deadline = shared.node.next_deadline();
             let deadline = deadline.map(|at| at.saturating_sub(now - self.epoch));
-            [redial, deadline].into_iter().flatten().min()
+            [redial, deadline, sweep].into_iter().flatten().min()
         };
         let left = if due.is_empty() { left } else { Some(Duration::ZERO) };
         for peer in due {
@@ -636,6 +666,10 @@ impl Shared {
                 }
                 Effect::Released { reader, segment, generation } => {
                     chores.released.push((reader, segment, generation));
+                    if self.sweep_at.is_none() {
+                        self.sweep_at = Some(Instant::now() + SWEEP_PERIOD);
+                        chores.has_timer = true;
+                    }
                 }
                 Effect::Buried(proc) => chores.buried.push(proc),
                 Effect::Close { link } => chores.closed.extend(self.wires.remove(&link)),
@@ -648,7 +682,7 @@ impl Waiter {
     fn wake(&self, port: PortId) {
         match self {
             Self::Thread(parker) => parker.unpark(),
-            Self::Loop(queue) => queue.push(port),
+            Self::Loop(queue) => queue.upgrade().into_iter().for_each(|queue| queue.push(port)),
             Self::Many(waiters) => waiters.iter().for_each(|waiter| waiter.wake(port)),
         }
     }
@@ -656,6 +690,7 @@ impl Waiter {
     /// Adds another waiter, once.
     fn join(&mut self, other: Self) {
         if let Self::Many(waiters) = self {
+            waiters.retain(|waiter| !waiter.is_gone());
             if !waiters.iter().any(|waiter| waiter.is_same(&other)) {
                 waiters.push(other);
             }
@@ -665,10 +700,14 @@ impl Waiter {
         }
     }
 
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Loop(queue) if queue.strong_count() == 0)
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),
-            (Self::Loop(one), Self::Loop(other)) => Arc::ptr_eq(one, other),
+            (Self::Loop(one), Self::Loop(other)) => Weak::ptr_eq(one, other),
             _ => false,
         }
     }

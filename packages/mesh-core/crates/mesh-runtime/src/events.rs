@@ -7,6 +7,9 @@ use mesh_wire::id::{PortId, ProcId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// Bytes of the record of one event.
+pub const RECORD_LEN: usize = 48;
+
 /// What has happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -54,6 +57,25 @@ pub struct Event {
     pub len: usize,
 }
 
+impl Event {
+    /// Writes the event down as `docs/protocol/events.md` says.
+    pub fn record(&self) -> [u8; RECORD_LEN] {
+        // In 64 bits a process can count nanoseconds for 584 years.
+        let at = u64::try_from(self.at.as_nanos()).unwrap_or(u64::MAX);
+        let len = self.len as u64;
+        let mut record = [0; RECORD_LEN];
+        for (place, word) in
+            [at, self.port.0, self.peer.to_u64(), self.call.0, len].into_iter().enumerate()
+        {
+            record[place * 8..place * 8 + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        record[40..44].copy_from_slice(&self.rank.to_le_bytes());
+        record[44] = self.kind as u8;
+        record[45] = self.code;
+        record
+    }
+}
+
 /// Events that wait for their reader.
 #[derive(Debug, Default)]
 pub struct EventRing {
@@ -89,9 +111,14 @@ impl EventRing {
         assert!(self.ring.len() <= self.len_max, "the ring has a bound");
     }
 
-    /// Takes up to `max` events, oldest first, and the number of those that were dropped before.
-    pub fn take(&mut self, max: usize) -> (Vec<Event>, u64) {
+    /// Takes up to `max` events, oldest first, as records, and the number of those that were
+    /// dropped before.
+    pub fn take(&mut self, max: usize) -> (Vec<u8>, u64) {
         let count = self.ring.len().min(max);
-        (self.ring.drain(..count).collect(), std::mem::take(&mut self.dropped))
+        let mut records = Vec::with_capacity(count * RECORD_LEN);
+        for event in self.ring.drain(..count) {
+            records.extend_from_slice(&event.record());
+        }
+        (records, std::mem::take(&mut self.dropped))
     }
 }

@@ -63,6 +63,11 @@ impl Mailbox {
         Some((frame, credit))
     }
 
+    /// Whether a call that came from there is queued.
+    pub fn has_from(&self, from: Address) -> bool {
+        self.queue.iter().any(|frame| frame.head.from == from)
+    }
+
     /// Takes back a queued call whose caller no longer waits.
     pub fn withdraw(&mut self, from: Address) -> Option<Frame> {
         let at = self.queue.iter().position(|frame| frame.head.from == from)?;
@@ -73,6 +78,13 @@ impl Mailbox {
     pub fn close(&mut self, closed: Closed) -> VecDeque<Frame> {
         self.closed.get_or_insert(closed);
         std::mem::take(&mut self.queue)
+    }
+
+    /// The credit that senders have not been given yet, when the mailbox goes away.
+    pub fn take_owed(&mut self) -> Vec<(ProcId, u32)> {
+        let mut owed: Vec<_> = self.owed.drain().filter(|(_, count)| *count > 0).collect();
+        owed.sort_unstable();
+        owed
     }
 
     /// Opens a closed mailbox again, for a restarted actor.

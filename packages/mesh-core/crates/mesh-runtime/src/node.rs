@@ -6,9 +6,9 @@
 //! these in one thread, and the engine runs one behind a mutex.
 //!
 //! # Layout
-//! - [`peer`]: links to other processes, handshake, replay, deaths;
-//! - [`call`]: calls and their answers;
-//! - [`unborn`]: messages that are faster than the spawn of their receiver;
+//! - `peer`: links to other processes, handshake, replay, deaths;
+//! - `call`: calls and their answers;
+//! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod call;
@@ -24,7 +24,7 @@ use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
 use bytes::Bytes;
 use call::PendingCall;
-use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
+use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind, Part};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use std::cmp::Reverse;
@@ -208,14 +208,26 @@ impl Node {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else { return };
         let queued = mailbox.close(closed.clone());
         for frame in queued {
-            self.refuse(&frame.head, &closed);
+            self.refuse(&frame, &closed);
         }
         self.effects.push_back(Effect::Ready(port));
     }
 
-    /// Forgets a port; nothing is answered any more but with [`fault::STOPPED`].
+    /// Forgets a port: what is queued and what still comes is answered with [`fault::STOPPED`].
     pub fn drop_port(&mut self, port: PortId) {
-        self.ports.remove(&port);
+        match self.ports.remove(&port) {
+            Some(Port::Mailbox(mut mailbox)) => {
+                let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+                for frame in mailbox.close(closed.clone()) {
+                    self.refuse(&frame, &closed);
+                }
+                for (sender, count) in mailbox.take_owed() {
+                    self.give_credit(sender, port, count);
+                }
+            }
+            Some(Port::Call(call)) => self.discard_answers(&call),
+            None => {}
+        }
     }
 
     /// Takes up to `max` messages out of a mailbox, oldest first.
@@ -228,7 +240,6 @@ impl Node {
         max: usize,
         out: &mut Vec<Frame>,
     ) -> Result<(), Closed> {
-        let me = self.config.me;
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else {
             return Err(Closed { code: fault::STOPPED, detail: Bytes::new() });
         };
@@ -251,15 +262,25 @@ impl Node {
             return Err(closed.clone());
         }
         for (sender, count) in credits {
-            let mut head = Head::new(
-                Kind::Credit,
-                Address { proc: sender, port: PortId::NONE },
-                Address { proc: me, port },
-            );
-            head.rank = count;
-            self.dispatch(Frame::bare(head));
+            self.give_credit(sender, port, count);
         }
         Ok(())
+    }
+
+    /// Tells a sender that messages of its have left a mailbox here.
+    fn give_credit(&mut self, sender: ProcId, port: PortId, count: u32) {
+        let to = Address { proc: sender, port: PortId::NONE };
+        let mut head = Head::new(Kind::Credit, to, Address { proc: self.config.me, port });
+        head.rank = count;
+        self.dispatch(Frame::bare(head));
+    }
+
+    /// Whether a call that came from there waits in a mailbox.
+    pub fn has_queued(&self, port: PortId, from: Address) -> bool {
+        match self.ports.get(&port) {
+            Some(Port::Mailbox(mailbox)) => mailbox.has_from(from),
+            _ => false,
+        }
     }
 
     /// Messages queued in a mailbox.
@@ -326,7 +347,7 @@ impl Node {
             if self.respawning.contains(&frame.head.to.port) {
                 self.unborn.keep(frame);
             } else {
-                self.refuse(&frame.head, &closed);
+                self.refuse(&frame, &closed);
             }
         }
     }
@@ -407,7 +428,7 @@ impl Node {
             None if may_come => return self.unborn.keep(frame),
             _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
         };
-        self.refuse(&refused.0.head, &refused.1);
+        self.refuse(&refused.0, &refused.1);
     }
 
     /// Whether an actor may yet be spawned on the port: one whose number another process has made.
@@ -435,8 +456,9 @@ impl Node {
             return;
         }
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
-        if mailbox.withdraw(frame.head.from).is_none() {
-            self.tell_agent(frame);
+        match mailbox.withdraw(frame.head.from) {
+            Some(withdrawn) => self.discard(&withdrawn),
+            None => self.tell_agent(frame),
         }
     }
 
@@ -451,7 +473,9 @@ impl Node {
 
     /// Answers a message that cannot be delivered, or gives its credit back. The sender may be
     /// anywhere.
-    fn refuse(&mut self, head: &Head, closed: &Closed) {
+    fn refuse(&mut self, frame: &Frame, closed: &Closed) {
+        self.discard(frame);
+        let head = &frame.head;
         match head.kind {
             Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {
                 let mut back = Head::new(Kind::Fault, head.from, head.to);
@@ -466,6 +490,28 @@ impl Node {
                 self.dispatch(Frame::bare(back));
             }
             _ => {}
+        }
+    }
+}
+
+impl Node {
+    /// Gives back what a message that nobody will open holds of its sender's shared memory.
+    fn discard(&mut self, frame: &Frame) {
+        let Some(part) = frame.parts().next().filter(|part| part.segment != Part::INLINE) else {
+            return;
+        };
+        let (segment, generation) = (part.segment, part.generation);
+        if frame.head.from.proc == self.config.me {
+            let reader = frame.head.to.proc;
+            self.effects.push_back(Effect::Released { reader, segment, generation });
+        } else {
+            self.release(frame.head.from.proc, segment, generation);
+        }
+    }
+
+    fn discard_answers(&mut self, call: &PendingCall) {
+        for answer in call.answers() {
+            self.discard(&answer.frame);
         }
     }
 }

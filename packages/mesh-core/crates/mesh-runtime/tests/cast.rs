@@ -3,6 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use mesh_runtime::cast::bundle::{ENTRY_HEAD_LEN, Entry, Malformed, Packer, unpack};
 use mesh_runtime::cast::{Merge, Progress, Tree};
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn entry(rank: u32, is_fault: bool, tail: &'static [u8]) -> Entry {
@@ -30,7 +31,7 @@ proptest! {
 
     #[test]
     fn every_live_host_is_reached_once_around_the_dead(
-        dead in proptest::collection::vec(any::<bool>(), 1..200),
+        dead in vec(any::<bool>(), 1..200),
         fanout in 1usize..6,
     ) {
         let tree = Tree::new(dead.len(), fanout);
@@ -49,7 +50,7 @@ proptest! {
     #[test]
     fn a_merge_completes_once_whatever_the_order(
         order in Just((100u32..300).collect::<Vec<_>>()).prop_shuffle(),
-        extra in proptest::collection::vec(0u32..400, 0..100),
+        extra in vec(0u32..400, 0..100),
     ) {
         let mut merge = Merge::new(100..300);
         let mut completions = 0;
@@ -68,17 +69,20 @@ proptest! {
 
     #[test]
     fn what_is_packed_is_unpacked(
-        tails in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 0..80)), 0..40),
+        tails in vec((any::<bool>(), vec(any::<u8>(), 0..80)), 0..40),
         len_max in 1usize..400,
     ) {
-        let entries: Vec<Entry> = (0u32..).zip(tails).map(|(rank, (is_fault, tail))| Entry {
+        let mut entries: Vec<Entry> = (0u32..).zip(tails).map(|(rank, (is_fault, tail))| Entry {
             rank,
             is_fault,
             flags: rank as u8,
             meta_len: tail.len() as u16 % 5,
             part_count: u8::from(tail.len() >= 30),
             tail: Bytes::from(tail),
-        }).filter(|e| usize::from(e.meta_len) + usize::from(e.part_count) * 24 <= e.tail.len()).collect();
+        }).collect();
+        entries.retain(|entry| {
+            usize::from(entry.meta_len) + usize::from(entry.part_count) * 24 <= entry.tail.len()
+        });
         let mut packer = Packer::new(len_max);
         for entry in &entries {
             packer.push(entry);
@@ -93,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_anywhere_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn bytes_from_anywhere_never_panic(bytes in vec(any::<u8>(), 0..200)) {
         let _ = unpack(&Bytes::from(bytes), 8);
     }
 }

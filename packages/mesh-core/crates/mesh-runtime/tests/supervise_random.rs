@@ -43,10 +43,12 @@ enum Action {
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let action = prop_oneof![
-        2 => (0u64..4, 0u8..4, any::<bool>())
-            .prop_map(|(owner, restart, one_for_all)| Action::Spawn { owner, restart, one_for_all }),
-        6 => (0usize..12, 0u32..4, 0u8..4, any::<bool>())
-            .prop_map(|(child, rank, kind, is_repeat)| Action::Fail { child, rank, kind, is_repeat }),
+        2 => (0u64..4, 0u8..4, any::<bool>()).prop_map(|(owner, restart, one_for_all)| {
+            Action::Spawn { owner, restart, one_for_all }
+        }),
+        6 => (0usize..12, 0u32..4, 0u8..4, any::<bool>()).prop_map(
+            |(child, rank, kind, is_repeat)| Action::Fail { child, rank, kind, is_repeat }
+        ),
         2 => (0u64..4).prop_map(|back| Action::Observe { back }),
         1 => (0u64..4, any::<bool>()).prop_map(|(owner, fails)| Action::EndOwner { owner, fails }),
         1 => (0usize..12).prop_map(|child| Action::Stop { child }),
@@ -96,7 +98,10 @@ impl World {
         let mut out = Vec::new();
         self.supervisor.step(event, self.now, &mut out);
         if let Some((failure, owner)) = taken {
-            let is_end = |effect: &Effect| matches!(effect, Effect::Settled { failure: f, owner: o, .. } if (*f, *o) == (failure, owner));
+            let is_end = |effect: &Effect| match effect {
+                Effect::Settled { failure: f, owner: o, .. } => (*f, *o) == (failure, owner),
+                _ => false,
+            };
             if self.supervisor.is_open(failure, owner) || out.iter().any(is_end) {
                 self.open.insert((failure, owner));
             }

@@ -44,8 +44,12 @@ pub struct Plan {
     pub fanout: usize,
     /// Processes that are killed.
     pub kills: u32,
+    /// How many places kills and stalls hit again and again; 0 is any.
+    pub hot_places: u32,
     /// Killed processes, of 1,000, that somebody starts again unasked.
     pub revive_permille: u64,
+    /// How soon at most.
+    pub revive_us: u64,
     /// Links that break.
     pub breaks: u32,
     /// Processes that stand still for a while.
@@ -68,7 +72,9 @@ impl Plan {
         let hosts = (options.procs / 50).clamp(2, 4000);
         let slots = (options.procs / hosts).max(2);
         let mut sometimes = |most: u64| if rng.chance(300) { 0 } else { rng.between(1, most) };
-        let kills = sometimes(u64::from(options.procs / 25).max(2)) as u32;
+        let hot_places = [0, 0, 1, 3][sometimes(3) as usize];
+        let kills_max = if hot_places > 0 { 60 } else { u64::from(options.procs / 25).max(4) };
+        let kills = sometimes(kills_max) as u32;
         let breaks = sometimes(u64::from(options.procs / 5).max(4)) as u32;
         let stalls = sometimes(u64::from(options.procs / 50).max(2)) as u32;
         let refused_permille = sometimes(200);
@@ -79,9 +85,9 @@ impl Plan {
             sometimes(20),
             sometimes(20),
             sometimes(5),
-            sometimes(4),
+            sometimes(10),
             sometimes(25),
-            sometimes(2),
+            sometimes(3),
         ];
         let action_weights = [
             30,
@@ -103,14 +109,20 @@ impl Plan {
             backlog_bytes_max: *rng.pick(&[256, 4096, 1 << 20]).expect("a fixed list"),
             fanout: rng.between(1, 8) as usize,
             kills,
+            hot_places,
             revive_permille: *rng.pick(&[0, 500, 1000]).expect("a fixed list"),
+            revive_us: *rng.pick(&[500, 5000, 300_000]).expect("a fixed list"),
             breaks,
             stalls,
             refused_permille,
             timeout_permille,
             work_weights,
             action_weights,
-            active: Duration::from_millis(rng.between(200, 3000)),
+            active: if rng.chance(300) {
+                Duration::from_millis(rng.between(5, 100))
+            } else {
+                Duration::from_millis(rng.between(200, 3000))
+            },
         }
     }
 }

@@ -4,12 +4,12 @@
 //! actors, runs their endpoints, spreads casts, and carries out what the supervisor wants.
 //!
 //! # Layout
-//! - [`outbox`]: messages that wait for room at their receiver;
-//! - [`actor`]: endpoints and what they answer;
-//! - [`agent`]: starts, stops and replaces on behalf of others;
-//! - [`owner`]: the meshes that actors of this process own;
-//! - [`relay`] spreads casts and merges their answers;
-//! - [`client`]: what programs do by themselves.
+//! - `outbox`: messages that wait for room at their receiver;
+//! - `actor`: endpoints and what they answer;
+//! - `agent`: starts, stops and replaces on behalf of others;
+//! - `owner`: the meshes that actors of this process own;
+//! - `relay` spreads casts and merges their answers;
+//! - `client`: what programs do by themselves.
 
 mod actor;
 mod agent;

@@ -18,10 +18,11 @@ use std::time::Duration;
 
 /// When programs begin to act: all processes have started by then.
 const BOOT: Duration = Duration::from_millis(100);
-/// How long a world may take to come to rest once nothing more befalls it.
-const REST: Duration = Duration::from_secs(120);
-/// More events than any world needs.
-const EVENTS_MAX: u64 = 50_000_000;
+/// How long a world may take to come to rest once nothing more befalls it. Senders may queue up
+/// behind one message that waits some seconds for the spawn of its receiver.
+const REST: Duration = Duration::from_secs(3600);
+/// More events than a world of no processes and steps needs, and than each of these adds.
+const EVENTS_MAX: (u64, u64) = (2_000_000, 2000);
 
 /// What happens next.
 #[derive(Debug)]
@@ -174,11 +175,13 @@ impl World {
 
     fn run_to_rest(&mut self, when: &str) {
         let end = self.now + BOOT + self.plan.active + REST;
+        let size = u64::from(self.options.procs) + u64::from(self.options.steps);
+        let events_max = EVENTS_MAX.0 + EVENTS_MAX.1 * size;
         while let Some((at, event)) = self.queue.pop() {
             if !self.oracle.violations().is_empty() {
                 return;
             }
-            if at > end || self.events > EVENTS_MAX {
+            if at > end || self.events > events_max {
                 let events = self.events;
                 self.oracle.violated(|| {
                     format!("no rest {when}: {event:?} at {at:?}, after {events} events")
@@ -208,7 +211,9 @@ impl World {
                 let proc = self.directory.proc(place);
                 self.trace.words(&[4, action as u64, proc.to_u64()]);
                 self.trace.line(|line| write!(line, "{proc} {action:?}"));
-                if let Some(life) = self.directory.life(proc) {
+                // Who stands still does nothing.
+                let life = self.directory.life(proc).filter(|life| !self.is_stalled(*life));
+                if let Some(life) = life {
                     self.act(life, |process, scene| process.act(action, scene));
                 }
             }
@@ -242,18 +247,17 @@ impl World {
     }
 
     /// When the process that an event is for moves again, if it stands still.
-    fn stalled_until(&mut self, event: &Event) -> Option<Duration> {
+    fn stalled_until(&self, event: &Event) -> Option<Duration> {
         let life = match event {
             Event::Arrive(wire, end) => self.net.life_at(*wire, *end)?,
             Event::Later(life, _) | Event::Dial(life, _) => *life,
             _ => return None,
         };
-        let until = *self.stalled.get(&life)?;
-        if until > self.now {
-            return Some(until);
-        }
-        self.stalled.remove(&life);
-        None
+        self.stalled.get(&life).copied().filter(|until| *until > self.now)
+    }
+
+    fn is_stalled(&self, life: Life) -> bool {
+        self.stalled.get(&life).is_some_and(|until| *until > self.now)
     }
 
     /// A process acts, and what follows from it is carried out.
@@ -414,7 +418,7 @@ impl World {
         let after = Duration::from_micros(self.fate.between(20, 3000));
         self.queue.add(self.now + after, Event::Reap(proc, incarnation));
         if self.fate.chance(self.plan.revive_permille) {
-            let after = after + Duration::from_micros(self.fate.below(300_000));
+            let after = after + Duration::from_micros(self.fate.below(self.plan.revive_us));
             self.queue.add(self.now + after, Event::Revive(proc));
         }
     }
@@ -431,7 +435,12 @@ impl World {
 
     /// Some process that lives and is no agent.
     fn somebody(&mut self) -> Option<Life> {
-        let place = self.fate.below(self.directory.place_count() as u64) as usize;
+        let place = match self.plan.hot_places {
+            0 => self.fate.below(self.directory.place_count() as u64),
+            // Spread over the hosts, and never an agent.
+            hot => 1 + self.fate.below(u64::from(hot)) * u64::from(self.plan.slots + 1),
+        };
+        let place = place as usize % self.directory.place_count();
         let proc = self.directory.proc(place);
         self.directory.life(proc).filter(|_| proc.slot != 0)
     }

@@ -114,9 +114,9 @@ const READ_AHEAD_LEN: usize = 64 << 10;
 
 /// Turns a stream of bytes into frames, however they are cut.
 ///
-/// The owner reads into [`Decoder::spare`], says how much with [`Decoder::filled`] and takes what is
-/// complete with [`Decoder::next_frame`]. A long tail is read straight into its own memory, which is
-/// taken only after its head has passed the limits.
+/// The owner reads into [`Decoder::spare`], says how much with [`Decoder::filled`] and takes what
+/// is complete with [`Decoder::next_frame`]. A long tail is read straight into its own memory,
+/// which is taken only after its head has passed the limits.
 #[derive(Debug)]
 pub struct Decoder {
     ahead: Box<[u8]>,

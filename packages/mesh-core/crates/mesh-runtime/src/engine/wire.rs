@@ -31,6 +31,8 @@ pub trait Descriptors: Send + Sync {
     fn released(&self, reader: ProcId, segment: u32, generation: u32);
     /// A peer is dead.
     fn buried(&self, proc: ProcId);
+    /// Gives back memory that was not used for a while; `false` when there is nothing left to give.
+    fn sweep(&self) -> bool;
 }
 
 /// How far writing has come.

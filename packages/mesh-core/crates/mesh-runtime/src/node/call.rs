@@ -94,6 +94,11 @@ impl PendingCall {
         self.missing == 0 || (self.is_stream && !self.answers.is_empty())
     }
 
+    /// Answers that nobody has taken.
+    pub(super) fn answers(&self) -> &[Answer] {
+        &self.answers
+    }
+
     /// The index of an answering target that has not answered yet.
     fn open_target(&self, proc: ProcId, rank: u32) -> Option<usize> {
         let guess = rank as usize;
@@ -211,9 +216,7 @@ impl Node {
     pub fn forget(&mut self, reply: PortId) {
         match self.ports.get_mut(&reply) {
             Some(Port::Call(call)) if call.missing > 0 => call.is_forgotten = true,
-            Some(Port::Call(_)) => {
-                self.ports.remove(&reply);
-            }
+            Some(Port::Call(_)) => self.drop_port(reply),
             _ => {}
         }
     }
@@ -233,6 +236,7 @@ impl Node {
     pub fn cancel(&mut self, reply: PortId) -> bool {
         let Some(Port::Call(call)) = self.ports.remove(&reply) else { return false };
         self.cancel_targets(reply, &call);
+        self.discard_answers(&call);
         self.effects.push_back(Effect::Ready(reply));
         true
     }
@@ -302,7 +306,7 @@ impl Node {
             call.record(index, Answer { rank: target.rank, code, frame });
         }
         if call.missing == 0 && call.is_forgotten {
-            self.ports.remove(&reply);
+            self.drop_port(reply);
         } else if call.is_ready() {
             self.effects.push_back(Effect::Ready(reply));
         }
@@ -316,19 +320,27 @@ impl Node {
         }
         let is_ready = match self.ports.get_mut(&reply) {
             Some(Port::Call(call)) => {
-                let Some(index) = call.open_target(from.proc, frame.head.rank) else { return };
+                let Some(index) = call.open_target(from.proc, frame.head.rank) else {
+                    return self.discard(&frame);
+                };
                 let (rank, code) = (frame.head.rank, frame.head.flags);
                 call.record(index, Answer { rank, code, frame });
                 let (is_ready, is_over) = (call.is_ready(), call.missing == 0);
                 if is_over && call.is_forgotten {
-                    self.ports.remove(&reply);
+                    self.drop_port(reply);
                 }
                 is_ready
             }
             // Answers to a channel: the sender named one with `send_from`.
-            Some(Port::Mailbox(mailbox)) => mailbox.push(frame).is_ok(),
+            Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
+                Ok(()) => true,
+                Err((frame, _)) => {
+                    self.discard(&frame);
+                    false
+                }
+            },
             // The caller no longer waits, and took its credit back when it gave up.
-            None => return,
+            None => return self.discard(&frame),
         };
         self.credited(from, 1);
         if is_ready {

@@ -121,12 +121,12 @@ impl Node {
         let peer = self.peers.entry(to).or_default();
         if let (Reach::Dead(detail), true) = (&peer.reach, waits_for_report) {
             let closed = Closed { code: fault::PROC_DIED, detail: detail.clone() };
-            return self.refuse(&frame.head, &closed);
+            return self.refuse(&frame, &closed);
         }
         if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
             // Nothing was ever started there: a handle of an earlier job.
             let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
-            return self.refuse(&frame.head, &closed);
+            return self.refuse(&frame, &closed);
         }
         let frame = peer.session.stamp(frame);
         match peer.reach {

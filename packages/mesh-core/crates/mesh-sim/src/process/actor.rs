@@ -105,7 +105,7 @@ impl Process {
             }
             // It is given up by its caller long before it would be done.
             Work::Silent => {
-                let after = Duration::from_secs(5);
+                let after = Duration::from_secs(1);
                 scene.requests.push(Request::Later(after, Later::Finish(job)));
             }
             Work::Crash => {
@@ -205,6 +205,9 @@ impl Process {
         let Some(actor) = self.actors.remove(&port) else { return };
         let detail = bytes::Bytes::new();
         self.node.close_mailbox(port, Closed { code: fault::STOPPED, detail });
+        if scene.rng.chance(200) {
+            self.node.drop_port(port);
+        }
         scene.oracle.closed(self.life, port);
         for head in &actor.stoppers {
             self.node.answer(head, 0, (0, 0), pack(&[]));

@@ -136,7 +136,12 @@ impl Process {
             })
             .collect();
         let Some((reply, tag)) = scene.rng.pick(&calls) else { return };
-        self.node.cancel(*reply);
+        // The receivers are told, or they are left to answer nobody.
+        if scene.rng.chance(700) {
+            self.node.cancel(*reply);
+        } else {
+            self.node.forget(*reply);
+        }
         self.waits.remove(reply);
         scene.oracle.call_given_up(*tag);
     }

@@ -1,0 +1,416 @@
+"""What happens in this process, for whoever subscribes.
+
+Messages are recorded by the core, everything else here; a stream merges both by time. While nobody
+subscribes, a place where something happens reads `recorder.is_on` and goes on. A subscriber that
+falls behind loses the oldest events, and is told how many; it never holds up who records.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from struct import Struct
+
+from mesh_core._config import effective
+from mesh_core._runtime import is_running, runtime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Any, Self
+
+__all__ = [
+    "EVENT_KINDS",
+    "MESSAGE_KINDS",
+    "MESSAGE_RECORD",
+    "Event",
+    "EventStream",
+    "recorder",
+    "subscribe",
+]
+
+# The record of a message event, as in docs/protocol/events.md: nanoseconds, port, peer, call,
+# bytes, rank, kind, code.
+MESSAGE_RECORD = Struct("<QQQQQIBBxx")
+
+MESSAGE_KINDS = (
+    "",
+    "sent",
+    "received",
+    "taken",
+    "answered",
+    "completed",
+    "refused",
+    "cancelled",
+    "link_up",
+    "link_down",
+    "peer_died",
+)
+EVENT_KINDS = frozenset(MESSAGE_KINDS[1:]) | {
+    "spawned",
+    "started",
+    "failed",
+    "stopped",
+    "supervised",
+    "restarted",
+    "proc_started",
+    "proc_died",
+    "log_line",
+    "span_begin",
+    "span_end",
+    "metric",
+}
+# How soon an iterator looks for messages: they come without waking anybody.
+_LOOK_S = 0.02
+
+
+class Event:
+    """One thing that has happened in this process.
+
+    What a kind does not have is 0, empty or None; docs/protocol/events.md says what has what.
+
+    Attributes:
+        time_ns: When: nanoseconds since the epoch, as the clock of this host had it when the first
+            subscriber came. Never runs backwards.
+        kind: What, as `received` or `spawned`.
+        actor: The port of the actor or channel that it happened to.
+        peer: The other process, packed: the host in the upper 32 bits, the slot in the lower.
+        call: The port of the answers: the same in all events of one call.
+        rank: The rank that was called, answered, failed.
+        code: Why there is no value, or the exit code, or the verdict.
+        size: Bytes of the message without its shared parts.
+        text: A name, or a line, or a reason.
+        value: What was measured.
+        attributes: What the program says about a span or a measurement.
+        subject: The thing itself, where there is one: a `LogLine`.
+    """
+
+    __slots__ = (
+        "actor",
+        "attributes",
+        "call",
+        "code",
+        "kind",
+        "peer",
+        "rank",
+        "size",
+        "subject",
+        "text",
+        "time_ns",
+        "value",
+    )
+
+    def __init__(
+        self,
+        time_ns: int,
+        kind: str,
+        *,
+        actor: int = 0,
+        peer: int = 0,
+        call: int = 0,
+        rank: int = 0,
+        code: int = 0,
+        size: int = 0,
+        text: str = "",
+        value: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        subject: object = None,
+    ) -> None:
+        self.time_ns: int = time_ns
+        self.kind: str = kind
+        self.actor: int = actor
+        self.peer: int = peer
+        self.call: int = call
+        self.rank: int = rank
+        self.code: int = code
+        self.size: int = size
+        self.text: str = text
+        self.value: float | None = value
+        self.attributes: Mapping[str, Any] | None = attributes
+        self.subject: object = subject
+
+    def __repr__(self) -> str:
+        said = ((name, getattr(self, name)) for name in self.__slots__ if name != "kind")
+        fields = ", ".join(f"{name}={value!r}" for name, value in said if value)
+        return f"<Event {self.kind} {fields}>"
+
+
+class Recorder:
+    """Hands what happens to every stream of this process.
+
+    Attributes:
+        is_on: Whether anybody subscribes: to be asked before anything else is done.
+    """
+
+    def __init__(self) -> None:
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Forgets all subscribers: they are those of the process that this one is a fork of."""
+        self.is_on = False
+        self._streams: tuple[EventStream, ...] = ()
+        self.changed = threading.Condition(threading.Lock())
+        self._offset_ns = 0
+        self._engine_offset_ns = 0
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Notes that something has happened; ask `is_on` first."""
+        with self.changed:
+            event = Event(time.monotonic_ns() + self._offset_ns, kind, **fields)
+            for stream in self._streams:
+                stream._keep(event)
+            self.changed.notify_all()
+
+    def join(self, stream: EventStream) -> None:
+        """Begins to give a stream what happens."""
+        engine = runtime().engine
+        with self.changed:
+            if not self._streams:
+                # One offset for as long as anybody listens, so that no step of the clock is seen.
+                self._offset_ns = time.time_ns() - time.monotonic_ns()
+                self._engine_offset_ns = time.monotonic_ns() - engine.clock_ns() + self._offset_ns
+            self._take_messages()
+            self._streams = (*self._streams, stream)
+            self._listen()
+            self.is_on = True
+
+    def leave(self, stream: EventStream) -> None:
+        """Gives a stream nothing more; the last one to leave ends recording."""
+        with self.changed:
+            if stream in self._streams:
+                self._take_messages()
+                self._streams = tuple(one for one in self._streams if one is not stream)
+                self.is_on = bool(self._streams)
+                self._listen()
+            self.changed.notify_all()
+
+    def take_messages(self) -> int:
+        """Hands out the messages that the core has recorded; gives the time until which."""
+        with self.changed:
+            until_ns = time.monotonic_ns() + self._offset_ns
+            self._take_messages()
+            return until_ns
+
+    def _listen(self) -> None:
+        """Has the core record messages if, and as many as, some stream wants them."""
+        if not is_running():
+            return
+        bounds = [stream.len_max for stream in self._streams if stream._wants_messages]
+        if bounds:
+            runtime().engine.start_events(max(bounds))
+        else:
+            runtime().engine.stop_events()
+
+    def _take_messages(self) -> None:
+        wanting = [stream for stream in self._streams if stream._wants_messages]
+        if not wanting or not is_running():
+            return
+        records, dropped = runtime().engine.take_events(max(s.len_max for s in wanting))
+        for stream in wanting:
+            stream._keep_records(records, dropped)
+
+
+class EventStream:
+    """The events of this process, from the subscription on, for one subscriber.
+
+    Closing it, or leaving it as a context manager, unsubscribes.
+    """
+
+    def __init__(self, kinds: frozenset[str] | None, len_max: int) -> None:
+        self.len_max = len_max
+        self.kinds = kinds
+        self._wants_messages = kinds is None or not kinds.isdisjoint(MESSAGE_KINDS)
+        self._dropped = 0
+        # Each within `len_max`: what was recorded here, records of messages, messages looked at.
+        self._own: deque[Event] = deque()
+        self._records: deque[memoryview] = deque()
+        self._records_len = 0
+        self._messages: deque[Event] = deque()
+        self._is_closed = False
+
+    @property
+    def dropped(self) -> int:
+        """How many events were lost because they were not taken in time."""
+        return self._dropped
+
+    def poll(self, max: int = 1000) -> list[Event]:
+        """Gives what has happened since, oldest first, without waiting.
+
+        Args:
+            max: How many at most.
+        """
+        until_ns = recorder.take_messages()
+        found: list[Event] = []
+        with recorder.changed:
+            while len(found) < max:
+                event = self._next(until_ns)
+                if event is None:
+                    break
+                found.append(event)
+        return found
+
+    def poll_records(self) -> bytes:
+        """Gives the messages that were sent and received since, as records, without waiting.
+
+        Costs a hundredth of what `poll` does; other kinds of events stay where they are. Records
+        are of 48 bytes; docs/protocol/events.md says what is in them. Their clock starts with the
+        process: `time_base_ns` makes it that of `Event.time_ns`. No kind is left out.
+        """
+        recorder.take_messages()
+        with recorder.changed:
+            records = b"".join(self._records)
+            self._records.clear()
+            self._records_len = 0
+        return records
+
+    @property
+    def time_base_ns(self) -> int:
+        """What to add to the time of a record to get nanoseconds since the epoch."""
+        return recorder._engine_offset_ns
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Waits for events and gives one after the other.
+
+        Args:
+            timeout: Ends when nothing has happened for so many seconds.
+        """
+        while not self._is_closed:
+            found = self._wait(timeout)
+            if not found:
+                return
+            yield from found
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.events()
+
+    def close(self) -> None:
+        """Unsubscribes; what was not taken is forgotten."""
+        self._is_closed = True
+        recorder.leave(self)
+        with recorder.changed:
+            self._own.clear()
+            self._records.clear()
+            self._messages.clear()
+            self._records_len = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wait(self, timeout: float | None) -> list[Event]:
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found = self.poll()
+            left = None if until is None else until - time.monotonic()
+            if found or self._is_closed or (left is not None and left <= 0):
+                return found
+            # Messages wake nobody, so that recording them stays cheap.
+            wait_s = _LOOK_S if self._wants_messages else left
+            with recorder.changed:
+                if not self._own and not self._is_closed:
+                    recorder.changed.wait(wait_s if left is None else min(wait_s or left, left))
+
+    # With the lock of the recorder held.
+
+    def _keep(self, event: Event) -> None:
+        if self.kinds is None or event.kind in self.kinds:
+            if len(self._own) >= self.len_max:
+                self._own.popleft()
+                self._dropped += 1
+            self._own.append(event)
+
+    def _keep_records(self, records: bytes, dropped: int) -> None:
+        self._dropped += dropped
+        if records:
+            self._records.append(memoryview(records))
+            self._records_len += len(records)
+        excess = self._records_len - self.len_max * MESSAGE_RECORD.size
+        while excess > 0:
+            first = self._records.popleft()
+            lost = min(excess, len(first))
+            if lost < len(first):
+                self._records.appendleft(first[lost:])
+            self._dropped += lost // MESSAGE_RECORD.size
+            self._records_len -= lost
+            excess -= lost
+
+    def _next(self, until_ns: int) -> Event | None:
+        while not self._messages and self._records:
+            self._read(self._records.popleft())
+        own = self._own[0] if self._own else None
+        message = self._messages[0] if self._messages else None
+        if message is not None and (own is None or message.time_ns <= own.time_ns):
+            return self._messages.popleft() if message.time_ns <= until_ns else None
+        if own is not None and own.time_ns <= until_ns:
+            return self._own.popleft()
+        return None
+
+    def _read(self, records: memoryview) -> None:
+        """Makes events of records, a few thousand at most."""
+        piece = 4096 * MESSAGE_RECORD.size
+        if len(records) > piece:
+            self._records.appendleft(records[piece:])
+            records = records[:piece]
+        self._records_len -= len(records)
+        base = recorder._engine_offset_ns
+        for at, port, peer, call, size, rank, kind, code in MESSAGE_RECORD.iter_unpack(records):
+            name = MESSAGE_KINDS[kind]
+            if self.kinds is None or name in self.kinds:
+                event = Event(
+                    at + base,
+                    name,
+                    actor=port,
+                    peer=peer,
+                    call=call,
+                    rank=rank,
+                    code=code,
+                    size=size,
+                )
+                self._messages.append(event)
+
+
+recorder = Recorder()
+os.register_at_fork(after_in_child=recorder.start_anew)
+
+
+def subscribe(kinds: Iterable[str] | None = None, len_max: int | None = None) -> EventStream:
+    """Begins to record what happens in this process.
+
+    Each subscriber gets everything that happens from now on. In a program that has not used Mesh
+    yet this starts it.
+
+    Args:
+        kinds: What to hear of; everything when left out.
+        len_max: How many events to keep when they are not taken; the setting `event_ring_len_max`
+            when left out.
+
+    Raises:
+        ValueError: There is no such kind, or `len_max` is less than 1.
+
+    Example:
+        >>> from mesh_core.spi import subscribe
+        >>> with subscribe({"spawned", "failed"}) as stream:
+        ...     stream.poll()
+        []
+    """
+    wanted = None if kinds is None else frozenset(kinds)
+    unknown = sorted((wanted or frozenset()) - EVENT_KINDS)
+    if unknown:
+        known = ", ".join(sorted(EVENT_KINDS))
+        raise ValueError(f"no events are of kind {unknown[0]!r}: use some of {known}")
+    bound = effective().event_ring_len_max if len_max is None else len_max
+    if bound < 1:
+        raise ValueError(f"len_max {bound} is less than 1: keep one event at least")
+    stream = EventStream(wanted, bound)
+    recorder.join(stream)
+    return stream

@@ -1,0 +1,22 @@
+"""For those who build on Mesh: telemetry, transports, schedulers.
+
+What happens in a process (`subscribe`), what was measured there, what processes print, and who
+wants to know of new processes. Programs themselves need `mesh_core` alone.
+"""
+
+from mesh_core._events import EVENT_KINDS as EVENT_KINDS
+from mesh_core._events import MESSAGE_KINDS as MESSAGE_KINDS
+from mesh_core._events import MESSAGE_RECORD as MESSAGE_RECORD
+from mesh_core._events import Event as Event
+from mesh_core._events import EventStream as EventStream
+from mesh_core._events import subscribe as subscribe
+from mesh_core._log_line import LogLine as LogLine
+from mesh_core._spawn_callbacks import (
+    register_proc_mesh_spawn_callback as register_proc_mesh_spawn_callback,
+)
+from mesh_core._tracing import Counter as Counter
+from mesh_core._tracing import Gauge as Gauge
+from mesh_core._tracing import Histogram as Histogram
+from mesh_core._tracing import Meter as Meter
+from mesh_core._tracing import Span as Span
+from mesh_core._tracing import UpDownCounter as UpDownCounter

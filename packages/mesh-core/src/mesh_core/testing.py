@@ -1,0 +1,18 @@
+"""For tests of programs that use Mesh, with pytest.
+
+Import the fixture `local_procs` into a `conftest.py` or a test module and ask for it by name:
+
+    from mesh_core.testing import local_procs
+
+    def test_counting(local_procs):
+        counters = local_procs({"gpus": 2}).spawn("counters", Counter)
+        assert counters.add.call(1).get().values() == [1, 1]
+"""
+
+from mesh_core._config_testing import parametrize_config as parametrize_config
+from mesh_core._config_testing import parametrize_config_pointwise as parametrize_config_pointwise
+from mesh_core._faults import kill_proc as kill_proc
+from mesh_core._faults import proc_pid as proc_pid
+from mesh_core._faults import wait_until as wait_until
+from mesh_core._fixtures import LocalProcs as LocalProcs
+from mesh_core._fixtures import local_procs as local_procs

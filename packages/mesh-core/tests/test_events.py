@@ -1,0 +1,315 @@
+"""The event stream: what happens in a process, for whoever subscribes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh_core import Actor, Channel, RestartPolicy, context, endpoint, span, this_proc
+from mesh_core.spi import (
+    EVENT_KINDS,
+    MESSAGE_KINDS,
+    MESSAGE_RECORD,
+    Event,
+    EventStream,
+    LogLine,
+    register_proc_mesh_spawn_callback,
+    subscribe,
+)
+from mesh_core.testing import LocalProcs, kill_proc, local_procs, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_core import ProcMesh
+
+__all__ = ["local_procs"]
+
+CALL = ["sent", "received", "taken", "answered", "completed"]
+
+
+class Worker(Actor):
+    @endpoint
+    def add(self, n: int) -> int:
+        return n + 1
+
+    @endpoint
+    def shout(self, text: str) -> None:
+        print(text, flush=True)
+
+    @endpoint
+    def fail(self) -> None:
+        context().actor_instance.abort("told to")
+
+
+class Owner(Actor):
+    def __init__(self) -> None:
+        self.child = this_proc().spawn("child", Worker)
+
+    @endpoint
+    def fail_child(self) -> None:
+        self.child.fail.call_one().get()
+
+    def __supervise__(self, failure: object) -> bool:
+        return True
+
+
+def collect(stream: EventStream, kind: str, count: int = 1) -> list[Event]:
+    """Gives the first events of a kind once there are so many."""
+    found: list[Event] = []
+
+    def is_there() -> bool:
+        found.extend(event for event in stream.poll() if event.kind == kind)
+        return len(found) >= count
+
+    wait_until(is_there)
+    return found[:count]
+
+
+def test_events_of_a_call_come_in_order_with_one_number() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    with subscribe(CALL) as stream:
+        worker.add.call_one(1).get()
+        found = stream.poll()
+    assert [event.kind for event in found] == CALL
+    assert len({event.call for event in found}) == 1
+    assert len({event.actor for event in found}) == 1
+    assert found[0].size > 0
+    worker.stop().get()
+
+
+def test_only_the_kinds_asked_for_are_given() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    with subscribe(["completed"]) as stream:
+        worker.add.call_one(1).get()
+        with span("ignored"):
+            pass
+        assert [event.kind for event in stream.poll()] == ["completed"]
+    worker.stop().get()
+
+
+def test_every_subscriber_gets_everything() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    with subscribe(CALL) as one, subscribe(CALL) as two:
+        worker.add.call_one(1).get()
+        assert [event.kind for event in one.poll()] == CALL
+        worker.add.call_one(1).get()
+        assert [event.kind for event in two.poll()] == 2 * CALL
+        assert [event.kind for event in one.poll()] == CALL
+    worker.stop().get()
+
+
+def test_a_late_subscriber_gets_nothing_from_before() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    with subscribe(CALL):
+        worker.add.call_one(1).get()
+        with subscribe(CALL) as late:
+            assert late.poll() == []
+    worker.stop().get()
+
+
+def test_recording_ends_with_the_last_subscriber() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    with subscribe() as one:
+        pass
+    worker.add.call_one(1).get()
+    assert one.poll() == []
+    with subscribe(CALL) as two:
+        assert two.poll() == []
+    worker.stop().get()
+
+
+def test_all_kinds_are_merged_by_time() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    before = time.time_ns()
+    with subscribe([*CALL, "span_begin", "span_end"]) as stream:
+        for _ in range(50):
+            with span("call"):
+                worker.add.call_one(1).get()
+        found = stream.poll()
+    assert [event.kind for event in found] == 50 * ["span_begin", *CALL, "span_end"]
+    assert [event.time_ns for event in found] == sorted(event.time_ns for event in found)
+    assert before <= found[0].time_ns + 1_000_000
+    assert found[-1].time_ns <= time.time_ns() + 1_000_000
+    worker.stop().get()
+
+
+def test_a_subscriber_that_is_behind_loses_the_oldest_and_is_told() -> None:
+    with subscribe(["metric", "span_begin"], len_max=10) as stream:
+        for number in range(25):
+            with span(str(number)):
+                pass
+        assert [event.text for event in stream.poll()] == [str(n) for n in range(15, 25)]
+        assert stream.dropped == 15
+
+
+def test_messages_are_bounded_too() -> None:
+    port, receiver = Channel[int].open()
+    with subscribe(["sent"], len_max=16) as stream, subscribe(["sent"], len_max=40) as other:
+        for number in range(100):
+            port.send(number)
+            if number % 30 == 0:
+                other.poll()
+        assert len(stream.poll()) <= 16
+        assert stream.dropped > 0
+        assert stream._records_len == 0
+    assert receiver.recv().get() == 0
+
+
+def test_poll_gives_no_more_than_asked_for() -> None:
+    with subscribe(["span_begin"]) as stream:
+        for number in range(5):
+            with span(str(number)):
+                pass
+        assert [event.text for event in stream.poll(max=2)] == ["0", "1"]
+        assert [event.text for event in stream.poll()] == ["2", "3", "4"]
+
+
+def test_records_have_the_documented_layout() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    with subscribe(CALL) as stream:
+        worker.add.call_one(1).get()
+        records = stream.poll_records()
+        base_ns = stream.time_base_ns
+    rows = list(MESSAGE_RECORD.iter_unpack(records))
+    assert [MESSAGE_KINDS[row[6]] for row in rows] == CALL
+    assert abs(rows[0][0] + base_ns - time.time_ns()) < 60 * 10**9
+    assert MESSAGE_RECORD.size == 48
+    worker.stop().get()
+
+
+def test_iteration_ends_when_nothing_happens() -> None:
+    with subscribe(["span_begin"]) as stream:
+        with span("once"):
+            pass
+        assert [event.text for event in stream.events(timeout=0.01)] == ["once"]
+
+
+def test_iteration_wakes_for_what_happens_and_ends_at_close() -> None:
+    seen: list[str] = []
+    stream = subscribe(["span_begin"])
+
+    def read() -> None:
+        seen.extend(event.text for event in stream)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with span("one"):
+        pass
+    wait_until(lambda: seen == ["one"])
+    stream.close()
+    reader.join(10)
+    assert not reader.is_alive()
+
+
+def test_iteration_sees_messages() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    with subscribe(["answered"]) as stream:
+        worker.add.call_one(1).get()
+        assert next(iter(stream)).kind == "answered"
+    worker.stop().get()
+
+
+@pytest.mark.parametrize(
+    ("subscribe_wrongly", "text"),
+    [
+        (lambda: subscribe(["sneezed"]), "no events are of kind 'sneezed'"),
+        (lambda: subscribe(len_max=0), "len_max 0 is less than 1"),
+    ],
+)
+def test_what_cannot_be_subscribed_to(subscribe_wrongly: Callable[[], object], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        subscribe_wrongly()
+
+
+def test_life_of_an_actor() -> None:
+    with subscribe(["spawned", "started", "failed", "stopped"]) as stream:
+        worker = this_proc().spawn("short-lived", Worker)
+        worker.add.call_one(1).get()
+        worker.stop().get()
+        found = wait_for(stream, "stopped")
+    assert [(event.kind, event.text) for event in found] == [
+        ("spawned", "short-lived"),
+        ("started", "short-lived"),
+        ("stopped", "short-lived"),
+    ]
+    assert len({event.actor for event in found}) == 1
+
+
+def wait_for(stream: EventStream, kind: str) -> list[Event]:
+    """Gives all events until, and with, the first of a kind."""
+    found: list[Event] = []
+
+    def is_there() -> bool:
+        found.extend(stream.poll())
+        return any(event.kind == kind for event in found)
+
+    wait_until(is_there)
+    return found
+
+
+def test_failure_and_what_the_owner_says_to_it() -> None:
+    with subscribe(["failed", "supervised"]) as stream:
+        owner = this_proc().spawn("owner", Owner)
+        owner.fail_child.call_one().get()
+        found = wait_for(stream, "supervised")
+    assert [(event.kind, event.text) for event in found] == [
+        ("failed", "child"),
+        ("supervised", "handled"),
+    ]
+    assert "told to" in str(found[0].subject)
+    assert found[0].call == found[1].call
+    owner.stop().get()
+
+
+def test_processes_that_start_die_and_come_back(local_procs: LocalProcs) -> None:
+    with subscribe(["proc_started", "proc_died", "restarted"]) as stream:
+        procs = local_procs({"gpus": 2}, name="mortal")
+        worker = procs.spawn("worker", Worker, restart=RestartPolicy("permanent"))
+        worker.add.call(1).get()
+        assert [event.rank for event in collect(stream, "proc_started", 2)] == [0, 1]
+        kill_proc(procs, 1)
+        found = wait_for(stream, "restarted")
+    died = next(event for event in found if event.kind == "proc_died")
+    assert (died.text, died.rank, died.code) == ("mortal", 1, 1)
+    assert died.attributes is not None
+    assert died.attributes["signal"] == 9
+    again = next(event for event in found if event.kind == "proc_started")
+    assert (again.rank, again.attributes) == (1, {"incarnation": 1})
+    assert found[-1].kind == "restarted"
+
+
+def test_lines_that_processes_print(procs: ProcMesh) -> None:
+    workers = procs.spawn("workers", Worker)
+    with subscribe(["log_line"]) as stream:
+        workers.slice(gpus=1).shout.call_one("hello").get()
+        (event,) = collect(stream, "log_line")
+    assert (event.text, event.rank) == ("hello", 1)
+    assert isinstance(event.subject, LogLine)
+    assert event.subject.stream == "stdout"
+
+
+def test_kinds_are_documented() -> None:
+    from pathlib import Path
+
+    here = Path(__file__).resolve()
+    text = (here.parents[3] / "docs" / "protocol" / "events.md").read_text(encoding="utf-8")
+    assert [kind for kind in sorted(EVENT_KINDS) if f"`{kind}`" not in text] == []
+
+
+def test_callback_hears_of_every_process_mesh(local_procs: LocalProcs) -> None:
+    heard: list[ProcMesh] = []
+    unregister = register_proc_mesh_spawn_callback(heard.append)
+    mesh = local_procs(name="first")
+    unregister()
+    unregister()
+    local_procs(name="second")
+    assert heard == [mesh]

@@ -1,0 +1,45 @@
+"""A document that names a test as its witness names one that exists."""
+
+import re
+
+import pytest
+
+from tests.docs.markdown import Document, documents
+from tools.workspace import ROOT
+
+_NAMED = re.compile(r"`(\w+\.(?:py|rs))::(\w+)`")
+_FOLDERS = ("packages/*/tests", "packages/*/crates/*/tests", "tests")
+
+
+def named_tests(document: Document) -> list[tuple[str, str]]:
+    """Returns file and function of every test that a document names."""
+    text = document.path.read_text(encoding="utf-8")
+    return [(found[1], found[2]) for found in _NAMED.finditer(text)]
+
+
+def exists(file: str, name: str) -> bool:
+    """Whether a file of tests has a function of that name."""
+    found = [path for folder in _FOLDERS for path in ROOT.glob(f"{folder}/**/{file}")]
+    defined = re.compile(rf"^(?:async )?(?:def|fn) {name}\(", re.MULTILINE)
+    return any(defined.search(path.read_text(encoding="utf-8")) for path in found)
+
+
+WITNESSED = [document for document in documents() if named_tests(document)]
+
+
+@pytest.mark.parametrize("document", WITNESSED, ids=lambda one: one.name)
+def test_named_tests_exist(document: Document) -> None:
+    missing = [f"{file}::{name}" for file, name in named_tests(document) if not exists(file, name)]
+    assert missing == []
+
+
+def test_every_promise_of_delivery_has_a_witness() -> None:
+    text = (ROOT / "docs" / "concepts" / "delivery.md").read_text(encoding="utf-8")
+    paragraphs = [one for one in text.split("\n\n") if one.startswith("**")]
+    assert len(paragraphs) > 20
+    naked = [
+        one.splitlines()[0]
+        for one in paragraphs
+        if not _NAMED.search(one) and "simulator" not in one and "proves nothing" not in one
+    ]
+    assert naked == []
