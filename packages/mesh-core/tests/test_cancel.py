@@ -221,7 +221,7 @@ def test_an_answer_in_time_is_no_deadline(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", Worker)
     future = mesh.read.options(timeout=0.2).call_one()
     assert future.get() == []
-    time.sleep(0.3)
+    time.sleep(0.3)  # tidy: sleeps because the deadline must pass
     assert future.get() == []
 
 

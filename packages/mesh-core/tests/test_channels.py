@@ -289,7 +289,7 @@ def test_a_thread_and_a_task_may_receive_from_one_channel() -> None:
 
     async def main() -> Any:
         second = asyncio.ensure_future(receiver.recv().as_asyncio())
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # tidy: sleeps because a waiter must be asleep
         port.send("first")
         port.send("second")
         return await second

@@ -104,7 +104,7 @@ def test_endpoint_that_never_returns_does_not_hold_the_end_up(
     program = f"""
     {START}
     call = {hanging}
-    time.sleep(0.2)
+    time.sleep(0.2)  # tidy: sleeps because the call must hang
     ended_at = time.time()
     {rest}
     """

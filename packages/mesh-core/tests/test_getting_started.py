@@ -89,7 +89,7 @@ class Workload(Actor):
     @endpoint
     async def work(self) -> int:
         rank = context().message_rank.rank
-        await asyncio.sleep(0.01 * rank)
+        await asyncio.sleep(0.01 * rank)  # tidy: sleeps because ranks end in order
         return rank
 
     @concurrent_endpoint
@@ -100,7 +100,7 @@ class Workload(Actor):
     @endpoint(explicit_response_port=True)
     async def answer_later(self, port: Port[int], value: int) -> None:
         async def later() -> None:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # tidy: sleeps because it answers later
             port.send(value * 2)
 
         self.task = asyncio.create_task(later())

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh_core import _stdio
-from mesh_core._log_printer import LogPrinter, ranges, split_name
 from mesh_core._log_line import LogLine, Stream
+from mesh_core._log_printer import LogPrinter, ranges, split_name
 from mesh_core._logs import LINE_LEN_MAX, LineSplitter, LogForwarder, ProcLog
 
 

@@ -91,7 +91,7 @@ def test_defect_03_use_of_a_stopped_mesh_is_an_error_and_nothing_more(tmp_path: 
             mesh.add.broadcast()
         except MeshStopped:
             print("told")
-        time.sleep(1.5)
+        time.sleep(1.5)  # tidy: sleeps because nothing may come late
         """,
     )
     assert ended.status == 0
@@ -232,9 +232,13 @@ def test_defect_10_deadlines_reach_the_callee(pair: ProcMesh) -> None:
 async def test_defect_10_queues_are_bounded(pair: ProcMesh) -> None:
     mesh = pair.slice(n=0).spawn("worker", AsyncWorker, mailbox_len_max=4)
     mesh.sleep.broadcast(0.5)
-    with pytest.raises(MailboxFull):
+
+    def fill() -> None:
         for _ in range(100):
             mesh.add.broadcast()
+
+    with pytest.raises(MailboxFull):
+        fill()
 
 
 def test_defect_11_taken_names_are_refused_before_anything_is_spawned(pair: ProcMesh) -> None:
@@ -274,7 +278,7 @@ def test_defect_14_mesh_starts_again_after_a_shutdown_and_hooks_are_assigned(
         for _ in range(2):
             mesh = this_host().spawn_procs().spawn("worker", Worker)
             mesh.fail.broadcast()
-            time.sleep(1.5)
+            time.sleep(1.5)  # tidy: sleeps because the grace must pass
             shutdown_context().get()
         """,
     )

@@ -14,6 +14,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+
 from mesh_core._core import SharedBuffer, SharedReceiver, SharedSender
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from failing_actors import AsyncOwner, AsyncWorker, Owner, Worker
+from failing_actors import AsyncOwner, AsyncWorker, Owner
 from whole_program import run
 
 from mesh_core import ActorFailed, MeshStopped, ProcDied, SupervisionError, this_host, this_proc
@@ -204,7 +204,7 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
         pids = mesh.pid.call().get().values()
         held = mesh.slice(n=1).sleep.call_one(60)
         os.kill(pids[1], signal.SIGKILL)
-        time.sleep(2)
+        time.sleep(2)  # tidy: sleeps because the grace must pass
         try:
             held.get()
         except ProcDied:
@@ -229,7 +229,7 @@ def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) 
                 mesh.add.call_one().get()
             except ActorFailed:
                 print("caught")
-        time.sleep(1)
+        time.sleep(1)  # tidy: sleeps because the grace must pass
         print("still here")
         """,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
+
 from mesh_core._shape import Extent, Point, Region, Shape, Slice
 from mesh_core._shape_errors import SelectorError, ShapeError
 from mesh_core._value_mesh import ValueMesh

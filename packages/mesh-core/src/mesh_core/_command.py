@@ -79,7 +79,11 @@ class BootstrapCommand:
 
     def __reduce__(self) -> tuple[object, ...]:
         return BootstrapCommand, (
-            self.program, self.arg0, self.args, self.env, self.inherit_env,
+            self.program,
+            self.arg0,
+            self.args,
+            self.env,
+            self.inherit_env,
         )
 
     def __repr__(self) -> str:

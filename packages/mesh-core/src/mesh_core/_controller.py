@@ -12,10 +12,11 @@ from typing import Any, ParamSpec, TypeVar
 from mesh_core._actor import Actor
 from mesh_core._core import Targets
 from mesh_core._errors import ActorFailed
-from mesh_core._mesh import ActorMesh, _check_arguments, _check_class, this_proc
+from mesh_core._mesh import ActorMesh, _check_class, this_proc
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import encode_exception
 from mesh_core._runtime import runtime
+from mesh_core._spawn_checks import check_arguments
 from mesh_core._task_future import AgentFuture
 from mesh_core._wire import RAISED, proc_id
 
@@ -55,7 +56,7 @@ def get_or_spawn_controller(
     """
     made: Any = cls
     _check_class(made)
-    _check_arguments(made, args, kwargs)
+    check_arguments(made, args, kwargs)
     root = Targets([(proc_id(0, 0), 0)])
     reply = runtime().call_agents(root, "controller", name, made, args, kwargs)
     return AgentFuture(reply, this_proc(), "get_or_spawn_controller", is_value=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, SupportsIndex, final, overload
+
 from typing_extensions import Buffer
 
 from mesh_core._shape import Extent, Point, Shape, Slice

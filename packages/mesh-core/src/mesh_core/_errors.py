@@ -461,9 +461,7 @@ class Unpicklable(_Worded, TypeError):
         self.path = path
 
 
-def join_failures(
-    failures: Sequence[Failure], first: BaseException | None = None
-) -> BaseException:
+def join_failures(failures: Sequence[Failure], first: BaseException | None = None) -> BaseException:
     """Gives the first failure of a call to many ranks, with all of them in its `failures`.
 
     Args:

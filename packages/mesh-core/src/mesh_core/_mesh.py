@@ -7,7 +7,6 @@ the whole, as it was spawned, can be stopped, and only by who spawned it.
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from mesh_core._actor import Actor, member_of
@@ -15,7 +14,7 @@ from mesh_core._command import BootstrapCommand
 from mesh_core._config import effective
 from mesh_core._context import serving
 from mesh_core._core import Region, Targets
-from mesh_core._endpoint import EndpointProperty, _Arity, endpoint_of
+from mesh_core._endpoint import EndpointProperty, endpoint_of
 from mesh_core._errors import MeshStopped
 from mesh_core._future import DoneFuture
 from mesh_core._mock import replacement_of
@@ -24,6 +23,7 @@ from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
 from mesh_core._shape import Extent, MemberMesh, Point
 from mesh_core._spawn_callbacks import tell_of_spawn
+from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture
 from mesh_core._wire import INTERNAL, READY, SPAWN, STOP
@@ -57,7 +57,9 @@ def _owner() -> tuple[int, int]:
 class HostMesh(MemberMesh):
     """Machines. `this_host()` is the one where the caller runs."""
 
-    def __init__(self, hosts: tuple[int, ...], region: Region, command: BootstrapCommand | None):
+    def __init__(
+        self, hosts: tuple[int, ...], region: Region, command: BootstrapCommand | None
+    ) -> None:
         self._hosts = hosts
         self._region = region
         self._command = command
@@ -88,7 +90,7 @@ class HostMesh(MemberMesh):
                 entry for each process of a host.
             RuntimeError: Mesh is shut down.
         """
-        dims = _checked_dims(per_host or {}, self._region.labels)
+        dims = checked_dims(per_host or {}, self._region.labels)
         count = 1
         for size in dims.values():
             count *= size
@@ -110,7 +112,7 @@ class HostMesh(MemberMesh):
         from mesh_core._host_agent import StartOrder
 
         setup = b"" if bootstrap is None else encode_callable(bootstrap)
-        preload = _modules_in_use() if current.is_root else ()
+        preload = modules_in_use() if current.is_root else ()
         binds: list[Mapping[str, str]] | None = None
         if proc_bind is not None:
             binds = [dict(bind) for bind in proc_bind]
@@ -161,7 +163,9 @@ class HostMesh(MemberMesh):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         await self.shutdown()
@@ -186,9 +190,7 @@ class HostMesh(MemberMesh):
 class ProcMesh(MemberMesh):
     """Processes on hosts. Actors are spawned on them."""
 
-    def __init__(
-        self, table: ProcTable, region: Region, current: Runtime | None = None
-    ) -> None:
+    def __init__(self, table: ProcTable, region: Region, current: Runtime | None = None) -> None:
         # A handle belongs to the job that it was got in, also when the program begins another.
         self._runtime = runtime() if current is None else current
         self._table = table
@@ -225,9 +227,7 @@ class ProcMesh(MemberMesh):
         return Targets([(self._proc_of(index), index) for index in range(len(self))])
 
     @overload
-    def spawn(
-        self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs
-    ) -> A: ...
+    def spawn(self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs) -> A: ...
     @overload
     def spawn(
         self,
@@ -284,7 +284,7 @@ class ProcMesh(MemberMesh):
 
         cls = replacement_of(cls)
         _check_class(cls)
-        _check_arguments(cls, args, kwargs)
+        check_arguments(cls, args, kwargs)
         current = self._runtime
         owner = _owner()
         policy = RestartPolicy.of(restart)
@@ -304,8 +304,15 @@ class ProcMesh(MemberMesh):
         )
         body, buffers = encode_value(order, effective().segment_threshold_bytes)
         reply = current.engine.call(
-            SPAWN, mesh._targets, mesh._port, window.to_bytes(4, "little"), body, buffers,
-            _AGENT_WINDOW, None, True,
+            SPAWN,
+            mesh._targets,
+            mesh._port,
+            window.to_bytes(4, "little"),
+            body,
+            buffers,
+            _AGENT_WINDOW,
+            None,
+            True,
         )
         current.engine.forget(reply)
         current.spawn_orders[mesh._port] = (body, buffers, window)
@@ -450,7 +457,9 @@ class ProcMesh(MemberMesh):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         await self.stop()
@@ -459,7 +468,9 @@ class ProcMesh(MemberMesh):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         self.stop().get()
@@ -509,8 +520,15 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     def _with_region(self, region: Region) -> Self:
         return type(self)(
-            self._port, self._name, self._cls, self._table, region, self._owner_address,
-            self._window, self._whole, self._runtime,
+            self._port,
+            self._name,
+            self._cls,
+            self._table,
+            region,
+            self._owner_address,
+            self._window,
+            self._whole,
+            self._runtime,
         )
 
     @property
@@ -634,8 +652,15 @@ class ActorMesh(MemberMesh, Generic[A]):
         body, buffers, window = self._runtime.spawn_orders[self._port]
         targets = Targets([(self._proc_of(index), index)])
         reply = self._runtime.engine.call(
-            SPAWN, targets, self._port, window.to_bytes(4, "little"), body, buffers,
-            _AGENT_WINDOW, None, True,
+            SPAWN,
+            targets,
+            self._port,
+            window.to_bytes(4, "little"),
+            body,
+            buffers,
+            _AGENT_WINDOW,
+            None,
+            True,
         )
         return AgentFuture(reply, self, "__init__")
 
@@ -654,8 +679,14 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     def __reduce__(self) -> Any:
         return ActorMesh, (
-            self._port, self._name, self._cls, self._table, self._region, self._owner_address,
-            self._window, self._whole,
+            self._port,
+            self._name,
+            self._cls,
+            self._table,
+            self._region,
+            self._owner_address,
+            self._window,
+            self._whole,
         )
 
 
@@ -711,26 +742,13 @@ def _ask_host(host: int, method: str, *args: Any) -> Any:
     return AgentFuture(reply, this_proc(), method, is_value=True).get()
 
 
-def _check_owned(
-    mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "stop"
-) -> None:
+def _check_owned(mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "stop") -> None:
     if is_slice:
         raise ValueError(f"{mesh!r} is a slice: {what} the whole mesh that was spawned")
     current = serving()
     is_mine = current is None or current.cell.port == owner[1]
     if owner[0] != runtime().me or not is_mine:
         raise ValueError(f"cannot {what} {mesh!r}: it is owned by another actor, let that do it")
-
-
-def _checked_dims(dims: Mapping[str, int], taken: tuple[str, ...]) -> dict[str, int]:
-    for label, size in dims.items():
-        if not isinstance(label, str) or not label.isidentifier():
-            raise ValueError(f"dimension {label!r} is not a name that slice(...) can be called with")
-        if label in taken:
-            raise ValueError(f"dimension {label!r} is one of the hosts' already: use another name")
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"dimension {label!r} has size {size!r}: give a whole number from 1 up")
-    return dict(dims)
 
 
 def _commands(
@@ -752,21 +770,6 @@ def encode_callable(function: Callable[[], Any]) -> bytes:
     return encode_value(function, 1 << 60)[0]
 
 
-def _modules_in_use() -> tuple[str, ...]:
-    """Gives the modules that the program has imported itself: its processes will too."""
-    wanted = effective().preload
-    if wanted is not None:
-        return wanted
-    main = sys.modules.get("__main__")
-    names = []
-    for value in list(vars(main).values()) if main is not None else ():
-        name = getattr(value, "__name__", None) if isinstance(value, type(sys)) else None
-        name = name or getattr(value, "__module__", None)
-        if isinstance(name, str) and name in sys.modules and name not in ("__main__", "builtins"):
-            names.append(name)
-    return tuple(dict.fromkeys(n for n in names if not n.startswith(("mesh_core", "_"))))
-
-
 def _check_class(cls: type) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
         raise ValueError(f"{cls!r} is not a subclass of Actor: derive the class from Actor")
@@ -778,16 +781,3 @@ def _check_class(cls: type) -> None:
             f"endpoint {taken[0]!r} of {cls.__qualname__} has the name of something that every "
             "mesh has: rename it"
         )
-
-
-def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    init = cls.__init__  # type: ignore[misc]
-    if init is object.__init__:
-        if args or kwargs:
-            raise TypeError(f"{cls.__qualname__}() takes no arguments")
-        return
-    arity = _Arity.of(init, 1)
-    if kwargs or not arity.fits(len(args)):
-        arity.bind(init, args, kwargs)
-
-
