@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-
 from typing import overload
 
 from mesh_core._config import effective
