@@ -240,9 +240,7 @@ class Agent:
         """Gives the process id."""
         return os.getpid()
 
-    def do_stop_actor(
-        self, message: Message, port: int, is_drained: bool, grace_s: float
-    ) -> Any:
+    def do_stop_actor(self, message: Message, port: int, is_drained: bool, grace_s: float) -> Any:
         """Stops an actor; answers when nothing of it is left."""
         self._drop_respawn(port)
         cell = self._runtime.actors.get(port)
@@ -345,9 +343,7 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.start(order)
 
-    def do_stop(
-        self, message: Message, slots: list[int], grace_s: float, is_drained: bool
-    ) -> Any:
+    def do_stop(self, message: Message, slots: list[int], grace_s: float, is_drained: bool) -> Any:
         """Stops processes; answers when they are gone."""
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
