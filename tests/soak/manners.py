@@ -141,8 +141,8 @@ _WORKS = {
     "failed actor": "one.fail.broadcast()\nexpect(ActorFailed, mesh.add.call())\n",
     "stop": "mesh.stop().get()\nmesh = procs.spawn('again', CLASS)\none = mesh.slice(n=SIZE - 1)\n",
     "fork": (
-        "pid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)\n"
-        "mesh.add.call().exception()\n"
+        "pid = os.fork()\nif pid == 0: os._exit(0)\n"
+        "os.waitpid(pid, 0)\nmesh.add.call().exception()\n"
     ),
 }
 

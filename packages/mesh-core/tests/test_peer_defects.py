@@ -232,13 +232,8 @@ def test_defect_10_deadlines_reach_the_callee(pair: ProcMesh) -> None:
 async def test_defect_10_queues_are_bounded(pair: ProcMesh) -> None:
     mesh = pair.slice(n=0).spawn("worker", AsyncWorker, mailbox_len_max=4)
     mesh.sleep.broadcast(0.5)
-
-    def fill() -> None:
-        for _ in range(100):
-            mesh.add.broadcast()
-
     with pytest.raises(MailboxFull):
-        fill()
+        [mesh.add.broadcast() for _ in range(100)]
 
 
 def test_defect_11_taken_names_are_refused_before_anything_is_spawned(pair: ProcMesh) -> None:

@@ -1,7 +1,7 @@
 """Channels: a port to send on, which travels in messages, and the receiver, which stays.
 
 A receiver hears of the death of every process that holds a port of it: `recv` then raises
-`ProcDied` once, after all that the process had sent. No receiver waits for a sender that is gone.
+`ProcDied` once, after all that the process had sent. So none waits for a sender that is gone.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class AnswerPort(Port[R]):
 
 
 def _unpickle_answer_port(*address: int) -> AnswerPort[Any]:
-    """Makes a port again; where it is not at home, the process that was called is told of it."""
+    """Makes a port again; the process that was called is told who has it now."""
     current = runtime()
     is_handed_on = address[0] != current.me
     if is_handed_on:
