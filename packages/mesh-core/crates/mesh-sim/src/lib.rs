@@ -31,3 +31,15 @@ pub mod world;
 
 pub use plan::Options;
 pub use world::{Report, run};
+
+/// Worlds that found a bug once, as in `regressions.txt`: they run before all others.
+pub fn regressions() -> impl Iterator<Item = Options> {
+    include_str!("../regressions.txt").lines().filter_map(|line| {
+        let line = line.split('#').next().unwrap_or("");
+        let mut words = line.split_whitespace().map(str::parse);
+        let mut next = || words.next()?.ok();
+        let (seed, procs, steps) = (next()?, next()?, next()?);
+        let (procs, steps) = (procs as u32, steps as u32);
+        Some(Options { procs, steps, ..Options::new(seed) })
+    })
+}

@@ -1,6 +1,6 @@
 //! Runs worlds: `mesh-sim --seeds 200`, or one again: `mesh-sim --seed 17 --trace`.
 
-use mesh_sim::{Options, Report, run};
+use mesh_sim::{Options, Report, regressions, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -14,9 +14,6 @@ const USAGE: &str = "usage: mesh-sim [--seeds N] [--seed S] [--procs P] [--steps
   --procs P   processes in a world (default 1000)
   --steps K   things that its programs do (default 1500)
   --trace     print every event";
-
-/// Seeds that found something once; they run before all others.
-const REGRESSIONS: &str = include_str!("../regressions.txt");
 
 struct Arguments {
     seeds: Option<u64>,
@@ -72,7 +69,7 @@ fn run_one(options: Options) -> usize {
 fn run_many(arguments: &Arguments) -> usize {
     let Options { seed: first, procs, steps, is_traced } = arguments.options;
     let count = arguments.seeds.unwrap_or(0);
-    let known = regressions().map(|(seed, procs, steps)| Options { seed, procs, steps, is_traced });
+    let known = regressions().map(|options| Options { is_traced, ..options });
     let fresh = (first..first + count).map(|seed| Options { seed, procs, steps, is_traced });
     let all: Vec<Options> = known.chain(fresh).collect();
     let threads =
@@ -110,14 +107,4 @@ fn failure_of(options: Options) -> Option<String> {
 fn report_count(all: usize, failed: usize) -> usize {
     println!("{} passed, {failed} failed", all - failed);
     failed
-}
-
-/// Seed, processes and steps of each line.
-fn regressions() -> impl Iterator<Item = (u64, u32, u32)> {
-    REGRESSIONS.lines().filter_map(|line| {
-        let line = line.split('#').next().unwrap_or("");
-        let mut words = line.split_whitespace();
-        let mut next = || words.next()?.parse::<u64>().ok();
-        Some((next()?, next()? as u32, next()? as u32))
-    })
 }
