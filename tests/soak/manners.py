@@ -129,7 +129,9 @@ _WORKS = {
     "SIGKILL of a worker": "kill(one)\nexpect(ProcDied, mesh.add.call())\n",
     "os._exit in an endpoint": "expect(ProcDied, one.leave.call_one(3))\n",
     "segfault": "expect(ProcDied, one.crash.call_one())\n",
-    "replace": "kill(one)\nexpect(ProcDied, mesh.add.call())\nprocs.replace(-1)\nmesh.add.call().get()\n",
+    "replace": (
+        "kill(one)\nexpect(ProcDied, mesh.add.call())\nprocs.replace(-1)\nmesh.add.call().get()\n"
+    ),
     "restart": (
         "kept = procs.spawn('kept', Worker, restart='permanent')\n"
         "last = kept.slice(n=SIZE - 1)\n"
@@ -138,7 +140,10 @@ _WORKS = {
     ),
     "failed actor": "one.fail.broadcast()\nexpect(ActorFailed, mesh.add.call())\n",
     "stop": "mesh.stop().get()\nmesh = procs.spawn('again', CLASS)\none = mesh.slice(n=SIZE - 1)\n",
-    "fork": "pid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)\nmesh.add.call().exception()\n",
+    "fork": (
+        "pid = os.fork()\nif pid == 0: os._exit(0)\n"
+        "os.waitpid(pid, 0)\nmesh.add.call().exception()\n"
+    ),
 }
 
 

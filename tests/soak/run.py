@@ -110,7 +110,9 @@ def soak(numbers: list[int], seed: int, jobs: int, *, is_loud: bool = True) -> l
         for verdict in pool.map(lambda number: judge(program(number, seed)), numbers):
             verdicts.append(verdict)
             if verdict.complaint and is_loud:
-                print(f"FAILED {verdict.program.name} (seed {seed}): {verdict.complaint}", flush=True)
+                print(
+                    f"FAILED {verdict.program.name} (seed {seed}): {verdict.complaint}", flush=True
+                )
             elif is_loud and len(verdicts) % 100 == 0:
                 print(f"... {len(verdicts)} programs", flush=True)
     return verdicts

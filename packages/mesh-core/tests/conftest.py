@@ -30,17 +30,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def all_procs() -> ProcMesh:
-    """Four processes for the whole run; what a test spawns there it need not stop."""
-    return this_host().spawn_procs({"gpus": RANKS}, name="tests")
+def latest_procs() -> list[ProcMesh]:
+    """The processes that tests share, once there are any."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def all_procs(latest_procs: list[ProcMesh]) -> ProcMesh:
+    """Four processes for the whole module; what a test spawns there it need not stop."""
+    return living_procs(latest_procs)
 
 
 @pytest.fixture
-def procs(all_procs: ProcMesh) -> ProcMesh:
+def procs(all_procs: ProcMesh, latest_procs: list[ProcMesh]) -> ProcMesh:
     """The four processes, or four new ones when a test has shut Mesh down."""
-    if _runtime.is_running() and all_procs._uid in _runtime.runtime().ownership._owned:
-        return all_procs
-    return this_host().spawn_procs({"gpus": RANKS}, name="tests")
+    return living_procs(latest_procs)
+
+
+def living_procs(latest: list[ProcMesh]) -> ProcMesh:
+    """Gives the latest processes, or new ones in their place when those have ended."""
+    owned = _runtime.runtime().ownership._owned if _runtime.is_running() else {}
+    if not latest or latest[-1]._uid not in owned:
+        latest.append(this_host().spawn_procs({"gpus": RANKS}, name="tests"))
+        latest[-1].initialized.get()
+    return latest[-1]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What processes print comes to the program: whole, once, in order, under the name of its process."""
+"""What processes print comes to the program: whole, once, in order, under their names."""
 
 from __future__ import annotations
 

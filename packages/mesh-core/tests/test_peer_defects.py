@@ -233,8 +233,7 @@ async def test_defect_10_queues_are_bounded(pair: ProcMesh) -> None:
     mesh = pair.slice(n=0).spawn("worker", AsyncWorker, mailbox_len_max=4)
     mesh.sleep.broadcast(0.5)
     with pytest.raises(MailboxFull):
-        for _ in range(100):
-            mesh.add.broadcast()
+        [mesh.add.broadcast() for _ in range(100)]
 
 
 def test_defect_11_taken_names_are_refused_before_anything_is_spawned(pair: ProcMesh) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,8 +178,6 @@ def test_wrong_spawns_are_refused_at_once(proc: ProcMesh) -> None:
     with pytest.raises(TypeError):
         proc.spawn("worker", Worker, nonsense=1)
     with pytest.raises(TypeError, match="lock"):
-        import threading
-
         proc.spawn("worker", Worker, threading.Lock())
     with pytest.raises(ValueError, match="mailbox_len_max"):
         proc.spawn("worker", Worker, mailbox_len_max=0)

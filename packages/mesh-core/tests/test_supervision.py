@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from failing_actors import AsyncOwner, AsyncWorker, Owner, Worker
+from failing_actors import AsyncOwner, AsyncWorker, Owner
 from whole_program import run
 
 from mesh_core import ActorFailed, MeshStopped, ProcDied, SupervisionError, this_host, this_proc

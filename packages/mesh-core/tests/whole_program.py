@@ -19,7 +19,7 @@ MARK = "MESH_TEST_MARK"
 # How long the kernel may take to clear away what was killed.
 _LEAVING_LIMIT_S = 5.0
 
-PRELUDE = '''
+PRELUDE = """
 import asyncio, ctypes, os, signal, sys, threading, time
 import mesh_core
 from mesh_core import *
@@ -63,7 +63,7 @@ def kill(mesh):
 
 def ready():
     print("ready", flush=True)
-'''
+"""
 
 
 class Ended(NamedTuple):
@@ -109,7 +109,11 @@ def run(
         open(folder / "err", "w+") as err,
         subprocess.Popen(
             [sys.executable, str(script)],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=world, cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=world,
+            cwd=folder,
         ) as process,
     ):
         try:
@@ -156,7 +160,10 @@ def marked(mark: str) -> Iterator[tuple[int, str]]:
             continue
         try:
             if wanted in (entry / "environ").read_bytes():
-                yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                yield (
+                    int(entry.name),
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(),
+                )
         except OSError:
             continue
 

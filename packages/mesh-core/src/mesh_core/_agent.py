@@ -60,6 +60,8 @@ class Agent:
         self._is_ending = False
         # Spawns that wait for the end of the actor that they replace.
         self._respawns: dict[int, Message] = {}
+        # The ports that spawns have come for.
+        self._spawned: set[int] = set()
         # Why the set-up that the user asked for has failed, if it has.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
@@ -97,8 +99,10 @@ class Agent:
         failure_id = self._engine.new_port()
         detail = FailureDetail(failure_id, ACTOR_FAILED, fields, cause, message.from_proc)
         body = detail.encode()
-        # Opened first, for what was sent to it behind the spawn.
-        self._engine.open_mailbox(message.to_port, 1)
+        if message.to_port in self._spawned:
+            # Opened first, for what was sent to it behind the spawn.
+            self._engine.open_mailbox(message.to_port, 1)
+        self._spawned.add(message.to_port)
         self._engine.close_mailbox(message.to_port, ACTOR_FAILED, body)
         # Who spawns is who owns.
         self._runtime.tell_agent(
@@ -172,6 +176,7 @@ class Agent:
         old = self._runtime.actors.get(port)
         if old is not None and not old.is_ended:
             # It is to be started anew: what is left of it goes first.
+            self._drop_respawn(port)
             self._respawns[port] = message
             old.halt()
             if not old.is_ended:
@@ -188,12 +193,22 @@ class Agent:
         owner_proc = order.owner[0]
         if owner_proc != self._runtime.me:
             self._engine.watch(owner_proc)
-        # Opened by the frame already; the actor that was here before may have closed it since.
-        self._engine.open_mailbox(port, order.window)
+        if port in self._spawned:
+            # The frame opens only the first; what was sent behind this one waits for us.
+            self._engine.open_mailbox(port, order.window)
+        self._spawned.add(port)
         cell = _driver_of(order.cls)(self._runtime, port, message.rank, order)
         self._runtime.actors[port] = cell
         cell.start(message)
         return None
+
+    def _drop_respawn(self, port: int) -> None:
+        """Gives up a spawn that waits for the end of the actor that it replaces."""
+        dropped = self._respawns.pop(port, None)
+        if dropped is not None:
+            self._engine.answer(dropped, STOPPED, b"")
+            self._engine.open_mailbox(port, 1)
+            self._engine.close_mailbox(port, STOPPED, b"")
 
     def cell_ended(self, cell: ActorCell) -> None:
         """An actor is gone; starts it again if that was asked for meanwhile."""
@@ -225,13 +240,9 @@ class Agent:
         """Gives the process id."""
         return os.getpid()
 
-    def do_stop_actor(
-        self, message: Message, port: int, is_drained: bool, grace_s: float
-    ) -> Any:
+    def do_stop_actor(self, message: Message, port: int, is_drained: bool, grace_s: float) -> Any:
         """Stops an actor; answers when nothing of it is left."""
-        if self._respawns.pop(port, None) is not None:
-            self._engine.open_mailbox(port, 1)
-            self._engine.close_mailbox(port, STOPPED, b"")
+        self._drop_respawn(port)
         cell = self._runtime.actors.get(port)
         if cell is None:
             self._engine.close_mailbox(port, STOPPED, b"")
@@ -332,9 +343,7 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.start(order)
 
-    def do_stop(
-        self, message: Message, slots: list[int], grace_s: float, is_drained: bool
-    ) -> Any:
+    def do_stop(self, message: Message, slots: list[int], grace_s: float, is_drained: bool) -> Any:
         """Stops processes; answers when they are gone."""
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.stop(message, slots, grace_s, is_drained)

@@ -12,8 +12,8 @@ import threading
 import traceback
 
 from mesh_core._config import effective
-from mesh_core._events import recorder
 from mesh_core._errors import DeadlineExceeded
+from mesh_core._events import recorder
 from mesh_core._remote_error import encode_exception
 from mesh_core._wire import RAISED
 
@@ -56,8 +56,13 @@ class Ending:
         if recorder.is_on and error is not None:
             cause = error.__cause__ or error
             recorder.record(
-                "failed", actor=cell.port, call=detail.failure_id, rank=cell.rank,
-                code=detail.code, text=cell.name, subject=cause,
+                "failed",
+                actor=cell.port,
+                call=detail.failure_id,
+                rank=cell.rank,
+                code=detail.code,
+                text=cell.name,
+                subject=cause,
             )
         body = detail.encode()
         cell.engine.close_mailbox(cell.port, detail.code, body)

@@ -114,9 +114,7 @@ class HostAgent:
         """Starts the processes of a mesh that are on this host."""
         me = self._runtime.identity.host
         ranks = [
-            rank
-            for rank in range(len(order.table.region))
-            if order.table.proc(rank) >> 32 == me
+            rank for rank in range(len(order.table.region)) if order.table.proc(rank) >> 32 == me
         ]
         specs = []
         with self._changed:
@@ -253,8 +251,11 @@ class HostAgent:
         if recorder.is_on:
             slot = self._slots[number]
             recorder.record(
-                "proc_started", peer=proc_id(self._runtime.identity.host, number), rank=slot.rank,
-                actor=slot.order.table.uid, text=slot.order.table.name,
+                "proc_started",
+                peer=proc_id(self._runtime.identity.host, number),
+                rank=slot.rank,
+                actor=slot.order.table.uid,
+                text=slot.order.table.name,
                 attributes={"incarnation": slot.incarnation},
             )
 
@@ -262,9 +263,12 @@ class HostAgent:
         if recorder.is_on:
             slot = self._slots.get(line.slot)
             recorder.record(
-                "log_line", peer=proc_id(self._runtime.identity.host, line.slot), text=line.text,
+                "log_line",
+                peer=proc_id(self._runtime.identity.host, line.slot),
+                text=line.text,
                 actor=0 if slot is None else slot.order.table.uid,
-                rank=0 if slot is None else slot.rank, subject=line,
+                rank=0 if slot is None else slot.rank,
+                subject=line,
             )
         config = effective()
         if not config.log_forward:
@@ -297,8 +301,13 @@ class HostAgent:
         }
         if recorder.is_on:
             recorder.record(
-                "proc_died", peer=proc, rank=rank, actor=table.uid, text=table.name,
-                code=int(not is_expected), attributes=fields,
+                "proc_died",
+                peer=proc,
+                rank=rank,
+                actor=table.uid,
+                text=table.name,
+                code=int(not is_expected),
+                attributes=fields,
             )
         if is_expected:
             detail = FailureDetail(0, STOPPED, {**fields, "log_tail": (), "signal": None})

@@ -11,9 +11,8 @@ import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
-    from mesh_core._runtime import Runtime
 
 __all__ = ["leave", "main"]
 

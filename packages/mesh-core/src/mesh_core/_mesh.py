@@ -57,7 +57,9 @@ def _owner() -> tuple[int, int]:
 class HostMesh(MemberMesh):
     """Machines. `this_host()` is the one where the caller runs."""
 
-    def __init__(self, hosts: tuple[int, ...], region: Region, command: BootstrapCommand | None):
+    def __init__(
+        self, hosts: tuple[int, ...], region: Region, command: BootstrapCommand | None
+    ) -> None:
         self._hosts = hosts
         self._region = region
         self._command = command
@@ -161,7 +163,9 @@ class HostMesh(MemberMesh):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         await self.shutdown()
@@ -186,9 +190,7 @@ class HostMesh(MemberMesh):
 class ProcMesh(MemberMesh):
     """Processes on hosts. Actors are spawned on them."""
 
-    def __init__(
-        self, table: ProcTable, region: Region, current: Runtime | None = None
-    ) -> None:
+    def __init__(self, table: ProcTable, region: Region, current: Runtime | None = None) -> None:
         # A handle belongs to the job that it was got in, also when the program begins another.
         self._runtime = runtime() if current is None else current
         self._table = table
@@ -225,9 +227,7 @@ class ProcMesh(MemberMesh):
         return Targets([(self._proc_of(index), index) for index in range(len(self))])
 
     @overload
-    def spawn(
-        self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs
-    ) -> A: ...
+    def spawn(self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs) -> A: ...
     @overload
     def spawn(
         self,
@@ -304,8 +304,15 @@ class ProcMesh(MemberMesh):
         )
         body, buffers = encode_value(order, effective().segment_threshold_bytes)
         reply = current.engine.call(
-            SPAWN, mesh._targets, mesh._port, window.to_bytes(4, "little"), body, buffers,
-            _AGENT_WINDOW, None, True,
+            SPAWN,
+            mesh._targets,
+            mesh._port,
+            window.to_bytes(4, "little"),
+            body,
+            buffers,
+            _AGENT_WINDOW,
+            None,
+            True,
         )
         current.engine.forget(reply)
         current.spawn_orders[mesh._port] = (body, buffers, window)
@@ -450,7 +457,9 @@ class ProcMesh(MemberMesh):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         await self.stop()
@@ -459,7 +468,9 @@ class ProcMesh(MemberMesh):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         self.stop().get()
@@ -509,8 +520,15 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     def _with_region(self, region: Region) -> Self:
         return type(self)(
-            self._port, self._name, self._cls, self._table, region, self._owner_address,
-            self._window, self._whole, self._runtime,
+            self._port,
+            self._name,
+            self._cls,
+            self._table,
+            region,
+            self._owner_address,
+            self._window,
+            self._whole,
+            self._runtime,
         )
 
     @property
@@ -634,8 +652,15 @@ class ActorMesh(MemberMesh, Generic[A]):
         body, buffers, window = self._runtime.spawn_orders[self._port]
         targets = Targets([(self._proc_of(index), index)])
         reply = self._runtime.engine.call(
-            SPAWN, targets, self._port, window.to_bytes(4, "little"), body, buffers,
-            _AGENT_WINDOW, None, True,
+            SPAWN,
+            targets,
+            self._port,
+            window.to_bytes(4, "little"),
+            body,
+            buffers,
+            _AGENT_WINDOW,
+            None,
+            True,
         )
         return AgentFuture(reply, self, "__init__")
 
@@ -654,8 +679,14 @@ class ActorMesh(MemberMesh, Generic[A]):
 
     def __reduce__(self) -> Any:
         return ActorMesh, (
-            self._port, self._name, self._cls, self._table, self._region, self._owner_address,
-            self._window, self._whole,
+            self._port,
+            self._name,
+            self._cls,
+            self._table,
+            self._region,
+            self._owner_address,
+            self._window,
+            self._whole,
         )
 
 
@@ -711,9 +742,7 @@ def _ask_host(host: int, method: str, *args: Any) -> Any:
     return AgentFuture(reply, this_proc(), method, is_value=True).get()
 
 
-def _check_owned(
-    mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "stop"
-) -> None:
+def _check_owned(mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "stop") -> None:
     if is_slice:
         raise ValueError(f"{mesh!r} is a slice: {what} the whole mesh that was spawned")
     current = serving()
@@ -725,11 +754,15 @@ def _check_owned(
 def _checked_dims(dims: Mapping[str, int], taken: tuple[str, ...]) -> dict[str, int]:
     for label, size in dims.items():
         if not isinstance(label, str) or not label.isidentifier():
-            raise ValueError(f"dimension {label!r} is not a name that slice(...) can be called with")
+            raise ValueError(
+                f"dimension {label!r} is not a name that slice(...) can be called with"
+            )
         if label in taken:
             raise ValueError(f"dimension {label!r} is one of the hosts' already: use another name")
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"dimension {label!r} has size {size!r}: give a whole number from 1 up")
+            raise ValueError(
+                f"dimension {label!r} has size {size!r}: give a whole number from 1 up"
+            )
     return dict(dims)
 
 
@@ -789,5 +822,3 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     arity = _Arity.of(init, 1)
     if kwargs or not arity.fits(len(args)):
         arity.bind(init, args, kwargs)
-
-

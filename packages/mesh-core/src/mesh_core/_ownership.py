@@ -10,8 +10,8 @@ import threading
 import traceback
 from collections import deque
 
-from mesh_core._core import Supervisor
 from mesh_core._config import effective
+from mesh_core._core import Supervisor
 from mesh_core._errors import ActorFailed, MeshError
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
@@ -41,7 +41,9 @@ _NUDGE = bytes([INTERNAL]) + b"nudge\0"
 class Ask:
     """A question to an owner: is this failure dealt with?"""
 
-    def __init__(self, ownership: Ownership, owner: int, failure_id: int, failure: MeshFailure):
+    def __init__(
+        self, ownership: Ownership, owner: int, failure_id: int, failure: MeshFailure
+    ) -> None:
         self._ownership = ownership
         self._owner = owner
         self._failure_id = failure_id
@@ -113,7 +115,11 @@ class Ownership:
         """An actor, or the program, has spawned a mesh."""
         if recorder.is_on:
             recorder.record(
-                "spawned", actor=mesh._uid, call=owner, size=len(mesh), text=mesh._name,
+                "spawned",
+                actor=mesh._uid,
+                call=owner,
+                size=len(mesh),
+                text=mesh._name,
                 subject=mesh,
             )
         with self._lock:
@@ -121,7 +127,12 @@ class Ownership:
             self._policies[mesh._uid] = policy
         self._do(
             lambda tree: tree.child_spawned(
-                owner, mesh._uid, len(mesh), policy.restart, policy.scope, policy.intensity_max,
+                owner,
+                mesh._uid,
+                len(mesh),
+                policy.restart,
+                policy.scope,
+                policy.intensity_max,
                 policy.period_s,
             )
         )

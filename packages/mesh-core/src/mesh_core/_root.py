@@ -1,7 +1,7 @@
 """The program as the root of everything: how it starts Mesh, and how both end.
 
-Whatever a program leaves behind when it ends is stopped in good order, or, where it is killed, by the
-warden that is the parent of its processes.
+Whatever a program leaves behind when it ends is stopped in good order, or, where it is killed, by
+the warden that is the parent of its processes.
 """
 
 from __future__ import annotations

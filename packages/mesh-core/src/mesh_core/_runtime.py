@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import threading
 
-from mesh_core._core import Engine
 from mesh_core._config import effective
+from mesh_core._core import Engine
 from mesh_core._pickle import decode, encode
 from mesh_core._wire import AGENT, CALL, proc_id, proc_name
 
@@ -46,7 +46,15 @@ class Identity:
     """
 
     __slots__ = (
-        "directory", "host", "host_name", "incarnation", "job", "rank", "slot", "table", "token",
+        "directory",
+        "host",
+        "host_name",
+        "incarnation",
+        "job",
+        "rank",
+        "slot",
+        "table",
+        "token",
     )
 
     def __init__(

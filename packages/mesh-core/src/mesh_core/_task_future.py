@@ -68,9 +68,7 @@ class AgentFuture(CallFuture[Any]):
         failures = []
         for message in answers:
             if message.code and not (self._is_stop and message.code in (STOPPED, PROC_DIED)):
-                error = as_itself(
-                    error_of(message, self._endpoint, is_given=not self._is_stop)
-                )
+                error = as_itself(error_of(message, self._endpoint, is_given=not self._is_stop))
                 if not (self._is_stop and isinstance(error, MeshStopped)):
                     extent = self._endpoint._mesh.extent
                     failures.append((Point(message.rank, extent), error))

@@ -28,7 +28,7 @@ use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind, Part};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 use unborn::Unborn;
 
@@ -105,8 +105,9 @@ pub struct Node {
     ports: FastMap<PortId, Port>,
     next_port: u64,
     unborn: Unborn,
-    /// Ports whose receiver is to be replaced by one of the same number, and is still there.
-    respawning: HashSet<PortId>,
+    /// Ports whose receiver is to be replaced by one of the same number and is still there, with
+    /// how often.
+    respawning: FastMap<PortId, u32>,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     effects: VecDeque<Effect>,
     events: EventRing,
@@ -126,7 +127,7 @@ impl Node {
             // Late answers to the process that had the slot before must find nobody here.
             next_port: PortId::FIRST_FREE + (u64::from(incarnation) << 32),
             unborn: Unborn::default(),
-            respawning: HashSet::new(),
+            respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
             effects: VecDeque::new(),
             events: EventRing::default(),
@@ -195,7 +196,13 @@ impl Node {
                 self.ports.insert(port, Port::Mailbox(Mailbox::new(window)));
             }
         }
-        self.respawning.remove(&port);
+        if let Some(count) = self.respawning.get_mut(&port) {
+            *count -= 1;
+            if *count > 0 {
+                return;
+            }
+            self.respawning.remove(&port);
+        }
         for frame in self.unborn.take(port) {
             self.deliver(frame);
         }
@@ -344,7 +351,7 @@ impl Node {
         }
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.unborn.expire(now) {
-            if self.respawning.contains(&frame.head.to.port) {
+            if self.respawning.contains_key(&frame.head.to.port) {
                 self.unborn.keep(frame);
             } else {
                 self.refuse(&frame, &closed);
@@ -413,7 +420,7 @@ impl Node {
                 frame.tail.len(),
             );
         }
-        if self.respawning.contains(&port) {
+        if self.respawning.contains_key(&port) {
             return self.unborn.keep(frame);
         }
         let may_come = self.may_come(port);
@@ -443,7 +450,7 @@ impl Node {
     fn deliver_spawn(&mut self, frame: Frame) {
         let port = frame.head.to.port;
         if self.ports.contains_key(&port) {
-            self.respawning.insert(port);
+            *self.respawning.entry(port).or_default() += 1;
         } else {
             self.open_mailbox(port, u32::from_le_bytes(first_u32(frame.meta())));
         }

@@ -17,6 +17,11 @@ pub(super) struct Slot {
     askers: Vec<Head>,
 }
 
+/// How many messages a sender may have outstanding at a new actor: the first word of its birth.
+fn window_of(spawn: &Frame) -> u32 {
+    spawn.meta().first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
+}
+
 impl Process {
     pub(super) fn agent_takes(&mut self, frame: &Frame, scene: &mut Scene<'_>) {
         let head = &frame.head;
@@ -40,6 +45,8 @@ impl Process {
             return scene.oracle.violated(|| format!("not a birth: {frame:?}"));
         };
         let (port, owner) = (head.to.port, head.from.proc);
+        // Where another actor was, this one takes what was kept for it.
+        self.node.open_mailbox(port, window_of(frame));
         self.actors_begun += 1;
         let actor = Actor::new(birth, owner, head.rank, self.actors_begun);
         if let Some(old) = self.actors.insert(port, actor) {
