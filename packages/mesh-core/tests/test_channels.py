@@ -55,6 +55,10 @@ class Sender(Actor):
         self.kept = port
 
     @endpoint
+    def has_kept(self) -> bool:
+        return self.kept is not None
+
+    @endpoint
     def hand_on(self, to: Sender, port: Port[Any]) -> None:
         to.send.call_one(port, "handed on").get()
 
@@ -374,9 +378,17 @@ class Handover(Actor):
     def hand_on(self, port: Port[Any], to: Sender) -> None:
         to.keep.call_one(port).get()
 
+    @endpoint
+    def idle(self) -> None: ...
+
     @endpoint(explicit_response_port=True)
     def hand_on_to_send(self, port: Port[Any], to: Sender) -> None:
         to.send.call_one(port, "from there").get()
+
+
+def wait_until_kept(sender: Sender) -> None:
+    while not sender.has_kept.call_one().get():
+        time.sleep(0.001)
 
 
 def test_a_caller_is_answered_by_who_was_handed_its_port(procs: ProcMesh, senders: Sender) -> None:
@@ -391,8 +403,8 @@ def test_a_caller_is_told_when_who_was_handed_its_port_lets_go_of_it(
     handover = procs.slice(gpus=0).spawn("handover", Handover)
     other = senders.slice(gpus=1)
     waiting = handover.hand_on.call_one(other)
-    with pytest.raises(TimeoutError):
-        waiting.get(timeout=0.1)
+    wait_until_kept(other)
+    assert not waiting.done()
     other.keep.call_one(None).get()
     with pytest.raises(NoReply):
         waiting.get(timeout=10)
@@ -403,8 +415,10 @@ def test_a_caller_is_told_of_the_death_of_who_was_handed_its_port(procs: ProcMes
     with this_host().spawn_procs({"n": 1}, name="mortal") as mortal:
         victim = mortal.spawn("senders", Sender)
         waiting = handover.hand_on.call_one(victim)
-        with pytest.raises(TimeoutError):
-            waiting.get(timeout=0.3)
+        wait_until_kept(victim)
+        # Its endpoint has ended: the port is all that it has left there.
+        handover.idle.call_one().get()
+        assert not waiting.done()
         with pytest.raises(ProcDied):
             victim.die.call_one().get()
         with pytest.raises(ProcDied):

@@ -7,8 +7,9 @@ supervision, ends.
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
-from typing import Any
 
 import pytest
 
@@ -28,7 +29,6 @@ from mesh_core import (
     current_size,
     endpoint,
     send,
-    shutdown_context,
     this_host,
     this_proc,
 )
@@ -257,11 +257,31 @@ def test_an_owner_hears_of_failures_and_goes_on() -> None:
     procs.stop().get()
 
 
+END = """
+from mesh_core import Actor, endpoint, shutdown_context, this_host
+
+class Counter(Actor):
+    def __init__(self, initial_value: int) -> None:
+        self.value = initial_value
+
+    @endpoint
+    def increment(self, by: int = 1) -> None:
+        self.value += by
+
+    @endpoint
+    def get_value(self) -> int:
+        return self.value
+
+for start in range(2):
+    counter = this_host().spawn_procs().spawn("counter", Counter, start)
+    counter.increment.call_one().get()
+    print(counter.get_value.call_one().get())
+    shutdown_context().get()
+"""
+
+
 def test_the_end_and_a_new_beginning() -> None:
-    values: list[Any] = []
-    for start in range(2):
-        counter = this_host().spawn_procs().spawn("counter", Counter, start)
-        counter.increment.call_one().get()
-        values.append(counter.get_value.call_one().get())
-        shutdown_context().get()
-    assert values == [1, 2]
+    done = subprocess.run(
+        [sys.executable, "-c", END], capture_output=True, text=True, timeout=50, check=True
+    )
+    assert done.stdout.split() == ["1", "2"]
