@@ -54,7 +54,7 @@ class EndpointProperty(Generic[P, R]):
         self.instrument = instrument
         self.is_concurrent = is_concurrent
         self.is_async: bool = _is_async(method)
-        self.arity = _Arity.of(method, 2 if explicit_response_port else 1)
+        self.arity: _Arity = _Arity.of(method, 2 if explicit_response_port else 1)
         self.__name__: str = method.__name__
         self.__doc__ = method.__doc__
         self.__wrapped__ = method
