@@ -211,8 +211,8 @@ class AsyncOwner(Owner):
 
     @endpoint
     async def wait_until_told(self) -> int:
-        while not self.heard:
-            await asyncio.sleep(0.01)  # noqa: ASYNC110 - it is busy all the time
+        while not self.heard:  # noqa: ASYNC110 - it is busy all the time
+            await asyncio.sleep(0.01)
         return len(self.heard)
 
     @endpoint
