@@ -321,9 +321,7 @@ class Ownership:
 
     def _root(self, _: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         failure = self.failure(failure_id, ROOT, why)
-        from mesh_core._root import unhandled
-
-        _run_apart(lambda: unhandled(failure))
+        _tell(failure)
 
     def _stop_child(self, uid: int, failed: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
@@ -345,18 +343,12 @@ class Ownership:
 
     def _tell_program(self, failure: MeshFailure) -> None:
         """Tells the program, which is ending, of a failure; of each once."""
-        from mesh_core._root import is_exiting, unhandled
-
         failure_id = failure.error.__dict__.get("_failure_id")
         with self._lock:
             if failure_id in self._told or failure_id in self._seen:
                 return
             self._told.add(failure_id)
-        if is_exiting():
-            # The main thread is waiting for this thread, and looks at the exit status next.
-            unhandled(failure)
-        else:
-            _run_apart(lambda: unhandled(failure))
+        _tell(failure)
 
     def _owner_done(self, owner: int, _: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
@@ -383,6 +375,17 @@ class Ownership:
         return MeshFailure(
             meshes[0] if meshes else None, meshes, failure_error(detail, **where), why
         )
+
+
+def _tell(failure: MeshFailure) -> None:
+    """Tells the program of a failure that nobody took."""
+    from mesh_core._root import is_exiting, unhandled
+
+    if is_exiting():
+        # The main thread waits for this one, and looks at the exit status next.
+        unhandled(failure)
+    else:
+        _run_apart(lambda: unhandled(failure))
 
 
 def _where(mesh: Owned, rank: int) -> dict[str, Any]:
