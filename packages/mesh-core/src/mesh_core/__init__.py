@@ -7,6 +7,7 @@ begins with an underscore is behind the doors.
 
 from mesh_core._accumulator import Accumulator as Accumulator
 from mesh_core._actor import Actor as Actor
+from mesh_core._actor_mesh import ActorMesh as ActorMesh
 from mesh_core._channel import Channel as Channel
 from mesh_core._channel import Port as Port
 from mesh_core._channel import PortReceiver as PortReceiver
@@ -52,7 +53,6 @@ from mesh_core._future import Future as Future
 from mesh_core._ids import ActorAddr as ActorAddr
 from mesh_core._ids import ProcId as ProcId
 from mesh_core._ids import Uid as Uid
-from mesh_core._mesh import ActorMesh as ActorMesh
 from mesh_core._mesh import HostMesh as HostMesh
 from mesh_core._mesh import ProcMesh as ProcMesh
 from mesh_core._mesh import this_host as this_host

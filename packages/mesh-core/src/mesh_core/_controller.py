@@ -10,9 +10,10 @@ import threading
 from typing import Any, ParamSpec, TypeVar
 
 from mesh_core._actor import Actor
+from mesh_core._actor_mesh import ActorMesh, check_class
 from mesh_core._core import Targets
 from mesh_core._errors import ActorFailed
-from mesh_core._mesh import ActorMesh, _check_class, this_proc
+from mesh_core._mesh import this_proc
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import encode_exception
 from mesh_core._runtime import runtime
@@ -55,7 +56,7 @@ def get_or_spawn_controller(
         TypeError: The arguments do not fit `__init__`, or cannot be pickled.
     """
     made: Any = cls
-    _check_class(made)
+    check_class(made)
     check_arguments(made, args, kwargs)
     root = Targets([(proc_id(0, 0), 0)])
     reply = runtime().call_agents(root, "controller", name, made, args, kwargs)

@@ -21,9 +21,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mesh_core._actor_mesh import ActorMesh
     from mesh_core._channel import Port
     from mesh_core._future import AnswerStream
-    from mesh_core._mesh import ActorMesh
     from mesh_core._value_mesh import ValueMesh
 
 __all__ = ["Endpoint", "EndpointProperty", "as_endpoint", "concurrent_endpoint", "endpoint", "send"]

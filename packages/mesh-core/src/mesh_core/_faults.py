@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actor import Actor
-    from mesh_core._mesh import ActorMesh, ProcMesh
+    from mesh_core._actor_mesh import ActorMesh
+    from mesh_core._mesh import ProcMesh
     from mesh_core._shape import Point
 
 __all__ = ["kill_proc", "proc_pid", "wait_until"]

@@ -7,26 +7,34 @@ the whole, as it was spawned, can be stopped, and only by who spawned it.
 
 from __future__ import annotations
 
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
-from mesh_core._actor import Actor, member_of
+from mesh_core._actor import Actor
+from mesh_core._actor_mesh import ActorMesh, check_class
 from mesh_core._command import BootstrapCommand
 from mesh_core._config import effective
-from mesh_core._context import serving
 from mesh_core._core import Region, Targets
-from mesh_core._endpoint import EndpointProperty, endpoint_of
 from mesh_core._errors import MeshStopped
 from mesh_core._future import DoneFuture
+from mesh_core._mesh_place import (
+    AGENT_WINDOW,
+    ENDED,
+    check_owned,
+    index_in,
+    owner_here,
+    place_in,
+    ranks_on,
+)
 from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
-from mesh_core._shape import Extent, MemberMesh, Point
+from mesh_core._shape import MemberMesh, Point
 from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture
-from mesh_core._wire import INTERNAL, READY, SPAWN, STOP
+from mesh_core._wire import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,21 +45,10 @@ if TYPE_CHECKING:
     from mesh_core._future import Future
     from mesh_core._runtime import Runtime
 
-__all__ = ["ActorMesh", "HostMesh", "ProcMesh", "this_host", "this_proc"]
+__all__ = ["HostMesh", "ProcMesh", "this_host", "this_proc"]
 
 A = TypeVar("A", bound=Actor)
 P = ParamSpec("P")
-_READY = bytes([INTERNAL]) + READY.encode() + b"\0"
-_STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
-_AGENT_WINDOW = 1 << 31
-# Stands for the end of every mesh that has ended: many may in one program.
-_DONE: DoneFuture[None] = DoneFuture(None)
-
-
-def _owner() -> tuple[int, int]:
-    """The process and port of whoever runs: an actor, or the program."""
-    current = serving()
-    return (runtime().me, 0 if current is None else current.cell.port)
 
 
 class HostMesh(MemberMesh):
@@ -105,7 +102,13 @@ class HostMesh(MemberMesh):
         )
         hosts, host_name = self._reserve(count)
         table = ProcTable(
-            current.engine.new_port(), name or "procs", hosts, count, region, _owner(), host_name
+            current.engine.new_port(),
+            name or "procs",
+            hosts,
+            count,
+            region,
+            owner_here(),
+            host_name,
         )
         mesh = ProcMesh(table, region)
         commands = _commands(bootstrap_command or self._command, mesh)
@@ -147,7 +150,7 @@ class HostMesh(MemberMesh):
 
     def stop(self) -> Future[None]:
         """Stops every process that the caller has started on these hosts."""
-        owner = _owner()[1]
+        owner = owner_here()[1]
         meshes = [m for m in runtime().ownership.children_of(owner) if isinstance(m, ProcMesh)]
         return EndFuture([mesh.stop() for mesh in reversed(meshes)])
 
@@ -212,7 +215,7 @@ class ProcMesh(MemberMesh):
     _class_name = None
 
     def _place(self, index: int) -> tuple[int, dict[str, int]]:
-        return _place(self._region, self._table.region, index)
+        return place_in(self._region, self._table.region, index)
 
     def _proc_of(self, index: int) -> int:
         return self._table.proc(self._region.rank_at(index))
@@ -221,7 +224,7 @@ class ProcMesh(MemberMesh):
         return Point(index, self.extent)
 
     def _ranks_on(self, proc: int) -> list[int]:
-        return _ranks_on(self._table, self._region, proc)
+        return ranks_on(self._table, self._region, proc)
 
     def _targets(self) -> Targets:
         return Targets([(self._proc_of(index), index) for index in range(len(self))])
@@ -283,10 +286,10 @@ class ProcMesh(MemberMesh):
         from mesh_core._actor_cell import SpawnOrder
 
         cls = replacement_of(cls)
-        _check_class(cls)
+        check_class(cls)
         check_arguments(cls, args, kwargs)
         current = self._runtime
-        owner = _owner()
+        owner = owner_here()
         policy = RestartPolicy.of(restart)
         if current.is_over:
             raise MeshStopped(mesh_name=self._name, actor=name)
@@ -310,7 +313,7 @@ class ProcMesh(MemberMesh):
             window.to_bytes(4, "little"),
             body,
             buffers,
-            _AGENT_WINDOW,
+            AGENT_WINDOW,
             None,
             True,
         )
@@ -340,8 +343,8 @@ class ProcMesh(MemberMesh):
         """
         current = self._runtime
         if current.is_over:
-            return _DONE
-        _check_owned(self, self._is_slice, self._table.owner)
+            return ENDED
+        check_owned(self, self._is_slice, self._table.owner)
         if self._uid in current.stopped_meshes:
             return current.stopped_meshes[self._uid]
         current.ownership.stopping(self._uid)
@@ -364,7 +367,7 @@ class ProcMesh(MemberMesh):
 
     def _ended(self) -> None:
         ownership = self._runtime.ownership
-        self._runtime.stopped_meshes[self._uid] = _DONE
+        self._runtime.stopped_meshes[self._uid] = ENDED
         for mesh in ownership.children_of(self._table.owner[1]):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 ownership.stopped(mesh._uid)
@@ -393,8 +396,8 @@ class ProcMesh(MemberMesh):
             RuntimeError: The process lives.
             ValueError: The mesh is owned by somebody else.
         """
-        _check_owned(self, False, self._table.owner, "replace a rank of")
-        index = _index(self, rank)
+        check_owned(self, False, self._table.owner, "replace a rank of")
+        index = index_in(self, rank)
         if not self._start_again(index):
             raise RuntimeError(
                 f"rank {index} of {self!r} lives: only what has died can be replaced"
@@ -492,204 +495,6 @@ class ProcMesh(MemberMesh):
         return ProcMesh, (self._table, self._region)
 
 
-class ActorMesh(MemberMesh, Generic[A]):
-    """Actors in processes. Endpoints of their class are attributes: `mesh.step.call(...)`."""
-
-    def __init__(
-        self,
-        port: int,
-        name: str,
-        cls: type[A],
-        table: ProcTable,
-        region: Region,
-        owner: tuple[int, int],
-        window: int,
-        whole: Region | None = None,
-        current: Runtime | None = None,
-    ) -> None:
-        self._runtime = runtime() if current is None else current
-        self._port = port
-        self._name = name
-        self._cls = cls
-        self._class_name = cls.__qualname__
-        self._table = table
-        self._region = region
-        self._whole = region if whole is None else whole
-        self._owner_address = owner
-        self._window = window
-
-    def _with_region(self, region: Region) -> Self:
-        return type(self)(
-            self._port,
-            self._name,
-            self._cls,
-            self._table,
-            region,
-            self._owner_address,
-            self._window,
-            self._whole,
-            self._runtime,
-        )
-
-    @property
-    def _uid(self) -> int:
-        return self._port
-
-    @property
-    def _stopped(self) -> bool:
-        current = self._runtime
-        return self._port in current.stopped_meshes or current.is_over
-
-    def _mark_stopped(self) -> None:
-        self._runtime.stopped_meshes.setdefault(self._port, _DONE)
-
-    def _proc_of(self, index: int) -> int:
-        return self._table.proc(self._region.rank_at(index))
-
-    def _ranks_on(self, proc: int) -> list[int]:
-        return _ranks_on(self._table, self._region, proc)
-
-    def _point(self, index: int) -> Point:
-        return Point(index, self.extent)
-
-    def _place(self, index: int) -> tuple[int, dict[str, int]]:
-        return _place(self._region, self._whole, index)
-
-    def _target(self, index: int) -> Targets:
-        return Targets([(self._proc_of(index), index)])
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_targets":
-            pairs = [(self._proc_of(index), index) for index in range(len(self))]
-            self.__dict__["_targets"] = targets = Targets(pairs)
-            return targets
-        if name.startswith("__"):
-            raise AttributeError(name)
-        found = member_of(self.__dict__["_cls"], name)
-        handle = endpoint_of(self, name, found)
-        if isinstance(found, EndpointProperty):
-            # The next look-up finds it without coming here.
-            self.__dict__[name] = handle
-        return handle
-
-    @property
-    def initialized(self) -> Future[Literal[True]]:
-        """Done when `__init__` has ended everywhere; raises what it raised."""
-        if self._stopped:
-            raise MeshStopped(mesh_name=self._name)
-        reply = self._runtime.engine.call(
-            16, self._targets, self._port, _READY, b"", [], _AGENT_WINDOW, None, True
-        )
-        return AgentFuture(reply, self, "__init__", value=True)
-
-    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
-        """Stops the actors once they have served what is queued; each cleans up.
-
-        Stopping twice is the same as once. The future raises what a `__cleanup__` raised.
-
-        Raises:
-            ValueError: The mesh is a slice, or is owned by somebody else.
-        """
-        current = self._runtime
-        if current.is_over:
-            return _DONE
-        _check_owned(self, self._region != self._whole, self._owner_address)
-        if self._port in current.stopped_meshes:
-            return current.stopped_meshes[self._port]
-        current.ownership.stopping(self._port)
-        future = EndFuture([self._stop_actors(effective().stop_grace_s, True)], self._ended)
-        current.stopped_meshes[self._port] = future
-        return future
-
-    def _stop_actors(self, grace_s: float, is_drained: bool) -> AgentFuture:
-        reply = self._runtime.call_agents(
-            self._targets, "stop_actor", self._port, is_drained, grace_s
-        )
-        return AgentFuture(reply, self, "stop", is_stop=True)
-
-    def _ended(self) -> None:
-        self._runtime.stopped_meshes[self._port] = _DONE
-        self._runtime.ownership.stopped(self._port)
-
-    def _end(self, *, is_owner_failed: bool) -> BaseException | None:
-        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
-        current = self._runtime
-        future = current.stopped_meshes.get(self._port)
-        if future is None:
-            grace_s = current.ownership.grace_s()
-            future = EndFuture([self._stop_actors(grace_s, not is_owner_failed)], self._ended)
-            current.stopped_meshes[self._port] = future
-        return future.exception()
-
-    def replace(self, rank: int | Point) -> None:
-        """Starts a failed actor again; where its process has died, a new process with all it had.
-
-        Raises:
-            IndexError: There is no such rank.
-            ValueError: The mesh is a slice, or is owned by somebody else.
-        """
-        _check_owned(self, self._region != self._whole, self._owner_address, "replace a rank of")
-        index = _index(self, rank)
-        at = self._table.rank_of(self._proc_of(index))
-        assert at is not None
-        procs = ProcMesh(self._table, self._table.region)
-        try:
-            procs.replace(at)
-        except RuntimeError:
-            # Its process lives: only the actor is to be started anew.
-            self._respawn(index)
-            self._runtime.ownership.restart_done(self._port, index, True)
-
-    def _revive(self, index: int) -> Future[Any]:
-        """Brings a rank back, in a new process where the old one has died."""
-        at = self._table.rank_of(self._proc_of(index))
-        assert at is not None
-        ProcMesh(self._table, self._table.region)._start_again(at)
-        return self._respawn(index)
-
-    def _respawn(self, index: int) -> Future[Any]:
-        """Spawns the actor again; what is left of it is stopped first."""
-        body, buffers, window = self._runtime.spawn_orders[self._port]
-        targets = Targets([(self._proc_of(index), index)])
-        reply = self._runtime.engine.call(
-            SPAWN,
-            targets,
-            self._port,
-            window.to_bytes(4, "little"),
-            body,
-            buffers,
-            _AGENT_WINDOW,
-            None,
-            True,
-        )
-        return AgentFuture(reply, self, "__init__")
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ActorMesh)
-            and self._port == other._port
-            and self._region == other._region
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._port, self._region))
-
-    def __repr__(self) -> str:
-        return f"<ActorMesh {self._name!r} of {self._class_name} {self.extent}>"
-
-    def __reduce__(self) -> Any:
-        return ActorMesh, (
-            self._port,
-            self._name,
-            self._cls,
-            self._table,
-            self._region,
-            self._owner_address,
-            self._window,
-            self._whole,
-        )
-
-
 def this_host() -> HostMesh:
     """Gives the host of the caller, as a mesh of one without dimensions."""
     return HostMesh((runtime().identity.host,), Region.row_major([], []), None)
@@ -711,26 +516,6 @@ def _root_table() -> ProcTable:
     return ProcTable(2, "root", hosts, 1, region, (runtime().me, 0), identity.host_name)
 
 
-def _ranks_on(table: ProcTable, region: Region, proc: int) -> list[int]:
-    rank = table.rank_of(proc)
-    index = None if rank is None else region.index_of(rank)
-    return [] if index is None else [index]
-
-
-def _place(region: Region, whole: Region, index: int) -> tuple[int, dict[str, int]]:
-    """Gives rank and coordinates, in the mesh as it was spawned, of a rank of one of its slices."""
-    rank = whole.index_of(region.rank_at(index))
-    assert rank is not None
-    return rank, dict(Point(rank, Extent(whole.labels, whole.sizes)))
-
-
-def _index(mesh: Any, rank: int | Point) -> int:
-    index = rank.rank if isinstance(rank, Point) else rank
-    if not -len(mesh) <= index < len(mesh):
-        raise IndexError(f"rank {index} is not one of the {len(mesh)} ranks of {mesh!r}")
-    return index % len(mesh)
-
-
 def _ask_host(host: int, method: str, *args: Any) -> Any:
     """Asks the agent of a host and waits: short questions only."""
     current = runtime()
@@ -740,15 +525,6 @@ def _ask_host(host: int, method: str, *args: Any) -> Any:
         return getattr(current.agent, "do_" + method)(None, *args)
     reply = current.call_agents(Targets([(host << 32, 0)]), method, *args)
     return AgentFuture(reply, this_proc(), method, is_value=True).get()
-
-
-def _check_owned(mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "stop") -> None:
-    if is_slice:
-        raise ValueError(f"{mesh!r} is a slice: {what} the whole mesh that was spawned")
-    current = serving()
-    is_mine = current is None or current.cell.port == owner[1]
-    if owner[0] != runtime().me or not is_mine:
-        raise ValueError(f"cannot {what} {mesh!r}: it is owned by another actor, let that do it")
 
 
 def _commands(
@@ -768,16 +544,3 @@ def _commands(
 def encode_callable(function: Callable[[], Any]) -> bytes:
     """Pickles a function to be run in another process."""
     return encode_value(function, 1 << 60)[0]
-
-
-def _check_class(cls: type) -> None:
-    if not (isinstance(cls, type) and issubclass(cls, Actor)):
-        raise ValueError(f"{cls!r} is not a subclass of Actor: derive the class from Actor")
-    from mesh_core._actor import endpoints_of
-
-    taken = [name for name in endpoints_of(cls) if hasattr(ActorMesh, name)]
-    if taken:
-        raise ValueError(
-            f"endpoint {taken[0]!r} of {cls.__qualname__} has the name of something that every "
-            "mesh has: rename it"
-        )

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any, TypeAlias
 
+    from mesh_core._actor_mesh import ActorMesh
     from mesh_core._future import Future
-    from mesh_core._mesh import ActorMesh, ProcMesh
+    from mesh_core._mesh import ProcMesh
     from mesh_core._runtime import Runtime
     from mesh_core._supervision import RestartPolicy
 

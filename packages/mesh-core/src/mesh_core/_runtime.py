@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actor_cell import ActorCell
+    from mesh_core._actor_mesh import ActorMesh
     from mesh_core._core import Message, Targets
     from mesh_core._future import Future
     from mesh_core._host_agent import HostAgent
-    from mesh_core._mesh import ActorMesh
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
 

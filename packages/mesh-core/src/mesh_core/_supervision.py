@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mesh_core._mesh import ActorMesh, ProcMesh
+    from mesh_core._actor_mesh import ActorMesh
+    from mesh_core._mesh import ProcMesh
 
 __all__ = ["MeshFailure", "RestartPolicy", "set_unhandled_fault_hook", "unhandled_fault_hook"]
 

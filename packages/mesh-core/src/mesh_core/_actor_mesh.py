@@ -1,0 +1,252 @@
+"""Actors as an array with named dimensions: what `ProcMesh.spawn` gives."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from mesh_core._actor import Actor, endpoints_of, member_of
+from mesh_core._config import effective
+from mesh_core._core import Region, Targets
+from mesh_core._endpoint import EndpointProperty, endpoint_of
+from mesh_core._errors import MeshStopped
+from mesh_core._mesh_place import (
+    AGENT_WINDOW,
+    ENDED,
+    check_owned,
+    index_in,
+    place_in,
+    ranks_on,
+)
+from mesh_core._runtime import runtime
+from mesh_core._shape import MemberMesh, Point
+from mesh_core._task_future import AgentFuture, EndFuture
+from mesh_core._wire import CALL, INTERNAL, READY, SPAWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, Self
+
+    from mesh_core._future import Future
+    from mesh_core._mesh import ProcMesh
+    from mesh_core._proc_table import ProcTable
+    from mesh_core._runtime import Runtime
+
+__all__ = ["ActorMesh", "check_class"]
+
+A = TypeVar("A", bound=Actor)
+_READY = bytes([INTERNAL]) + READY.encode() + b"\0"
+
+
+class ActorMesh(MemberMesh, Generic[A]):
+    """Actors in processes. Endpoints of their class are attributes: `mesh.step.call(...)`."""
+
+    def __init__(
+        self,
+        port: int,
+        name: str,
+        cls: type[A],
+        table: ProcTable,
+        region: Region,
+        owner: tuple[int, int],
+        window: int,
+        whole: Region | None = None,
+        current: Runtime | None = None,
+    ) -> None:
+        self._runtime = runtime() if current is None else current
+        self._port = port
+        self._name = name
+        self._cls = cls
+        self._class_name = cls.__qualname__
+        self._table = table
+        self._region = region
+        self._whole = region if whole is None else whole
+        self._owner_address = owner
+        self._window = window
+
+    def _with_region(self, region: Region) -> Self:
+        return type(self)(
+            self._port,
+            self._name,
+            self._cls,
+            self._table,
+            region,
+            self._owner_address,
+            self._window,
+            self._whole,
+            self._runtime,
+        )
+
+    @property
+    def _uid(self) -> int:
+        return self._port
+
+    @property
+    def _stopped(self) -> bool:
+        current = self._runtime
+        return self._port in current.stopped_meshes or current.is_over
+
+    def _mark_stopped(self) -> None:
+        self._runtime.stopped_meshes.setdefault(self._port, ENDED)
+
+    def _proc_of(self, index: int) -> int:
+        return self._table.proc(self._region.rank_at(index))
+
+    def _ranks_on(self, proc: int) -> list[int]:
+        return ranks_on(self._table, self._region, proc)
+
+    def _point(self, index: int) -> Point:
+        return Point(index, self.extent)
+
+    def _place(self, index: int) -> tuple[int, dict[str, int]]:
+        return place_in(self._region, self._whole, index)
+
+    def _target(self, index: int) -> Targets:
+        return Targets([(self._proc_of(index), index)])
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_targets":
+            pairs = [(self._proc_of(index), index) for index in range(len(self))]
+            self.__dict__["_targets"] = targets = Targets(pairs)
+            return targets
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = member_of(self.__dict__["_cls"], name)
+        handle = endpoint_of(self, name, found)
+        if isinstance(found, EndpointProperty):
+            # The next look-up finds it without coming here.
+            self.__dict__[name] = handle
+        return handle
+
+    @property
+    def initialized(self) -> Future[Literal[True]]:
+        """Done when `__init__` has ended everywhere; raises what it raised."""
+        if self._stopped:
+            raise MeshStopped(mesh_name=self._name)
+        reply = self._runtime.engine.call(
+            CALL, self._targets, self._port, _READY, b"", [], AGENT_WINDOW, None, True
+        )
+        return AgentFuture(reply, self, "__init__", value=True)
+
+    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
+        """Stops the actors once they have served what is queued; each cleans up.
+
+        Stopping twice is the same as once. The future raises what a `__cleanup__` raised.
+
+        Raises:
+            ValueError: The mesh is a slice, or is owned by somebody else.
+        """
+        current = self._runtime
+        if current.is_over:
+            return ENDED
+        check_owned(self, self._region != self._whole, self._owner_address)
+        if self._port in current.stopped_meshes:
+            return current.stopped_meshes[self._port]
+        current.ownership.stopping(self._port)
+        future = EndFuture([self._stop_actors(effective().stop_grace_s, True)], self._ended)
+        current.stopped_meshes[self._port] = future
+        return future
+
+    def _stop_actors(self, grace_s: float, is_drained: bool) -> AgentFuture:
+        reply = self._runtime.call_agents(
+            self._targets, "stop_actor", self._port, is_drained, grace_s
+        )
+        return AgentFuture(reply, self, "stop", is_stop=True)
+
+    def _ended(self) -> None:
+        self._runtime.stopped_meshes[self._port] = ENDED
+        self._runtime.ownership.stopped(self._port)
+
+    def _end(self, *, is_owner_failed: bool) -> BaseException | None:
+        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
+        current = self._runtime
+        future = current.stopped_meshes.get(self._port)
+        if future is None:
+            grace_s = current.ownership.grace_s()
+            future = EndFuture([self._stop_actors(grace_s, not is_owner_failed)], self._ended)
+            current.stopped_meshes[self._port] = future
+        return future.exception()
+
+    def replace(self, rank: int | Point) -> None:
+        """Starts a failed actor again; where its process has died, a new process with all it had.
+
+        Raises:
+            IndexError: There is no such rank.
+            ValueError: The mesh is a slice, or is owned by somebody else.
+        """
+        check_owned(self, self._region != self._whole, self._owner_address, "replace a rank of")
+        index = index_in(self, rank)
+        at = self._table.rank_of(self._proc_of(index))
+        assert at is not None
+        try:
+            self._procs().replace(at)
+        except RuntimeError:
+            # Its process lives: only the actor is to be started anew.
+            self._respawn(index)
+            self._runtime.ownership.restart_done(self._port, index, True)
+
+    def _revive(self, index: int) -> Future[Any]:
+        """Brings a rank back, in a new process where the old one has died."""
+        at = self._table.rank_of(self._proc_of(index))
+        assert at is not None
+        self._procs()._start_again(at)
+        return self._respawn(index)
+
+    def _procs(self) -> ProcMesh:
+        """All the processes of the mesh that this one was spawned on a part of."""
+        from mesh_core._mesh import ProcMesh
+
+        return ProcMesh(self._table, self._table.region)
+
+    def _respawn(self, index: int) -> Future[Any]:
+        """Spawns the actor again; what is left of it is stopped first."""
+        body, buffers, window = self._runtime.spawn_orders[self._port]
+        targets = Targets([(self._proc_of(index), index)])
+        reply = self._runtime.engine.call(
+            SPAWN,
+            targets,
+            self._port,
+            window.to_bytes(4, "little"),
+            body,
+            buffers,
+            AGENT_WINDOW,
+            None,
+            True,
+        )
+        return AgentFuture(reply, self, "__init__")
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ActorMesh)
+            and self._port == other._port
+            and self._region == other._region
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._port, self._region))
+
+    def __repr__(self) -> str:
+        return f"<ActorMesh {self._name!r} of {self._class_name} {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        return ActorMesh, (
+            self._port,
+            self._name,
+            self._cls,
+            self._table,
+            self._region,
+            self._owner_address,
+            self._window,
+            self._whole,
+        )
+
+
+def check_class(cls: type) -> None:
+    """Raises ValueError unless a class can be spawned."""
+    if not (isinstance(cls, type) and issubclass(cls, Actor)):
+        raise ValueError(f"{cls!r} is not a subclass of Actor: derive the class from Actor")
+    taken = [name for name in endpoints_of(cls) if hasattr(ActorMesh, name)]
+    if taken:
+        raise ValueError(
+            f"endpoint {taken[0]!r} of {cls.__qualname__} has the name of something that every "
+            "mesh has: rename it"
+        )
