@@ -33,6 +33,7 @@ from mesh_core import (
     endpoint,
     this_host,
 )
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +143,9 @@ def test_defect_06_mesh_of_a_failure_is_known_and_no_hidden_actor_shows(pair: Pr
     os.kill(child.pid.call_one().get(), signal.SIGKILL)
     with pytest.raises(ProcDied):
         child.add.call_one().get()
-    assert owner.told.call_one().get() == [("child", 0, "ProcDied")]
+    # Caller and owner hear of a death each in their own time.
+    told = wait_until(lambda: owner.told.call_one().get())
+    assert told == [("child", 0, "ProcDied")]
     assert owner.knows_its_meshes.call_one().get()
 
 
