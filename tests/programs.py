@@ -25,7 +25,9 @@ def run_program(script: Path, *, cwd: Path, limit_s: float) -> str:
         AssertionError: It failed, took too long, or left a process behind.
     """
     mark = uuid.uuid4().hex
-    env = {**os.environ, MARK: mark, "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, MARK: mark}
+    # Unbuffered, a line of the log may come between the text and the end of a line that is printed.
+    env.pop("PYTHONUNBUFFERED", None)
     # Files, not pipes: a process left behind would hold a pipe open and only look like slowness.
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         command = [sys.executable, str(script)]
