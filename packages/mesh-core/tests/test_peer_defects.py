@@ -312,6 +312,7 @@ def test_further_defect_one_death_is_reported_once_to_an_owner(pair: ProcMesh) -
     owner = pair.slice(n=0).spawn("owner", Owner, True)
     children = [owner.spawn.call_one(pair.slice(n=1), name).get() for name in "abc"]
     os.kill(children[0].pid.call_one().get(), signal.SIGKILL)
+    wait_until(lambda: owner.told.call_one().get())
     for child in children:
         with pytest.raises(ProcDied):
             child.add.call_one().get()
