@@ -33,6 +33,10 @@ def main(argv: list[str]) -> int:
     os.environ.update(toolbox.environment())
     # Jobs run in sessions of their own: they end only if this process lives to end them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell that runs this in the background has these ignored, and every program would inherit
+    # that, those too that are to show how they end on Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         toolbox.ensure()
         return commands[argv[0]].act(argv[1:])
