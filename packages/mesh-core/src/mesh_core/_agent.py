@@ -33,6 +33,7 @@ from mesh_core._wire import (
     SPAWN,
     STOP,
     STOPPED,
+    proc_id,
     proc_name,
 )
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._core import Message
+    from mesh_core._log_line import LogLine
     from mesh_core._runtime import Runtime
 
 __all__ = ["LATER", "Agent"]
@@ -163,11 +165,28 @@ class Agent:
         """A process has died: it may have held what we own, or owned what we hold."""
         proc = message.from_proc
         body = message.body
+        if proc & 0xFFFF_FFFF == 0:
+            self._host_died(proc >> 32, body)
         self._runtime.ownership.proc_died(proc, body)
+        if self._runtime.host_agent is not None and not self._runtime.is_agent_of(proc):
+            threading.Thread(
+                target=self._runtime.host_agent.owner_died, args=(proc,), daemon=True
+            ).start()
         for cell in list(self._runtime.actors.values()):
             if cell.order.owner[0] == proc:
                 cell.halt()
         holder_died(proc, body)
+
+    def _host_died(self, host: int, body: bytes) -> None:
+        """A host is dead: the others hear it from the root, a worker without one leaves."""
+        routes = self._runtime.routes
+        if host == 0:
+            from mesh_core._worker_session import leave
+
+            leave()
+        elif self._runtime.is_root and routes.pop(host, None) is not None:
+            for other in routes:
+                self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, body)
 
     def _spawn(self, message: Message) -> None:
         port = message.to_port
@@ -332,6 +351,27 @@ class Agent:
         leave(0)
 
     # What only the agent of a host can do.
+
+    def do_routes(self, _message: Message, routes: dict[int, list[str]]) -> None:
+        """Learns where other hosts listen."""
+        for host, addresses in routes.items():
+            self._engine.set_route(host, addresses)
+
+    def do_host_gone(self, _message: Message, host: int, obituary: bytes) -> None:
+        """Another host is dead."""
+        self._engine.host_gone(host, obituary)
+
+    def do_log_line(self, _message: Message, line: LogLine) -> None:
+        """Shows what a process of another host has printed."""
+        assert self._runtime.host_agent is not None
+        self._runtime.host_agent.show(line)
+
+    def do_leave(self, _message: Message, is_shutdown: bool) -> None:
+        """Has this host leave the job; answers at once, as a sign that it will."""
+        from mesh_core._worker import ENDED_BY_OWNER
+        from mesh_core._worker_session import leave
+
+        leave(ENDED_BY_OWNER if is_shutdown else 0)
 
     def do_reserve(self, _message: Message, count: int) -> tuple[int, str]:
         """Sets slots aside; gives the first of them and the host's name."""

@@ -54,6 +54,7 @@ class Config:
     __slots__ = tuple(SETTINGS)
 
     if TYPE_CHECKING:
+        attach_timeout_s: float
         call_timeout_s: float | None
         cast_fanout: int
         cleanup_timeout_s: float
@@ -63,6 +64,7 @@ class Config:
         failure_grace_s: float
         frame_len_max: int
         heartbeat_s: float
+        host_lease_s: float
         link_outbox_bytes_max: int
         log_dir: Path | None
         log_forward: bool

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     class Settings(TypedDict, total=False):
         """What `configure` and `configured` take: any of the settings, by name."""
 
+        attach_timeout_s: Duration
         call_timeout_s: Duration | None
         cast_fanout: int
         cleanup_timeout_s: Duration
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         failure_grace_s: Duration
         frame_len_max: Size
         heartbeat_s: Duration
+        host_lease_s: Duration
         link_outbox_bytes_max: Size
         log_dir: str | PathLike[str] | None
         log_forward: bool
@@ -64,6 +66,9 @@ class Setting:
 
 
 SETTINGS = {
+    "attach_timeout_s": Setting(
+        30.0, seconds(), "How long a worker is asked to join before it is given up."
+    ),
     "call_timeout_s": Setting(
         None,
         seconds(above_zero=True, none="no limit"),
@@ -96,6 +101,11 @@ SETTINGS = {
     ),
     "heartbeat_s": Setting(
         1.0, seconds(above_zero=True), "How often hosts tell each other that they live."
+    ),
+    "host_lease_s": Setting(
+        10.0,
+        seconds(above_zero=True),
+        "How long a worker serves a job whose program gives no sign of life.",
     ),
     "link_outbox_bytes_max": Setting(
         64 * 2**20,
@@ -149,6 +159,8 @@ PEER_NAMES = {
     "cleanup_timeout": "cleanup_timeout_s",
     "codec_max_frame_length": "frame_len_max",
     "enable_log_forwarding": "log_forward",
+    "mesh_attach_config_timeout": "attach_timeout_s",
+    "mesh_orphan_timeout": "host_lease_s",
     "host_spawn_ready_timeout": "spawn_timeout_s",
     "max_cast_fanout": "cast_fanout",
     "mesh_proc_spawn_max_idle": "spawn_timeout_s",

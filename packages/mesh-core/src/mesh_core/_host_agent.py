@@ -118,6 +118,9 @@ class HostAgent:
         ]
         specs = []
         with self._changed:
+            if order.table.owner[0] >> 32 != me:
+                # No link of ours breaks when the owner dies: its host has to tell.
+                self._runtime.engine.watch(order.table.owner[0])
             for rank in ranks:
                 slot = _Slot(order, rank)
                 number = order.table.proc(rank) & 0xFFFF_FFFF
@@ -270,9 +273,16 @@ class HostAgent:
                 rank=0 if slot is None else slot.rank,
                 subject=line,
             )
-        config = effective()
-        if not config.log_forward:
+        if not effective().log_forward:
             return
+        if self._runtime.is_root:
+            self.show(line)
+        else:
+            self._runtime.tell_agent(0, "log_line", line)
+
+    def show(self, line: LogLine) -> None:
+        """Prints a line of a process."""
+        config = effective()
         if config.log_prefix:
             self._printer(line)
         else:

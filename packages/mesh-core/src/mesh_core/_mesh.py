@@ -15,7 +15,6 @@ from mesh_core._command import BootstrapCommand
 from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped
-from mesh_core._future import DoneFuture
 from mesh_core._mesh_place import (
     AGENT_WINDOW,
     ENDED,
@@ -34,7 +33,7 @@ from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture
-from mesh_core._wire import SPAWN
+from mesh_core._wire import SPAWN, proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,8 +144,12 @@ class HostMesh(MemberMesh):
 
     @property
     def initialized(self) -> Future[Literal[True]]:
-        """Done when every host can be reached."""
-        return DoneFuture(True)
+        """Done when every host can be reached; raises `HostDied` for one that cannot."""
+        reply = runtime().call_agents(self._agents(), "ready")
+        return AgentFuture(reply, this_proc(), "attach", value=True)
+
+    def _agents(self) -> Targets:
+        return Targets([(proc_id(self._hosts[at], 0), at) for at in self._region])
 
     def stop(self) -> Future[None]:
         """Stops every process that the caller has started on these hosts."""

@@ -17,6 +17,7 @@ from mesh_core._wire import AGENT, CALL, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import Any
 
@@ -89,7 +90,11 @@ class Runtime:
         self.identity = identity
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
-        self.is_root: bool = identity.slot == 0
+        self.is_root: bool = self.me == 0
+        # Hosts that were taken into the job, with where they listen.
+        self.routes: dict[int, list[str]] = {}
+        self._last_host = 0
+        self._hosts_lock = threading.Lock()
         self.actors: dict[int, ActorCell] = {}
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
@@ -130,6 +135,22 @@ class Runtime:
     def host_agent_proc(self) -> int:
         """Gives the process that looks after this host."""
         return proc_id(self.identity.host, 0)
+
+    def new_hosts(self, count: int) -> tuple[int, ...]:
+        """Gives numbers that no host of the job has had."""
+        with self._hosts_lock:
+            first = self._last_host + 1
+            self._last_host += count
+        return tuple(range(first, first + count))
+
+    def attached(self, host: int, routes: Sequence[str]) -> None:
+        """A host has joined: it and those that were there before learn of each other."""
+        with self._hosts_lock:
+            others = dict(self.routes)
+            self.routes[host] = list(routes)
+        self.tell_agent(proc_id(host, 0), "routes", others)
+        for other in others:
+            self.tell_agent(proc_id(other, 0), "routes", {host: list(routes)})
 
     def is_agent_of(self, proc: int) -> bool:
         """Says whether this process looks after the host that a process is on."""

@@ -1,5 +1,6 @@
 //! The engine of this process, as Python drives it.
 
+use crate::gate::{PyGate, answer_frame, socket_addresses};
 use crate::message::Message;
 use crate::segments::{Packed, Segments};
 use crate::shared_buffer::{SharedBuffer, contiguous};
@@ -10,7 +11,7 @@ use mesh_runtime::engine::{Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{Answer, CallSpec, NodeConfig, Progress, SendError, Target};
 use mesh_wire::frame::{Frame, Kind, Part, TAIL_LEN_MAX};
-use mesh_wire::id::{Address, JobId, PortId, ProcId};
+use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -192,6 +193,30 @@ impl PyEngine {
     fn proc_died(&self, proc: u64, incarnation: u32, detail: &[u8]) {
         let detail = detail.to_vec().into();
         self.engine.with_node(|node| node.proc_died(ProcId::from_u64(proc), incarnation, detail));
+    }
+
+    /// Where another host listens, as `address:port`.
+    fn set_route(&self, host: u32, addresses: Vec<String>) -> PyResult<()> {
+        self.engine.set_route(HostId(host), socket_addresses(&addresses)?);
+        Ok(())
+    }
+
+    /// Lets other hosts in; whoever else asks for this worker is told why it is taken.
+    fn admit(&self, gate: &PyGate, refusal: &str) {
+        self.engine.admit(gate.inner(), answer_frame(false, refusal.as_bytes()));
+    }
+
+    /// Listens for another host: silent for three heartbeats, it is dead.
+    fn expect_host(&self, host: u32, heartbeat_s: f64, obituary: &[u8]) -> PyResult<()> {
+        let (heartbeat, obituary) = (seconds(heartbeat_s)?, obituary.to_vec().into());
+        self.engine.with_node_now(|node| node.expect_host(HostId(host), heartbeat, obituary));
+        Ok(())
+    }
+
+    /// Takes another host for dead.
+    fn host_gone(&self, host: u32, obituary: &[u8]) {
+        let obituary = obituary.to_vec().into();
+        self.engine.with_node(|node| node.host_gone(HostId(host), obituary));
     }
 
     fn watch(&self, proc: u64) {

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod engine;
+mod gate;
 mod message;
 mod region;
 mod segments;
@@ -16,5 +17,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<supervisor::PySupervisor>()?;
     shared_buffer::register(module)?;
     region::register(module)?;
+    gate::register(module)?;
     engine::register(module)
 }

@@ -9,8 +9,11 @@
 //! # Layout
 //! - [`parker`]: where a thread sleeps;
 //! - [`wire`]: one socket;
-//! - [`ready`]: waking an event loop instead of a thread.
+//! - [`ready`]: waking an event loop instead of a thread;
+//! - [`gate`], `afar`: links to other hosts.
 
+mod afar;
+pub mod gate;
 pub mod parker;
 pub mod ready;
 pub mod wire;
@@ -30,12 +33,13 @@ use std::collections::BinaryHeap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
-use wire::{Descriptors, Wire, Written, lock};
+use wire::{Descriptors, Reach, Wire, Written, lock};
 
 /// Token of a bell in an epoll set.
 const BELL: u64 = u64::MAX;
@@ -130,6 +134,9 @@ pub struct Engine {
     is_closed: AtomicBool,
     epoch: Instant,
     me: ProcId,
+    this: Weak<Self>,
+    /// Where other hosts listen, those that this one may call.
+    routes: Mutex<FastMap<HostId, Vec<SocketAddr>>>,
     dir: PathBuf,
     descriptors: Arc<dyn Descriptors>,
     /// Called when the agent of this host cannot be reached any more.
@@ -163,15 +170,18 @@ impl Engine {
             redials: BinaryHeap::new(),
             sweep_at: None,
         };
-        let engine = Arc::new(Self {
+        let (lead, io) = (Poller::new()?, Poller::new()?);
+        let engine = Arc::new_cyclic(|this| Self {
             shared: Mutex::new(shared),
-            lead: Poller::new()?,
-            io: Poller::new()?,
+            lead,
+            io,
             is_led: AtomicBool::new(false),
             led_until_us: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             epoch: Instant::now(),
             me,
+            this: Weak::clone(this),
+            routes: Mutex::default(),
             dir,
             descriptors,
             on_orphaned,
@@ -427,6 +437,9 @@ impl Engine {
             let mut chores = Chores::default();
             {
                 let mut shared = self.enter();
+                if wire.reach() == Reach::Afar {
+                    shared.node.heard(link);
+                }
                 for frame in frames.drain(..) {
                     shared.node.receive(link, frame);
                 }
@@ -457,7 +470,7 @@ impl Engine {
             let _ = epoll::delete(&self.io.epoll, &watch);
         }
         let _ = epoll::delete(&self.io.epoll, wire.stream());
-        let _ = wire.stream().shutdown(std::net::Shutdown::Both);
+        wire.shut();
     }
 
     /// Does what a step of the node asked for, without the lock.
@@ -508,12 +521,11 @@ impl Engine {
     }
 
     fn connect(&self, peer: ProcId) {
-        let stream = if peer.host == self.me.host {
-            UnixStream::connect(socket_path(&self.dir, peer)).and_then(Wire::new)
-        } else {
-            Err(io::ErrorKind::Unsupported.into())
-        };
-        match stream.map(Arc::new) {
+        if peer.host != self.me.host {
+            return self.connect_afar(peer);
+        }
+        let stream = UnixStream::connect(socket_path(&self.dir, peer));
+        match stream.and_then(|stream| Wire::new(stream.into(), Reach::Here)).map(Arc::new) {
             Ok(wire) => self.add_wire(wire, |node| node.connected(peer)),
             Err(_) if peer == agent_of(self.me.host) => (self.on_orphaned)(),
             Err(_) => self.with_node(|node| node.connect_failed(peer)),
@@ -543,7 +555,7 @@ impl Engine {
         while let Ok((stream, _)) = listener.accept() {
             let is_ours = rustix::net::sockopt::socket_peercred(&stream)
                 .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
-            if let (true, Ok(wire)) = (is_ours, Wire::new(stream)) {
+            if let (true, Ok(wire)) = (is_ours, Wire::new(stream.into(), Reach::Here)) {
                 self.add_wire(Arc::new(wire), Node::accepted);
             }
         }

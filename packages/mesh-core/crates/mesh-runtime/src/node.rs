@@ -8,11 +8,13 @@
 //! # Layout
 //! - `peer`: links to other processes, handshake, replay, deaths;
 //! - `call`: calls and their answers;
+//! - `pulse`: whether other hosts are alive;
 //! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod call;
 mod peer;
+mod pulse;
 mod unborn;
 
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
@@ -27,6 +29,7 @@ use call::PendingCall;
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind, Part};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
+use pulse::Pulse;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -109,6 +112,7 @@ pub struct Node {
     /// how often.
     respawning: FastMap<PortId, u32>,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
+    pulse: Pulse,
     effects: VecDeque<Effect>,
     events: EventRing,
     now: Duration,
@@ -129,6 +133,7 @@ impl Node {
             unborn: Unborn::default(),
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
+            pulse: Pulse::default(),
             effects: VecDeque::new(),
             events: EventRing::default(),
             now: Duration::ZERO,
@@ -349,6 +354,7 @@ impl Node {
             self.deadlines.pop();
             self.expire(port);
         }
+        self.listen(now);
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.unborn.expire(now) {
             if self.respawning.contains_key(&frame.head.to.port) {
@@ -366,17 +372,25 @@ impl Node {
 
     /// When [`Node::advance`] has something to do next.
     pub fn next_deadline(&mut self) -> Option<Duration> {
+        let others = [self.next_timeout(), self.unborn.next_due(), self.pulse.next_look()];
+        others.into_iter().flatten().min()
+    }
+
+    fn next_timeout(&mut self) -> Option<Duration> {
         while let Some(&Reverse((due, port))) = self.deadlines.peek() {
             if self.ports.contains_key(&port) {
-                return self.unborn.next_due().map_or(Some(due), |other| Some(due.min(other)));
+                return Some(due);
             }
             self.deadlines.pop();
         }
-        self.unborn.next_due()
+        None
     }
 
     /// Sends a frame to where its head says, which may be here.
     fn dispatch(&mut self, mut frame: Frame) {
+        if frame.head.kind == Kind::Died {
+            self.pulse.told(&frame);
+        }
         if frame.head.to.proc == self.config.me {
             self.deliver(frame);
         } else if frame.head.hops < HOPS_MAX {
@@ -403,7 +417,8 @@ impl Node {
                 generation: u32::from_le_bytes(first_u32(&frame.tail)),
             }),
             // Handshake and acks never get here; casts between hosts are not spoken yet.
-            Kind::Hello | Kind::Welcome | Kind::Ack | Kind::Ping | Kind::Cast | Kind::Answers => {}
+            Kind::Hello | Kind::Welcome | Kind::Ack | Kind::Ping => {}
+            Kind::Attach | Kind::Attached | Kind::Cast | Kind::Answers => {}
         }
     }
 

@@ -30,6 +30,10 @@ pub enum Kind {
     Ack = 3,
     /// Asks for an ack. Not sequenced.
     Ping = 4,
+    /// Asks a worker to serve a job. Not sequenced, and only ever the first frame of a connection.
+    Attach = 5,
+    /// Answers an attach.
+    Attached = 6,
     /// Calls an endpoint; answered when `from.port` is not [`PortId::NONE`].
     Call = 16,
     /// The value that a call returned.
@@ -66,6 +70,8 @@ impl Kind {
             2 => Self::Welcome,
             3 => Self::Ack,
             4 => Self::Ping,
+            5 => Self::Attach,
+            6 => Self::Attached,
             16 => Self::Call,
             17 => Self::Answer,
             18 => Self::Fault,

@@ -13,7 +13,6 @@ use rustix::net::{
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames that one system call writes at most.
@@ -48,10 +47,24 @@ pub enum Written {
     Broken,
 }
 
+/// Where a socket leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// To a process of this host; descriptors can be passed.
+    Here,
+    /// To another host.
+    Afar,
+}
+
+/// After this long without an answer from the other host's kernel a connection is broken: a new
+/// one is through sooner than this one, which waits longer and longer between its attempts.
+const SILENCE_MAX_MS: u32 = 5_000;
+
 /// One connected socket.
 #[derive(Debug)]
 pub struct Wire {
-    stream: UnixStream,
+    stream: OwnedFd,
+    reach: Reach,
     /// Frames in the order of the session; the node's lock is held while adding.
     queue: Mutex<VecDeque<Frame>>,
     writing: Mutex<Writing>,
@@ -79,15 +92,30 @@ impl Wire {
     ///
     /// # Errors
     /// When the socket cannot be made non-blocking.
-    pub fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
+    pub fn new(stream: OwnedFd, reach: Reach) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&stream, true)?;
+        if reach == Reach::Afar {
+            rustix::net::sockopt::set_tcp_nodelay(&stream, true)?;
+            rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENCE_MAX_MS)?;
+        }
         let (queue, writing, reading) = Default::default();
-        Ok(Self { stream, queue, writing, reading })
+        Ok(Self { stream, reach, queue, writing, reading })
     }
 
     /// The socket.
-    pub fn stream(&self) -> &UnixStream {
+    pub fn stream(&self) -> &OwnedFd {
         &self.stream
+    }
+
+    /// Where it leads.
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Ends the connection, for both directions.
+    pub fn shut(&self) {
+        // It may have ended by itself.
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 
     /// Adds a frame; [`Wire::flush`] sends it.
@@ -195,7 +223,8 @@ impl Wire {
                 }
                 frames.push(frame);
             }
-            if !frames.is_empty() {
+            // A part of a frame from another host is a sign of life.
+            if !frames.is_empty() || self.reach == Reach::Afar {
                 handle(&mut frames);
                 frames.clear();
             }

@@ -33,6 +33,8 @@ pub(super) struct Link {
     /// Known from the start by the dialler, from the hello by the other side.
     peer: Option<ProcId>,
     is_dialled: bool,
+    /// Whether it ends on this host, and so carries processes of this host only.
+    is_local: bool,
 }
 
 /// Where a peer stands.
@@ -116,7 +118,11 @@ impl Node {
 
     /// Hands a frame to the session of its receiver, and to a link if there is one.
     pub(super) fn transmit(&mut self, frame: Frame) {
+        let Some(frame) = self.refuse_dead(frame) else { return };
         let to = self.next_hop(frame.head.to.proc);
+        if to.host != self.config.me.host {
+            self.pulse.passed_on(&frame);
+        }
         let waits_for_report = self.is_agent_of(to);
         let peer = self.peers.entry(to).or_default();
         if let (Reach::Dead(detail), true) = (&peer.reach, waits_for_report) {
@@ -156,12 +162,18 @@ impl Node {
     /// back until it says so.
     pub(super) fn ask_ack(&mut self, proc: ProcId) {
         let to = self.next_hop(proc);
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        if !matches!(peer.reach, Reach::Up(_)) || std::mem::replace(&mut peer.is_ack_asked, true) {
+            return;
+        }
+        self.ask_for_life(to);
+    }
+
+    /// Asks a peer for an ack, if there is a link to it.
+    pub(super) fn ask_for_life(&mut self, to: ProcId) {
         let from = Address { proc: self.config.me, port: PortId::NONE };
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let Reach::Up(link) = peer.reach else { return };
-        if std::mem::replace(&mut peer.is_ack_asked, true) {
-            return;
-        }
         let ping = Head::new(Kind::Ping, Address { proc: to, port: PortId::NONE }, from);
         let frame = peer.session.stamp(Frame::bare(ping));
         self.effects.push_back(Effect::Transmit { link, frame });
@@ -178,7 +190,8 @@ impl Node {
 
     /// A link that this process asked for is open. Greets the peer.
     pub fn connected(&mut self, peer: ProcId) -> LinkId {
-        let link = self.add_link(Link { peer: Some(peer), is_dialled: true });
+        let is_local = peer.host == self.config.me.host;
+        let link = self.add_link(Link { peer: Some(peer), is_dialled: true, is_local });
         match &mut self.peer(peer).reach {
             Reach::Dialling { link: slot @ None, .. } => {
                 *slot = Some(link);
@@ -190,9 +203,19 @@ impl Node {
         link
     }
 
-    /// A link was opened by a process that has not said yet who it is.
+    /// A link was opened by a process of this host that has not said yet who it is.
     pub fn accepted(&mut self) -> LinkId {
-        self.add_link(Link { peer: None, is_dialled: false })
+        self.add_link(Link { peer: None, is_dialled: false, is_local: true })
+    }
+
+    /// As [`Node::accepted`], by another host, whose agent alone may speak for it.
+    pub fn accepted_from_afar(&mut self) -> LinkId {
+        self.add_link(Link { peer: None, is_dialled: false, is_local: false })
+    }
+
+    /// The process at the other end of a link, once it has said who it is.
+    pub fn peer_of(&self, link: LinkId) -> Option<ProcId> {
+        self.links.get(&link).and_then(|link| link.peer)
     }
 
     /// A link that this process asked for could not be opened.
@@ -289,6 +312,13 @@ impl Node {
 
     fn receive_hello(&mut self, id: LinkId, frame: &Frame) {
         let proc = frame.head.from.proc;
+        let is_local = self.links.get(&id).is_some_and(|link| link.is_local);
+        let here = self.config.me.host;
+        let may_speak =
+            if is_local { proc.host == here } else { proc.host != here && proc.slot == 0 };
+        if !may_speak || self.pulse.obituary(proc.host).is_some() {
+            return self.close(id);
+        }
         let Some(greeting) = self.check_greeting(frame) else { return self.close(id) };
         let is_lower = self.config.me < proc;
         let peer = self.peers.entry(proc).or_default();
@@ -303,7 +333,7 @@ impl Node {
             Reach::Dialling { link, .. } => link,
             Reach::Idle | Reach::Dead(_) => None,
         };
-        self.links.insert(id, Link { peer: Some(proc), is_dialled: false });
+        self.links.insert(id, Link { peer: Some(proc), is_dialled: false, is_local });
         if let Some(old) = old {
             self.close(old);
         }
@@ -345,7 +375,7 @@ impl Node {
         let peer = self.peers.entry(proc).or_default();
         if peer.incarnation.is_some_and(|known| known != incarnation) {
             // Its host has not told yet how the one before ended.
-            self.bury(proc, incarnation, Bytes::new());
+            self.bury(proc, incarnation, fault::PROC_DIED, Bytes::new());
         }
         self.peer(proc).incarnation = Some(incarnation);
     }
@@ -391,7 +421,7 @@ impl Node {
             return;
         }
         let watchers = std::mem::take(&mut peer.watchers);
-        self.bury(proc, incarnation + 1, detail.clone());
+        self.bury(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
         for watcher in watchers {
             self.send_died(watcher, proc, incarnation, &detail);
         }
@@ -407,7 +437,7 @@ impl Node {
     }
 
     /// Ends the session with a dead process: its calls fail, its link closes.
-    fn bury(&mut self, proc: ProcId, living_from: u32, detail: Bytes) {
+    pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
         peer.outstanding.clear();
@@ -420,7 +450,7 @@ impl Node {
         if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
             self.close(link);
         }
-        self.fail_calls_to(proc, fault::PROC_DIED, &detail);
+        self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);
         self.effects.push_back(Effect::Buried(proc));
         self.record_peer(EventKind::Died, proc);
@@ -474,7 +504,7 @@ impl Node {
     }
 
     fn send_watch(&mut self, proc: ProcId, incarnation: Bytes) {
-        if proc.slot == 0 {
+        if proc.slot == 0 && (proc.host == self.config.me.host || self.config.me.slot == 0) {
             return;
         }
         let me = Address { proc: self.config.me, port: PortId::AGENT };
@@ -486,6 +516,10 @@ impl Node {
     pub(super) fn deliver_watch(&mut self, frame: &Frame) {
         let head = &frame.head;
         let proc = ProcId { host: self.config.me.host, slot: head.rank };
+        if proc == self.config.me {
+            // Who asks lives on another host, and hears from its own agent when this host dies.
+            return;
+        }
         let peer = self.peers.entry(proc).or_default();
         let last = peer.living_from.saturating_sub(1);
         let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
@@ -521,11 +555,16 @@ impl Node {
         let is_old = incarnation < peer.incarnation.unwrap_or(peer.living_from);
         // Asked again, its host says the same: nobody has taken the place.
         let is_still_dead = peer.incarnation.is_none()
-            && incarnation + 1 == peer.living_from
+            && incarnation.saturating_add(1) == peer.living_from
             && matches!(peer.reach, Reach::Dialling { .. });
         if (!is_old || is_still_dead) && !self.is_agent_of(proc) {
-            self.bury(proc, incarnation + 1, frame.tail.clone());
-        } else if is_old && proc.host != self.config.me.host && self.has_pending(proc) {
+            let code = if frame.head.flags == 0 { fault::PROC_DIED } else { frame.head.flags };
+            self.bury(proc, incarnation.saturating_add(1), code, frame.tail.clone());
+        } else if is_old
+            && frame.head.flags != fault::HOST_DIED
+            && proc.host != self.config.me.host
+            && self.has_pending(proc)
+        {
             // What was sent since its host said so may have met another death, which nobody was
             // to tell.
             let peer = self.peer(proc);

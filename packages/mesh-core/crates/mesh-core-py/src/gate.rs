@@ -1,0 +1,111 @@
+//! The gate of a worker, as Python keeps it, and knocking at one.
+
+use mesh_runtime::engine::gate::{self, Caller, Gate};
+use mesh_wire::frame::{Frame, Head, Kind, NOBODY};
+use mesh_wire::id::{Address, PortId};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Set in the flags of an answer that is a refusal.
+const REFUSED: u8 = 1;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyGate>()?;
+    module.add_class::<PyCaller>()?;
+    module.add_function(wrap_pyfunction!(ask_worker, module)?)
+}
+
+/// A listening socket, and who knocks there.
+#[pyclass(frozen, name = "Gate", module = "mesh_core._core")]
+pub(crate) struct PyGate(Arc<Gate>);
+
+impl PyGate {
+    pub(crate) fn inner(&self) -> &Gate {
+        &self.0
+    }
+}
+
+#[pymethods]
+impl PyGate {
+    #[new]
+    #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
+    fn new(listener: RawFd) -> PyResult<Self> {
+        if listener < 0 {
+            return Err(PyValueError::new_err(format!("{listener} is no descriptor")));
+        }
+        // SAFETY: the number is not negative; one that is not open only makes the copy fail.
+        let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
+        Ok(Self(Gate::open(listener)?))
+    }
+
+    /// Waits for who asks for this worker.
+    fn next_request(&self, py: Python<'_>, limit_s: f64) -> Option<PyCaller> {
+        let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
+        py.detach(|| self.0.next_request(limit)).map(PyCaller)
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// Who asks for a worker.
+#[pyclass(frozen, name = "Caller", module = "mesh_core._core")]
+pub(crate) struct PyCaller(Caller);
+
+#[pymethods]
+impl PyCaller {
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.first.tail)
+    }
+
+    #[getter]
+    fn address(&self) -> Option<String> {
+        self.0.address.map(|address| address.to_string())
+    }
+
+    /// Says yes or no, and why.
+    fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8]) -> PyResult<()> {
+        let frame = answer_frame(is_taken, body);
+        py.detach(|| self.0.answer(&frame)).map_err(PyOSError::new_err)
+    }
+}
+
+/// Asks the worker at one of `addresses` to serve a job: whether it does, and what it says.
+#[pyfunction]
+fn ask_worker<'py>(
+    py: Python<'py>,
+    addresses: Vec<String>,
+    body: &[u8],
+    limit_s: f64,
+) -> PyResult<(bool, Bound<'py, PyBytes>)> {
+    let addresses = socket_addresses(&addresses)?;
+    let request = frame(Kind::Attach, 0, body);
+    let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
+    let answer = py.detach(|| gate::ask(&addresses, request, limit))?;
+    Ok((answer.head.flags & REFUSED == 0, PyBytes::new(py, &answer.tail)))
+}
+
+pub(crate) fn socket_addresses(texts: &[String]) -> PyResult<Vec<SocketAddr>> {
+    let parse = |text: &String| {
+        text.parse().map_err(|_| PyValueError::new_err(format!("{text:?} is no address:port")))
+    };
+    texts.iter().map(parse).collect()
+}
+
+pub(crate) fn answer_frame(is_taken: bool, body: &[u8]) -> Frame {
+    frame(Kind::Attached, if is_taken { 0 } else { REFUSED }, body)
+}
+
+fn frame(kind: Kind, flags: u8, body: &[u8]) -> Frame {
+    let nobody = Address { proc: NOBODY, port: PortId::NONE };
+    let mut head = Head::new(kind, nobody, nobody);
+    head.flags = flags;
+    Frame { head, tail: body.to_vec().into() }
+}

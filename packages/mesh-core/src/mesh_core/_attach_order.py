@@ -1,0 +1,93 @@
+"""What a client asks of a worker when it wants it to serve its job. Never a pickle: JSON."""
+
+from __future__ import annotations
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["VERSION", "AttachOrder"]
+
+VERSION = 1
+
+
+class AttachOrder:
+    """A job, and which of its hosts the worker is to be.
+
+    Attributes:
+        job: The job, 16 bytes.
+        token: Proof of belonging to it, 32 bytes.
+        host: The number of the host in the job.
+        owner: Who asks, for people.
+        lease_s: After how long without a sign of life of the client the worker leaves the job.
+        config: What is configured in the client.
+    """
+
+    __slots__ = ("config", "host", "job", "lease_s", "owner", "token")
+
+    def __init__(
+        self,
+        job: bytes,
+        token: bytes,
+        host: int,
+        owner: str,
+        lease_s: float,
+        config: Mapping[str, Any],
+    ) -> None:
+        self.job: bytes = job
+        self.token: bytes = token
+        self.host: int = host
+        self.owner: str = owner
+        self.lease_s: float = lease_s
+        self.config: Mapping[str, Any] = config
+
+    def encode(self) -> bytes:
+        """Gives the bytes that `decode` reads."""
+        facts = {
+            "version": VERSION,
+            "job": self.job.hex(),
+            "token": self.token.hex(),
+            "host": self.host,
+            "owner": self.owner,
+            "lease_s": self.lease_s,
+            "config": {k: v for k, v in self.config.items() if _is_plain(v)},
+        }
+        return json.dumps(facts).encode()
+
+    @staticmethod
+    def decode(body: bytes) -> AttachOrder:
+        """Reads what `encode` gave.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        try:
+            facts = json.loads(body)
+            if facts["version"] != VERSION:
+                raise ValueError(
+                    f"the client speaks version {facts['version']} of attaching, this worker "
+                    f"{VERSION}: install the same version of mesh-core on both"
+                )
+            order = AttachOrder(
+                bytes.fromhex(facts["job"]),
+                bytes.fromhex(facts["token"]),
+                int(facts["host"]),
+                str(facts["owner"]),
+                float(facts["lease_s"]),
+                dict(facts["config"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is no request of a Mesh client ({error!r})") from error
+        is_whole = len(order.job) == 16 and len(order.token) == 32
+        if not is_whole or not 0 < order.host < 2**32 or not order.lease_s > 0:
+            raise ValueError("this is no request of a Mesh client (a field is out of range)")
+        return order
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str)) or (
+        isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+    )

@@ -1,0 +1,151 @@
+"""A worker: serves its machine as a host, to one job after another.
+
+The worker itself only keeps the port. Each job is served by a session, a process of its own that
+ends with the job, so that nothing of one job is left for the next, whatever happened in it.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+from mesh_core._address import Address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = [
+    "ENDED_BY_OWNER",
+    "Worker",
+    "run_worker_loop_forever",
+    "run_worker_loop_until_shutdown",
+]
+
+# The exit status of a session whose owner has shut the worker down.
+ENDED_BY_OWNER = 10
+_SESSION = "import sys; from mesh_core._worker_session import main; main(int(sys.argv[1]))"
+# A session that fails at once fails again: not too often.
+_PAUSE_S = 1.0
+_END_LIMIT_S = 20.0
+
+
+class Worker:
+    """The port of a machine, and the sessions that serve jobs there.
+
+    Args:
+        address: Where to listen, such as `tcp://*:26600`.
+
+    Raises:
+        ValueError: The address is malformed, or could be reached from other machines although
+            there are no credentials.
+        OSError: The address is taken, or is none of this machine.
+    """
+
+    def __init__(self, address: str) -> None:
+        asked = Address.parse(address)
+        if not asked.is_loopback:
+            raise ValueError(
+                f"refused to listen on {asked} without credentials: whoever reaches it could run "
+                "code here; give credentials, or listen on tcp://127.0.0.1"
+            )
+        self._socket: socket.socket = asked.listen()
+        host = socket.gethostname() if asked.host == "*" else asked.host
+        self.address: Address = Address(host, self._socket.getsockname()[1])
+        self._session: subprocess.Popen[bytes] | None = None
+        self._is_ending = threading.Event()
+
+    def serve(self, *, until_shutdown: bool = False) -> None:
+        """Serves one job after another until `end` is called.
+
+        Args:
+            until_shutdown: Return also when the owner of a job shuts its hosts down.
+        """
+        while not self._is_ending.is_set():
+            started = time.monotonic()
+            self._session = subprocess.Popen(
+                [sys.executable, "-c", _SESSION, str(self._socket.fileno())],
+                pass_fds=[self._socket.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+            status = self._session.wait()
+            if status == ENDED_BY_OWNER and until_shutdown:
+                break
+            if status not in (0, ENDED_BY_OWNER) and time.monotonic() - started < _PAUSE_S:
+                self._is_ending.wait(_PAUSE_S)
+        self._socket.close()
+
+    def end(self) -> None:
+        """Ends the session and with it the job's processes here, and then `serve`."""
+        self._is_ending.set()
+        session = self._session
+        if session is not None:
+            with suppress(ProcessLookupError):
+                session.terminate()
+            try:
+                session.wait(_END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                session.kill()
+
+
+def run_worker_loop_forever(address: str, *, ca: str | None = None) -> None:
+    """Serves this machine as a host, to one job after another, until it is told to end.
+
+    SIGTERM and Ctrl-C end it in good order: the processes of the job are stopped first.
+
+    Args:
+        address: Where to listen, such as `tcp://127.0.0.1:26600`; port 0 lets the system choose.
+        ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
+
+    Raises:
+        ValueError: The address is malformed, or could be reached from other machines although
+            there are no credentials.
+        OSError: The address is taken, or is none of this machine.
+    """
+    _check_ca(ca)
+    _run(Worker(address), until_shutdown=False)
+
+
+def run_worker_loop_until_shutdown(address: str, *, ca: str | None = None) -> None:
+    """As `run_worker_loop_forever`, but returns when the owner of a job shuts its hosts down.
+
+    Args:
+        address: Where to listen.
+        ca: Accepted for programs written for Monarch.
+
+    Raises:
+        ValueError: The address is malformed, or could be reached from other machines although
+            there are no credentials.
+        OSError: The address is taken, or is none of this machine.
+    """
+    _check_ca(ca)
+    _run(Worker(address), until_shutdown=True)
+
+
+def _check_ca(ca: str | None) -> None:
+    if ca not in (None, "trust_all_connections"):
+        raise ValueError(f"ca {ca!r} is not known: leave it out")
+
+
+def _run(worker: Worker, *, until_shutdown: bool) -> None:
+    """Serves, and ends on signals where these can be had."""
+    if threading.current_thread() is not threading.main_thread():
+        worker.serve(until_shutdown=until_shutdown)
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        # Off the main thread, which waits for the session.
+        threading.Thread(target=worker.end, daemon=True).start()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        print(f"mesh worker serves {worker.address}", flush=True)
+        worker.serve(until_shutdown=until_shutdown)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
