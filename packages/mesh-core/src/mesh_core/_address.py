@@ -38,7 +38,9 @@ class Address:
         if rest.startswith("["):
             host, bracket, port = rest[1:].partition("]")
             if not bracket or (port and not port.startswith(":")):
-                raise ValueError(f"{text!r} is no address: write IPv6 as tcp://[::1]:{DEFAULT_PORT}")
+                raise ValueError(
+                    f"{text!r} is no address: write IPv6 as tcp://[::1]:{DEFAULT_PORT}"
+                )
             port = port[1:]
         elif rest.count(":") > 1:
             host, port = rest, ""
@@ -71,7 +73,7 @@ class Address:
             OSError: The name is not known.
         """
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(_joined(sockaddr[0], sockaddr[1]) for *_, sockaddr in found))
+        return list(dict.fromkeys(_joined(str(sockaddr[0]), int(sockaddr[1])) for *_, sockaddr in found))
 
     def listen(self) -> socket.socket:
         """Listens there; on IPv4 and IPv6 where it stands for all addresses.
@@ -102,5 +104,5 @@ class Address:
         return f"Address({str(self)!r})"
 
 
-def _joined(host: str | int, port: int | str) -> str:
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

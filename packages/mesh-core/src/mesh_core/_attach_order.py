@@ -88,6 +88,8 @@ class AttachOrder:
 
 
 def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str)) or (
-        isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+    return (
+        value is None
+        or isinstance(value, (bool, int, float, str))
+        or (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value))
     )

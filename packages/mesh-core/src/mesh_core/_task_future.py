@@ -9,7 +9,7 @@ from mesh_core._failure import as_itself, error_of
 from mesh_core._future import _ERROR, _VALUE, CallFuture, Future
 from mesh_core._runtime import value_of
 from mesh_core._shape import Point
-from mesh_core._wire import PROC_DIED, STOPPED
+from mesh_core._wire import HOST_DIED, PROC_DIED, STOPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
 
 __all__ = ["AgentFuture", "EndFuture"]
+
+# What is gone need not be stopped.
+_IS_ENDED = (STOPPED, PROC_DIED, HOST_DIED)
 
 
 class _Question:
@@ -67,7 +70,9 @@ class AgentFuture(CallFuture[Any]):
     def _settle_with(self, answers: list[Message]) -> None:
         failures = []
         for message in answers:
-            if message.code and not (self._is_stop and message.code in (STOPPED, PROC_DIED)):
+            if message.code and not (
+                self._is_stop and message.code in (STOPPED, PROC_DIED, HOST_DIED)
+            ):
                 error = as_itself(error_of(message, self._endpoint, is_given=not self._is_stop))
                 if not (self._is_stop and isinstance(error, MeshStopped)):
                     extent = self._endpoint._mesh.extent
