@@ -92,8 +92,12 @@ class Ownership:
         self._enders: list[threading.Thread] = []
         # Failures that callers were given lately.
         self._seen: deque[int] = deque(maxlen=1024)
-        # Failures that the program was told of while it ended.
+        # Failures that the program was told of.
         self._told: set[int | None] = set()
+        # The program ends: it is told of what fails from now on as it comes.
+        self._is_root_ending = False
+        # What the program owned and is no more, from the time when it ends.
+        self._gone: dict[int, Owned] = {}
         # Set when the program fails: what it leaves has less time.
         self.hurry_s: float | None = None
         self._ended = threading.Condition(self._lock)
@@ -146,6 +150,11 @@ class Ownership:
 
     def stopped(self, uid: int) -> None:
         """Nothing of a mesh is left."""
+        with self._lock:
+            mesh = self._owned.get(uid)
+            if mesh is not None and self._is_root_ending and uid in self._tree.children_of(ROOT):
+                # What its ranks said just before may lie unread, behind what has ended it here.
+                self._gone[uid] = mesh
         self._do(lambda tree: tree.child_stopped(uid))
         with self._lock:
             self._owned.pop(uid, None)
@@ -155,16 +164,20 @@ class Ownership:
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh says that it has failed."""
         detail = FailureDetail.decode(body)
-        with self._lock:
-            mesh = self._owned.get(uid)
-            is_late = ROOT in self._ending and self._runtime.is_root
-            is_late = is_late and detail.failure_id not in self._seen
-        is_late = is_late and not self._runtime.engine.holds_fault(body)
-        if is_late and mesh is not None and uid in self._tree.children_of(ROOT):
-            # The program ends and hears nothing more, but this must not be lost.
+        mesh = self._lost_at_the_end(uid, detail.failure_id)
+        if mesh is not None and not self._runtime.engine.holds_fault(body):
             error = failure_error(detail, **_where(mesh, rank))
             self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
         self._rank_failed([(uid, rank)], detail, body, "crash")
+
+    def _lost_at_the_end(self, uid: int, failure_id: int) -> Owned | None:
+        """Gives the mesh of a failure that the program, which ends, would not hear of."""
+        with self._lock:
+            if not self._is_root_ending or failure_id in self._seen:
+                return None
+            if uid in self._tree.children_of(ROOT):
+                return self._owned.get(uid)
+            return self._gone.get(uid)
 
     def actor_left(self, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh has stopped because it wanted to: only `permanent` minds."""
@@ -254,6 +267,12 @@ class Ownership:
         """Stops what an actor owns, last spawned first, and waits for it."""
         with self._lock:
             self._ending.add(port)
+            if port == ROOT:
+                self._is_root_ending = self._runtime.is_root
+        for mesh in self.children_of(port):
+            if mesh._uid in self._runtime.stopped_meshes:
+                # It was told to stop by its owner, who need not have waited for it.
+                self._end_apart(mesh, is_owner_failed=failed)
         event = (lambda t: t.owner_failed(port)) if failed else (lambda t: t.owner_stopping(port))
         self._do(event)
         with self._lock:
@@ -322,6 +341,10 @@ class Ownership:
 
     def _root(self, _: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         failure = self.failure(failure_id, ROOT, why)
+        with self._lock:
+            if failure_id in self._told:
+                return
+            self._told.add(failure_id)
         _tell(failure)
 
     def _stop_child(self, uid: int, failed: int, _why: str, _ranks: list[int]) -> None:
@@ -330,17 +353,25 @@ class Ownership:
         if mesh is None:
             self.stopped(uid)
             return
-        self._enders.append(_run_apart(lambda: self._end_child(mesh, bool(failed))))
+        self._end_apart(mesh, is_owner_failed=bool(failed))
+
+    def _end_apart(self, mesh: Owned, *, is_owner_failed: bool) -> None:
+        ender = _run_apart(lambda: self._end_child(mesh, is_owner_failed))
+        with self._lock:
+            self._enders.append(ender)
 
     def _end_child(self, mesh: Owned, is_owner_failed: bool) -> None:
         """Stops a mesh; a failure on the way is heard, although its owner hears nothing more."""
         error = mesh._end(is_owner_failed=is_owner_failed)
-        if not isinstance(error, ActorFailed) or is_owner_failed:
+        if error is None or is_owner_failed:
             return
-        if self._runtime.is_root:
-            self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
-        else:
-            traceback.print_exception(error)
+        for one in _all_of(error):
+            if not isinstance(one, ActorFailed):
+                continue
+            if self._runtime.is_root:
+                self._tell_program(MeshFailure(mesh, (mesh,), one, "NoRestart"))
+            else:
+                traceback.print_exception(one)
 
     def _tell_program(self, failure: MeshFailure) -> None:
         """Tells the program, which is ending, of a failure; of each once."""
@@ -393,6 +424,11 @@ def _where(mesh: Owned, rank: int) -> dict[str, Any]:
     """Names a rank of a mesh for an error."""
     point = dict(mesh._point(rank))
     return {"mesh_name": mesh._name, "actor": mesh._class_name, "rank": rank, "point": point}
+
+
+def _all_of(error: BaseException) -> list[BaseException]:
+    """Gives the errors of all ranks of what one of them stands for."""
+    return [one for _, one in error.__dict__.get("_mesh_failures", ((None, error),))]
 
 
 def _is_procs(mesh: Owned) -> bool:
