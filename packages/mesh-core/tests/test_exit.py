@@ -105,6 +105,45 @@ def test_failure_of_which_the_end_overtakes_the_news_is_not_lost(tmp_path: Path)
     assert ended.err.count("Nobody handled") == 1, ended.err
 
 
+def test_failure_is_not_lost_in_the_answer_to_a_stop_that_nobody_reads(tmp_path: Path) -> None:
+    program = """
+    from mesh_core import _agent
+    from mesh_core._runtime import runtime
+    is_told, may_hear, has_heard = threading.Event(), threading.Event(), threading.Event()
+    tell = _agent.Agent.do_actor_failed
+    def tell_late(self, *news):
+        is_told.set()
+        may_hear.wait(10)
+        tell(self, *news)
+        has_heard.set()
+    _agent.Agent.do_actor_failed = tell_late
+    lost = this_host().spawn_procs().spawn("lost", Worker)
+    lost.fail.broadcast()
+    is_told.wait()
+    answer = lost.stop()._parts[0]._reply
+    while not runtime().engine.is_ready(answer):
+        os.sched_yield()
+    may_hear.set()
+    has_heard.wait()
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 1, ended.err
+    assert ended.err.count("Nobody handled") == 1, ended.err
+
+
+def test_cleanup_that_raises_at_the_end_of_the_program_is_printed(tmp_path: Path) -> None:
+    program = """
+    class Untidy(Worker):
+        def __cleanup__(self, error):
+            raise OSError("cannot clean up")
+    mesh = this_host().spawn_procs().spawn("untidy", Untidy)
+    mesh.add.call_one().get()
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 0, ended.err
+    assert ended.err.count("OSError: cannot clean up") >= 1, ended.err
+
+
 @pytest.mark.parametrize(
     ("rest", "status"), [("mesh.stop()", 0), ("mesh.fail.broadcast(); mesh.stop()", 1)]
 )

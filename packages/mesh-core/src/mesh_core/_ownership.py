@@ -12,7 +12,7 @@ from collections import deque
 
 from mesh_core._config import effective
 from mesh_core._core import Supervisor
-from mesh_core._errors import ActorFailed, MeshError
+from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
@@ -85,6 +85,9 @@ class Ownership:
         self._owned: dict[int, Owned] = {}
         self._policies: dict[int, RestartPolicy] = {}
         self._details: dict[int, FailureDetail] = {}
+        # Meshes that were told to stop, and the last failure of each rank that was heard before.
+        self._stopping: set[int] = set()
+        self._heard: dict[int, dict[int, int]] = {}
         # Who was hit by each failure: meshes and ranks.
         self._hit: dict[int, list[tuple[int, int]]] = {}
         self.raised: dict[int, BaseException] = {}
@@ -146,7 +149,12 @@ class Ownership:
 
     def stopping(self, uid: int) -> None:
         """The owner stops a mesh."""
-        self._do(lambda tree: tree.child_stopping(uid))
+
+        def stop(tree: Supervisor) -> list[Todo]:
+            self._stopping.add(uid)
+            return tree.child_stopping(uid)
+
+        self._do(stop)
 
     def stopped(self, uid: int) -> None:
         """Nothing of a mesh is left."""
@@ -159,6 +167,8 @@ class Ownership:
         with self._lock:
             self._owned.pop(uid, None)
             self._policies.pop(uid, None)
+            self._heard.pop(uid, None)
+            self._stopping.discard(uid)
         self._runtime.spawn_orders.pop(uid, None)
 
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
@@ -228,7 +238,25 @@ class Ownership:
             self._do_failed(uid, rank, failure_id, kind)
 
     def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
-        self._do(lambda tree: tree.rank_failed(uid, rank, failure_id, kind))
+        def fail(tree: Supervisor) -> list[Todo]:
+            if not self._is_going(uid):
+                self._heard.setdefault(uid, {})[rank] = failure_id
+            return tree.rank_failed(uid, rank, failure_id, kind)
+
+        self._do(fail)
+
+    def _is_going(self, uid: int) -> bool:
+        """Says whether a mesh was told to stop, or will be because its owner ends."""
+        return uid in self._stopping or any(
+            uid in self._tree.children_of(owner) for owner in self._ending
+        )
+
+    def is_news(self, uid: int, rank: int, body: bytes) -> bool:
+        """Says whether the failure of a rank of a mesh that stops was not heard of before."""
+        failure_id = FailureDetail.decode(body).failure_id
+        with self._lock:
+            is_heard = self._heard.get(uid, {}).get(rank) == failure_id
+            return not is_heard and failure_id not in self._seen
 
     def observed(self, failure_id: int) -> None:
         """A waiting caller has been given a failure."""
@@ -302,7 +330,9 @@ class Ownership:
 
     def _do(self, event: Callable[[Supervisor], list[Todo]]) -> None:
         before = self._tree.due_in_s()
-        for name, subject, failure_id, why, ranks in event(self._tree):
+        with self._lock:
+            todos = event(self._tree)
+        for name, subject, failure_id, why, ranks in todos:
             getattr(self, f"_{name}")(subject, failure_id, why, ranks)
         if before is None and self._tree.due_in_s() is not None:
             # The agent sleeps without end while nothing is due.
@@ -366,11 +396,9 @@ class Ownership:
         if error is None or is_owner_failed:
             return
         for one in _all_of(error):
-            if not isinstance(one, ActorFailed):
-                continue
-            if self._runtime.is_root:
+            if isinstance(one, ActorFailed) and self._runtime.is_root:
                 self._tell_program(MeshFailure(mesh, (mesh,), one, "NoRestart"))
-            else:
+            elif not isinstance(one, DeadlineExceeded):
                 traceback.print_exception(one)
 
     def _tell_program(self, failure: MeshFailure) -> None:
