@@ -195,8 +195,11 @@ class ActorMesh(MemberMesh, Generic[A]):
         """Brings a rank back, in a new process where the old one has died."""
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
-        self._procs()._start_again(at)
-        return self._respawn(index)
+        is_new = self._procs()._start_again(at)
+        future = self._respawn(index)
+        if is_new:
+            self._runtime.ownership.expect_only(self._proc_of(index))
+        return future
 
     def _procs(self) -> ProcMesh:
         """All the processes of the mesh that this one was spawned on a part of."""

@@ -263,6 +263,10 @@ class Agent:
             cell.halt()
         return LATER
 
+    def do_expect_only(self, _message: Message, up_to: int, coming: list[int]) -> None:
+        """Of what the sender has made up to a number, only these are still to be spawned here."""
+        self._engine.expect_only(up_to, coming)
+
     def do_actor_failed(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh that is owned here has failed."""
         self._runtime.ownership.actor_failed(uid, rank, body)

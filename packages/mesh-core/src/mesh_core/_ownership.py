@@ -222,6 +222,14 @@ class Ownership:
             policy = self._policies.get(mesh._uid)
         return policy is not None and policy.restart in ("permanent", "transient")
 
+    def expect_only(self, proc: int) -> None:
+        """Tells a process that has replaced another which actors of it still come back."""
+        with self._lock:
+            meshes = list(self._owned.values())
+        coming = [m._uid for m in meshes if m._ranks_on(proc) and self._brings_back(m)]
+        up_to = self._runtime.engine.new_port()
+        self._runtime.tell_agent(proc, "expect_only", up_to, coming)
+
     def _rank_failed(
         self, hit: list[tuple[int, int]], detail: FailureDetail, body: bytes, kind: str
     ) -> None:

@@ -171,6 +171,11 @@ impl PyEngine {
         self.engine.with_node(|node| node.open_mailbox(PortId(port), window));
     }
 
+    fn expect_only(&self, up_to: u64, coming: Vec<u64>) {
+        let coming = coming.into_iter().map(PortId).collect();
+        self.engine.with_node(|node| node.expect_only(PortId(up_to), coming));
+    }
+
     fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
         let closed = Closed { code, detail: detail.to_vec().into() };
         self.engine.with_node(|node| node.close_mailbox(PortId(port), closed));
