@@ -157,6 +157,8 @@ class ActorMesh(MemberMesh, Generic[A]):
         reply = self._runtime.call_agents(
             self._targets, "stop_actor", self._port, is_drained, grace_s
         )
+        if not is_forced:
+            self._runtime.stop_watch.watch(reply, grace_s)
         return StopFuture(reply, self, is_forced=is_forced)
 
     def _ended(self) -> None:

@@ -70,14 +70,17 @@ class Agent:
 
     def run(self) -> None:
         """Serves until the process ends."""
-        ownership = self._runtime.ownership
+        ownership, stop_watch = self._runtime.ownership, self._runtime.stop_watch
         while True:
+            due = [s for s in (ownership.due_in_s(), stop_watch.due_in_s()) if s is not None]
             try:
-                messages = self._engine.receive(AGENT, _BATCH_MAX, ownership.due_in_s())
+                messages = self._engine.receive(AGENT, _BATCH_MAX, min(due, default=None))
             except PortClosed:
                 return
             if ownership.due_in_s() == 0:
                 ownership.tick()
+            if stop_watch.due_in_s() == 0:
+                stop_watch.tick()
             for message in messages:
                 try:
                     self._handle(message)
@@ -357,6 +360,11 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
         return LATER
+
+    def do_end_silent(self, _message: Message, slot: int, why: str) -> None:
+        """Ends a process that was up and does not answer any more."""
+        assert self._runtime.host_agent is not None
+        self._runtime.host_agent.end_silent(slot, why)
 
     def do_replace(self, _message: Message, slot: int) -> int | None:
         """Starts a new process in a slot whose process has died; None when it lives."""

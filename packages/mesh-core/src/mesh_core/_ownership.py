@@ -12,7 +12,7 @@ from collections import deque
 
 from mesh_core._config import effective
 from mesh_core._core import Supervisor
-from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError
+from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError, ProcDied
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
@@ -406,7 +406,7 @@ class Ownership:
         for one in _all_of(error):
             if isinstance(one, ActorFailed) and self._runtime.is_root:
                 self._tell_program(MeshFailure(mesh, (mesh,), one, "NoRestart"))
-            elif not isinstance(one, DeadlineExceeded):
+            elif not isinstance(one, (DeadlineExceeded, ProcDied)):
                 traceback.print_exception(one)
 
     def _tell_program(self, failure: MeshFailure) -> None:

@@ -171,6 +171,10 @@ impl PyEngine {
         self.engine.with_node(|node| node.open_mailbox(PortId(port), window));
     }
 
+    fn is_up(&self, proc: u64) -> bool {
+        self.engine.with_node(|node| node.is_up(ProcId::from_u64(proc)))
+    }
+
     fn expect_only(&self, up_to: u64, coming: Vec<u64>) {
         let coming = coming.into_iter().map(PortId).collect();
         self.engine.with_node(|node| node.expect_only(PortId(up_to), coming));
