@@ -327,6 +327,12 @@ impl PyEngine {
         }
     }
 
+    /// Makes the next `wait_ready` of this thread return at once when something comes in from now
+    /// on, whoever takes it meanwhile.
+    fn expect(&self, port: u64) {
+        self.engine.set_waiter(PortId(port), Waiter::Thread(self.parker()));
+    }
+
     /// Waits until something has come in on a port, or a little less: look, and call again.
     fn wait_ready(&self, py: Python<'_>, port: u64, timeout: Option<f64>) -> PyResult<()> {
         let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);

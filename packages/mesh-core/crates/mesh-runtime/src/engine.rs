@@ -324,8 +324,9 @@ impl Engine {
 
     /// Waits until something has come in on a port, without taking it.
     ///
-    /// May return early: another thread may have taken it, the time may be over, a signal may have
-    /// come. The caller looks and calls again.
+    /// What has come in since [`Engine::set_waiter`] with this thread counts, even if another one
+    /// has taken it already. May return early: the time may be over, a signal may have come. The
+    /// caller looks and calls again.
     pub fn wait_ready(&self, port: PortId, parker: &Arc<Parker>, until: Option<Instant>) {
         {
             let mut shared = lock(&self.shared);
@@ -701,7 +702,12 @@ impl Waiter {
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self, Self::Loop(queue) if queue.strong_count() == 0)
+        match self {
+            // A thread keeps its parker as long as it lives.
+            Self::Thread(parker) => Arc::strong_count(parker) == 1,
+            Self::Loop(queue) => queue.strong_count() == 0,
+            Self::Many(_) => false,
+        }
     }
 
     fn is_same(&self, other: &Self) -> bool {
