@@ -191,14 +191,16 @@ def test_restarted_program_part_ends_the_program_with_no_noise(tmp_path: Path) -
     ended = run(
         tmp_path,
         """
+        from mesh_core.spi import subscribe
         mesh = this_host().spawn_procs({"n": 2}).spawn("worker", Worker, restart="permanent")
-        kill(mesh.slice(n=1))
-        time.sleep(2)  # tidy: sleeps because it restarts meanwhile
+        with subscribe({"restarted"}) as stream:
+            kill(mesh.slice(n=1))
+            print(next(stream.events(timeout=20)).rank)
         print(mesh.add.call().get().values())
         """,
     )
     assert ended.status == 0, ended.err
-    assert "[1, 1]" in ended.out
+    assert ended.out == "1\n[1, 1]\n"
     assert ended.err == ""
 
 

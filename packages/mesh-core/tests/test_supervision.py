@@ -199,12 +199,16 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
+        from mesh_core.spi import subscribe
+        note_failures()
         procs = this_host().spawn_procs({"n": 2})
         mesh = procs.spawn("worker", Worker)
         pids = mesh.pid.call().get().values()
         held = mesh.slice(n=1).sleep.call_one(60)
-        os.kill(pids[1], signal.SIGKILL)
-        time.sleep(2)  # tidy: sleeps because the grace must pass
+        with subscribe({"proc_died"}) as stream:
+            os.kill(pids[1], signal.SIGKILL)
+            next(stream.events(timeout=20))
+        print(noted_failures())
         try:
             held.get()
         except ProcDied:
@@ -212,7 +216,7 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
         """,
     )
     assert ended.status == 0, ended.err
-    assert "caught" in ended.out
+    assert ended.out == "[]\ncaught\n"
     assert ended.err == ""
 
 
@@ -220,7 +224,7 @@ def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) 
     ended = run(
         tmp_path,
         """
-        configure(failure_grace_s=0.3)
+        note_failures()
         procs = this_host().spawn_procs()
         for turn in range(3):
             mesh = procs.spawn("worker", Worker)
@@ -229,12 +233,11 @@ def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) 
                 mesh.add.call_one().get()
             except ActorFailed:
                 print("caught")
-        time.sleep(1)  # tidy: sleeps because the grace must pass
-        print("still here")
+        print(noted_failures())
         """,
     )
     assert ended.status == 0, ended.err
-    assert "still here" in ended.out
+    assert ended.out == "caught\n" * 3 + "[]\n"
 
 
 @pytest.mark.parametrize(
