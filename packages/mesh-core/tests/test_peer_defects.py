@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from failing_actors import AsyncWorker, Owner, Worker
+from failing_actors import AsyncWorker, Owner, Worker, kill_held
 from whole_program import run
 
 import mesh_core
@@ -141,9 +141,8 @@ def test_defect_06_remote_exceptions_are_caught_by_their_own_type(pair: ProcMesh
 def test_defect_06_mesh_of_a_failure_is_known_and_no_hidden_actor_shows(pair: ProcMesh) -> None:
     owner = pair.slice(n=0).spawn("owner", Owner, True)
     child = owner.spawn.call_one(pair.slice(n=1)).get()
-    os.kill(child.pid.call_one().get(), signal.SIGKILL)
     with pytest.raises(ProcDied):
-        child.add.call_one().get()
+        kill_held(child).get()
     # Caller and owner hear of a death each in their own time.
     told = wait_until(lambda: owner.told.call_one().get())
     assert told == [("child", 0, "ProcDied")]
@@ -313,11 +312,11 @@ def test_defect_18_everything_works_in_one_interpreter_again_and_again() -> None
 def test_further_defect_one_death_is_reported_once_to_an_owner(pair: ProcMesh) -> None:
     owner = pair.slice(n=0).spawn("owner", Owner, True)
     children = [owner.spawn.call_one(pair.slice(n=1), name).get() for name in "abc"]
-    os.kill(children[0].pid.call_one().get(), signal.SIGKILL)
+    held = kill_held(children[0])
     wait_until(lambda: owner.told.call_one().get())
-    for child in children:
+    for call in (held, *(child.add.call_one() for child in children)):
         with pytest.raises(ProcDied):
-            child.add.call_one().get()
+            call.get()
     assert len(owner.told.call_one().get()) == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from failing_actors import AsyncWorker, Owner, Worker
 from whole_program import run
 
 from mesh_core import ActorFailed, ProcDied, RestartPolicy, SupervisionError, this_host
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,13 +25,6 @@ def trio() -> Iterator[ProcMesh]:
     procs = this_host().spawn_procs({"n": 3}, name="trio")
     yield procs
     procs.stop().get()
-
-
-def wait_until(is_so: Callable[[], bool], limit_s: float = 10.0) -> None:
-    until = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.01)
 
 
 def answer(mesh: Any) -> Any:
