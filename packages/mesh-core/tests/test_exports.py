@@ -58,7 +58,7 @@ def names_of(door: ModuleType) -> list[str]:
     """Gives the names that a door's source offers: by re-export, or in `__all__`."""
     source = Path(inspect.getfile(door)).read_text(encoding="utf-8")
     found = []
-    for node in ast.parse(source).body:
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             found += [name.asname for name in node.names if name.asname == name.name]
     return found
@@ -71,7 +71,7 @@ def test_door_says_what_it_is_for(door: ModuleType) -> None:
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
 def test_door_offers_every_public_name_it_holds(door: ModuleType) -> None:
-    held = {name for name in vars(door) if not name.startswith("_")}
+    held = {name for name in dir(door) if not name.startswith("_")}
     if door is mesh_core:
         held -= {"spi", "testing"}
     assert held == set(names_of(door))
@@ -131,6 +131,19 @@ def test_import_is_light(door: str) -> None:
         f"import sys; before = set(sys.modules); import {door}; print(*set(sys.modules)-before)"
     )
     assert HEAVY & set(in_new_python(program).split()) == set()
+
+
+def test_door_for_tests_opens_without_pytest() -> None:
+    program = """
+import sys
+sys.modules["pytest"] = None
+import mesh_core.testing
+try:
+    mesh_core.testing.local_procs
+except ImportError as error:
+    print(error.name)
+"""
+    assert in_new_python(program) == "pytest\n"
 
 
 @pytest.mark.parametrize("door", ["mesh_core", "mesh_core.spi", "mesh_core.testing"])
