@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from mesh_core import (
     shutdown_context,
     this_host,
 )
+from mesh_core._agent import Agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +105,17 @@ def test_slices_are_not_stopped(procs: ProcMesh) -> None:
         mesh.slice(gpus=0).stop()
     with pytest.raises(ValueError, match="slice"):
         procs.slice(gpus=0).stop()
+
+
+class Unloadable:
+    """What no process can unpickle."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise OSError("cannot be loaded")
 
 
 class Stranger(Actor):
@@ -193,6 +206,54 @@ def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh) -> Non
         mesh.stop().get()
 
 
+def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop() -> None:
+    procs = this_host().spawn_procs({"n": 2})
+    mesh = procs.spawn("worker", Worker)
+    mesh.slice(n=1).sleep.broadcast(0.2)
+    mesh.slice(n=1).fail.broadcast("on the way")
+    with pytest.raises(ActorFailed, match="on the way") as raised:
+        procs.stop().get()
+    assert raised.value.rank == 1
+    assert procs.stop().exception() is None
+
+
+def hold_news(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Holds news of failures up here; gives what is set by them, and what lets them go on."""
+    is_told, may_hear = threading.Event(), threading.Event()
+    tell = Agent.do_actor_failed
+
+    def tell_late(agent: Agent, *news: Any) -> None:
+        is_told.set()
+        may_hear.wait(10)
+        tell(agent, *news)
+
+    monkeypatch.setattr(Agent, "do_actor_failed", tell_late)
+    return is_told, may_hear
+
+
+def test_failure_of_which_the_stop_overtakes_the_news_is_told_by_stop(
+    proc: ProcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_told, may_hear = hold_news(monkeypatch)
+    mesh = proc.spawn("worker", Worker)
+    mesh.fail.broadcast("just before")
+    assert is_told.wait(10)
+    with pytest.raises(ActorFailed, match="just before"):
+        mesh.stop().get()
+    may_hear.set()
+
+
+def test_spawn_that_was_refused_is_told_by_stop_if_it_was_not_before(
+    proc: ProcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_told, may_hear = hold_news(monkeypatch)
+    mesh = proc.spawn("worker", Worker, Unloadable())
+    assert is_told.wait(10)
+    with pytest.raises(ActorFailed, match="cannot be loaded"):
+        mesh.stop().get()
+    may_hear.set()
+
+
 def test_actor_that_has_failed_before_is_stopped_quietly(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", Worker)
     mesh.fail.broadcast()
@@ -251,8 +312,6 @@ def test_spawning_on_processes_is_over_when_their_mesh_is_left(proc: ProcMesh) -
 
 
 def test_many_cycles_leak_no_descriptor_and_no_thread(proc: ProcMesh) -> None:
-    import threading
-
     def cycle() -> None:
         procs = this_host().spawn_procs({"n": 2}, name="cycle")
         mesh = procs.spawn("worker", Worker)

@@ -12,7 +12,7 @@ from mesh_core._errors import MeshStopped
 from mesh_core._mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
 from mesh_core._placed_mesh import PlacedMesh
 from mesh_core._runtime import runtime
-from mesh_core._task_future import AgentFuture, EndFuture
+from mesh_core._task_future import AgentFuture, EndFuture, StopFuture
 from mesh_core._wire import CALL, INTERNAL, READY, SPAWN
 
 TYPE_CHECKING = False
@@ -108,7 +108,8 @@ class ActorMesh(PlacedMesh, Generic[A]):
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops the actors once they have served what is queued; each cleans up.
 
-        Stopping twice is the same as once. The future raises what a `__cleanup__` raised.
+        Stopping twice is the same as once. The future raises what a `__cleanup__` raised, and the
+        failure of an actor that failed on the way.
 
         Raises:
             ValueError: The mesh is a slice, or is owned by somebody else.
@@ -120,15 +121,21 @@ class ActorMesh(PlacedMesh, Generic[A]):
         if self._port in current.stopped_meshes:
             return current.stopped_meshes[self._port]
         current.ownership.stopping(self._port)
-        future = EndFuture([self._stop_actors(effective().stop_grace_s, True)], self._ended)
+        future = self._end_future(effective().stop_grace_s, True)
         current.stopped_meshes[self._port] = future
         return future
 
-    def _stop_actors(self, grace_s: float, is_drained: bool) -> AgentFuture:
+    def _end_future(self, grace_s: float, is_drained: bool) -> EndFuture:
+        parts = [self._stop_actors(grace_s, is_drained)]
+        return EndFuture(parts, self._runtime.ownership, self._ended)
+
+    def _stop_actors(
+        self, grace_s: float, is_drained: bool, *, is_forced: bool = False
+    ) -> StopFuture:
         reply = self._runtime.call_agents(
             self._targets, "stop_actor", self._port, is_drained, grace_s
         )
-        return AgentFuture(reply, self, "stop", is_stop=True)
+        return StopFuture(reply, self, is_forced=is_forced)
 
     def _ended(self) -> None:
         self._runtime.stopped_meshes[self._port] = ENDED
@@ -140,9 +147,9 @@ class ActorMesh(PlacedMesh, Generic[A]):
         future = current.stopped_meshes.get(self._port)
         if future is None:
             grace_s = current.ownership.grace_s()
-            future = EndFuture([self._stop_actors(grace_s, not is_owner_failed)], self._ended)
+            future = self._end_future(grace_s, not is_owner_failed)
             current.stopped_meshes[self._port] = future
-        return future.exception()
+        return future.outcome()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a failed actor again; where its process has died, a new process with all it had.

@@ -62,6 +62,8 @@ class Agent:
         self._respawns: dict[int, Message] = {}
         # The ports that spawns have come for.
         self._spawned: set[int] = set()
+        # Why what was to be spawned last in some of them was not.
+        self._refused: dict[int, bytes] = {}
         # Why the set-up that the user asked for has failed, if it has.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
@@ -103,6 +105,7 @@ class Agent:
             # Opened first, for what was sent to it behind the spawn.
             self._engine.open_mailbox(message.to_port, 1)
         self._spawned.add(message.to_port)
+        self._refused[message.to_port] = body
         self._engine.close_mailbox(message.to_port, ACTOR_FAILED, body)
         # Who spawns is who owns.
         self._runtime.tell_agent(
@@ -197,6 +200,7 @@ class Agent:
             # The frame opens only the first; what was sent behind this one waits for us.
             self._engine.open_mailbox(port, order.window)
         self._spawned.add(port)
+        self._refused.pop(port, None)
         cell = _driver_of(order.cls)(self._runtime, port, message.rank, order)
         self._runtime.actors[port] = cell
         cell.start(message)
@@ -241,16 +245,17 @@ class Agent:
         return os.getpid()
 
     def do_stop_actor(self, message: Message, port: int, is_drained: bool, grace_s: float) -> Any:
-        """Stops an actor; answers when nothing of it is left."""
+        """Stops an actor; answers when nothing of it is left, with how it failed, if it has."""
         self._drop_respawn(port)
         cell = self._runtime.actors.get(port)
-        if cell is None:
+        refused = self._refused.get(port)
+        if cell is None or refused is not None:
             self._engine.close_mailbox(port, STOPPED, b"")
-            return None
-        if cell.is_ended:
-            return None
+            return (refused, None)
         if message.from_port:
             cell.ending.answer_when_over(message)
+        if cell.is_ended:
+            return LATER
         if is_drained:
             self._drain(cell, grace_s)
         else:

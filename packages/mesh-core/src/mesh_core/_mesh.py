@@ -150,7 +150,7 @@ class HostMesh(ContextMesh):
         """Stops every process that the caller has started on these hosts."""
         owner = owner_here()[1]
         meshes = [m for m in runtime().ownership.children_of(owner) if isinstance(m, ProcMesh)]
-        return EndFuture([mesh.stop() for mesh in reversed(meshes)])
+        return EndFuture([mesh.stop() for mesh in reversed(meshes)], runtime().ownership)
 
     def shutdown(self) -> Future[None]:
         """Stops every process on these hosts; the local host is there again on the next use.
@@ -310,7 +310,8 @@ class ProcMesh(PlacedMesh, ContextMesh):
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops all actors, which finish what is queued and clean up, and then the processes.
 
-        Stopping twice is the same as once.
+        Stopping twice is the same as once. The future raises what a `__cleanup__` of the owner's
+        actors raised, and the failure of one that failed on the way.
 
         Raises:
             ValueError: The mesh is a slice, or is owned by somebody else.
@@ -322,22 +323,29 @@ class ProcMesh(PlacedMesh, ContextMesh):
         if self._uid in current.stopped_meshes:
             return current.stopped_meshes[self._uid]
         current.ownership.stopping(self._uid)
-        for mesh in current.ownership.children_of(self._table.owner[1]):
+        grace_s = effective().stop_grace_s
+        actors = []
+        for mesh in reversed(current.ownership.children_of(self._table.owner[1])):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 current.ownership.stopping(mesh._uid)
+                if mesh._uid not in current.stopped_meshes:
+                    # They end with their processes, but only they can say how.
+                    actors.append(mesh._stop_actors(grace_s, True, is_forced=True))
                 mesh._mark_stopped()
-        future = self._stop_procs(effective().stop_grace_s)
+        future = self._stop_procs(grace_s, actors)
         current.stopped_meshes[self._uid] = future
         return future
 
-    def _stop_procs(self, grace_s: float, *, is_drained: bool = True) -> EndFuture:
+    def _stop_procs(
+        self, grace_s: float, actors: Sequence[Future[Any]] = (), *, is_drained: bool = True
+    ) -> EndFuture:
         replies = []
         for host, first in self._table.hosts:
             slots = list(range(first, first + self._table.per_host))
             targets = Targets([(host << 32, 0)])
             replies.append(self._runtime.call_agents(targets, "stop", slots, grace_s, is_drained))
         parts = [AgentFuture(reply, self, "stop") for reply in replies]
-        return EndFuture(parts, self._ended)
+        return EndFuture([*actors, *parts], self._runtime.ownership, self._ended)
 
     def _ended(self) -> None:
         ownership = self._runtime.ownership
@@ -357,7 +365,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
             grace_s = ownership.grace_s()
             future = self._stop_procs(grace_s, is_drained=not is_owner_failed)
             self._runtime.stopped_meshes[self._uid] = future
-        return future.exception()
+        return future.outcome()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a new process in the place of a dead one, with the actors that it had.

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from mesh_core._actor_cell import ActorCell
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._core import Message, Targets
-    from mesh_core._future import Future
     from mesh_core._host_agent import HostAgent
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
+    from mesh_core._task_future import EndFuture
 
 __all__ = ["Identity", "Runtime", "adopt", "is_running", "runtime", "value_of"]
 
@@ -97,7 +97,7 @@ class Runtime:
         # The job has ended: what is left of it in the program is of no more use.
         self.is_over = False
         # Meshes that this process has stopped, with the future of their end.
-        self.stopped_meshes: dict[int, Future[None]] = {}
+        self.stopped_meshes: dict[int, EndFuture] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
         self.engine: Engine = Engine(
