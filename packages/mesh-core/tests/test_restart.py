@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,15 @@ import pytest
 from failing_actors import AsyncWorker, Owner, Worker
 from whole_program import run
 
-from mesh_core import ActorFailed, ProcDied, RestartPolicy, SupervisionError, this_host
+from mesh_core import (
+    ActorFailed,
+    ActorMesh,
+    ProcDied,
+    RestartPolicy,
+    SupervisionError,
+    this_host,
+)
+from mesh_core.spi import subscribe
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
@@ -159,6 +168,40 @@ def test_too_many_failures_go_to_the_owner(trio: ProcMesh) -> None:
             pass
     wait_until(lambda: bool(owner.told.call_one().get()))
     assert owner.told.call_one().get() == [("child", 0, "ActorFailed")]
+
+
+def test_failure_just_after_a_restart_is_another_one(
+    trio: ProcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the program has not yet seen that the restart has ended well."""
+    may_look = threading.Event()
+    revive = ActorMesh._revive
+
+    class LateFuture:
+        """Who waits for it goes on late."""
+
+        def __init__(self, future: Any) -> None:
+            self.future = future
+            self.done = future.done
+            self.waiting = iter([may_look])
+
+        def exception(self) -> BaseException | None:
+            for event in self.waiting:
+                assert event.wait(20)
+            error: BaseException | None = self.future.exception()
+            return error
+
+    monkeypatch.setattr(ActorMesh, "_revive", lambda mesh, rank: LateFuture(revive(mesh, rank)))
+    mesh = trio.slice(n=0).spawn("worker", Worker, restart="permanent")
+    mesh.fail.broadcast()
+    assert answer(mesh) == 1
+    with subscribe({"restarted"}) as stream:
+        restarts = stream.events(timeout=20)
+        mesh.fail.broadcast()
+        assert next(restarts).code == 0
+        may_look.set()
+        assert next(restarts).code == 0
+    assert answer(mesh) == 1
 
 
 def test_init_that_fails_the_first_time_is_tried_again(trio: ProcMesh, tmp_path: Path) -> None:
