@@ -137,7 +137,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts a process: listens in `dir` and reads its links from a thread of its own.
+    /// Starts a process: listens in `dir` and reads its links from a thread of its own. Times count
+    /// from `epoch`.
     ///
     /// # Errors
     /// When the directory cannot be used or the machine has no descriptors or threads left.
@@ -146,6 +147,7 @@ impl Engine {
         dir: PathBuf,
         descriptors: Arc<dyn Descriptors>,
         on_orphaned: Box<dyn Fn() + Send + Sync>,
+        epoch: Instant,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
         // A process that was killed leaves its socket behind; we take its slot once it is dead.
@@ -170,7 +172,7 @@ impl Engine {
             is_led: AtomicBool::new(false),
             led_until_us: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            epoch: Instant::now(),
+            epoch,
             me,
             dir,
             descriptors,
