@@ -15,6 +15,7 @@ import typing as _typing
 
 from mesh_core._config_testing import parametrize_config as parametrize_config
 from mesh_core._config_testing import parametrize_config_pointwise as parametrize_config_pointwise
+from mesh_core._door_checks import DoorChecks as DoorChecks
 from mesh_core._faults import kill_proc as kill_proc
 from mesh_core._faults import proc_pid as proc_pid
 from mesh_core._faults import wait_until as wait_until
