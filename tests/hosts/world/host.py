@@ -1,0 +1,308 @@
+"""A host of a world: namespaces of its own, a card on the switch, and a power switch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.hosts.world.addresses import PREFIX, PREFIX6, Place
+from tests.hosts.world.enclosure import Enclosure, EnclosureGone, Source
+from tests.hosts.world.private_files import HOME, private_files_script
+from tests.hosts.world.process import HostProcess
+from tests.hosts.world.switch import CARD, Switch, shaper
+from tests.hosts.world.traffic import Traffic
+
+#: What a variable of ours says about folders is not true on a host.
+_OUTER_VARIABLES = ("TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+
+
+class HostOff(RuntimeError):
+    """The host has no power: nothing runs there until `power_on`."""
+
+
+class Host:
+    """A machine, as far as programs on it can tell.
+
+    It has its own network, processes, host name, /etc/hosts, /tmp, /run, /dev/shm and home folder.
+    The rest of the file system is that of the machine under it.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        places: Sequence[Place],
+        switch: Switch,
+        enclose: Callable[[], Enclosure],
+        settings: HostSettings,
+    ) -> None:
+        """Describes a host without power."""
+        self.place = place
+        self._places = places
+        self._switch = switch
+        self._enclose = enclose
+        self._settings = settings
+        self._enclosure: Enclosure | None = None
+        self._rates: list[int] = []
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"Host({self.name})"
+
+    @property
+    def name(self) -> str:
+        """What the hosts call it, and it calls itself."""
+        return self.place.name
+
+    @property
+    def address(self) -> str:
+        """Its IPv4 address."""
+        return self.place.address
+
+    @property
+    def address6(self) -> str:
+        """Its IPv6 address."""
+        return self.place.address6
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it has power."""
+        return self._enclosure is not None
+
+    @property
+    def enter_command(self) -> str:
+        """What a person types to look around in there."""
+        return f"nsenter --target {self._inside.pids[0]} --all"
+
+    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Returns the variables that processes get: ours, without what is not true there."""
+        ours = {name: value for name, value in os.environ.items() if name not in _OUTER_VARIABLES}
+        return {**ours, "HOME": HOME, "HOSTNAME": self.name, **(more or {})}
+
+    def popen(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Source = subprocess.DEVNULL,
+        stdout: Source = None,
+        stderr: Source = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] = "/",
+    ) -> HostProcess:
+        """Starts a process on the host, with more variables if given.
+
+        Raises:
+            OSError: It cannot be started.
+            HostOff: The host has no power.
+        """
+        variables = self.environment(env)
+        try:
+            return self._inside.popen(
+                argv, stdin=stdin, stdout=stdout, stderr=stderr, env=variables, cwd=cwd
+            )
+        except EnclosureGone:
+            raise self._off() from None
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        given: str = "",
+        check: bool = True,
+        timeout: float | None = 60.0,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] = "/",
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a process on the host to its end.
+
+        Raises:
+            subprocess.CalledProcessError: It failed, and `check` is set.
+            subprocess.TimeoutExpired: It took too long, and was killed.
+            OSError: It cannot be started.
+            HostOff: The host has no power.
+        """
+        variables = self.environment(env)
+        try:
+            return self._inside.run(
+                argv, given=given, check=check, timeout=timeout, env=variables, cwd=cwd
+            )
+        except EnclosureGone:
+            raise self._off() from None
+
+    def python(
+        self, code: str, *args: str, timeout: float | None = 60.0, check: bool = True
+    ) -> str:
+        """Runs some Python on the host, with the interpreter of the tests; returns what it printed.
+
+        Raises:
+            subprocess.CalledProcessError: It failed, and `check` is set.
+            subprocess.TimeoutExpired: It took too long, and was killed.
+            HostOff: The host has no power.
+        """
+        command = [sys.executable, "-c", code, *args]
+        return self.run(command, timeout=timeout, check=check).stdout
+
+    def start_python(
+        self, code: str, *args: str, env: Mapping[str, str] | None = None
+    ) -> HostProcess:
+        """Starts some Python on the host, with pipes to its input and from its output.
+
+        Raises:
+            HostOff: The host has no power.
+        """
+        pipe = subprocess.PIPE
+        return self.popen(
+            [sys.executable, "-c", code, *args], stdin=pipe, stdout=pipe, env=env
+        )
+
+    def traffic(self) -> Traffic:
+        """Counts what went over its link since the world began."""
+        return self._switch.traffic(self.place)
+
+    def power_on(self) -> None:
+        """Boots it: nothing runs, its private folders are empty, its addresses are as before.
+
+        Raises:
+            EnclosureGone: The namespaces could not be made.
+        """
+        with self._lock:
+            if self._enclosure is not None:
+                return
+            enclosure = self._enclose()
+            self._enclosure = enclosure
+            files = private_files_script(self.place, self._places, self._settings.shared)
+            enclosure.run(["sh"], given=files)
+            # The switch is one namespace further out than the host.
+            self._switch.plug_in(self.place, enclosure.pids[-2], self._settings.mtu)
+            enclosure.run(["sh"], given=self._network_script())
+            self._shape()
+
+    def power_cut(self) -> None:
+        """Takes its power: no process sees it coming, and no packet tells of it."""
+        with self._lock:
+            if self._enclosure is not None:
+                with self._switch.unplugging(self.place):
+                    self._enclosure.kill()
+                    self._enclosure = None
+
+    def close(self) -> None:
+        """Lets go of the host of a world that has ended."""
+        if self._enclosure is not None:
+            self._enclosure.kill()
+
+    def pause(self) -> None:
+        """Stops all processes in one moment; the kernel still answers for them.
+
+        What is started there meanwhile runs.
+
+        Raises:
+            HostOff: The host has no power.
+        """
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets all processes go on.
+
+        Raises:
+            HostOff: The host has no power.
+        """
+        self._signal_all(signal.SIGCONT)
+
+    def limit_sending(self, bits_per_s: int) -> None:
+        """Limits how fast its card sends, also after a power cut."""
+        with self._lock:
+            self._rates.append(bits_per_s)
+            self._shape()
+
+    def unlimit_sending(self, bits_per_s: int) -> None:
+        """Undoes one limit."""
+        with self._lock:
+            self._rates.remove(bits_per_s)
+            self._shape()
+
+    def pids(self) -> list[int]:
+        """Returns the processes on it, as seen from outside; the agent is not among them."""
+        if self._enclosure is None:
+            return []
+        agent = self._enclosure.pids[0]
+        namespace = _pid_namespace(agent)
+        found = (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
+        return [pid for pid in found if pid != agent and _pid_namespace(pid) == namespace]
+
+    @property
+    def _inside(self) -> Enclosure:
+        if self._enclosure is None:
+            raise self._off()
+        return self._enclosure
+
+    def _off(self) -> HostOff:
+        return HostOff(f"{self.name} has no power: call power_on first")
+
+    def _signal_all(self, number: int) -> None:
+        try:
+            self._inside.signal_all(number)
+        except EnclosureGone:
+            raise self._off() from None
+
+    def _shape(self) -> None:
+        if self._enclosure is None:
+            return
+        if self._rates:
+            self._enclosure.run(["tc", *shaper("replace", CARD, self._rates[-1])])
+        else:
+            self._enclosure.run(["tc", *shaper("delete", CARD, 0)], check=False)
+
+    def _network_script(self) -> str:
+        own, others = self.place, [place for place in self._places if place != self.place]
+        # Neighbours are known for good: a host that is gone is silence, as behind a router, and
+        # no packet but those of the programs is counted.
+        chosen = self._settings.congestion_control
+        congestion = f" congctl {chosen}" if chosen else ""
+        commands = [
+            "link set lo up",
+            f"link set {CARD} addrgenmode none",
+            f"link set {CARD} up",
+            f"address add {own.address}/{PREFIX} dev {CARD} noprefixroute",
+            f"address add {own.address6}/{PREFIX6} dev {CARD} nodad noprefixroute",
+            f"route add 10.77.0.0/{PREFIX} dev {CARD} src {own.address}{congestion}",
+            f"route add fd77::/{PREFIX6} dev {CARD} src {own.address6}{congestion}",
+        ]
+        for place in others:
+            for address in (place.address, place.address6):
+                commands.append(
+                    f"neighbour replace {address} lladdr {place.ethernet} nud permanent dev {CARD}"
+                )
+        batch = "\n".join(commands)
+        return (
+            "set -eu\n"
+            f"echo 0 > /proc/sys/net/ipv6/conf/{CARD}/router_solicitations\n"
+            f"echo 0 > /proc/sys/net/ipv6/conf/{CARD}/accept_ra\n"
+            f"ip -batch - <<'END'\n{batch}\nEND\n"
+        )
+
+
+class HostSettings:
+    """What is the same for all hosts of a world."""
+
+    def __init__(
+        self,
+        *,
+        shared: Sequence[Path] = (),
+        congestion_control: str | None = None,
+        mtu: int = 1500,
+    ) -> None:
+        """See `World`."""
+        self.shared = tuple(shared)
+        self.congestion_control = congestion_control
+        self.mtu = mtu
+
+
+def _pid_namespace(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None  # it ended, or is not ours
