@@ -62,6 +62,8 @@ class Agent:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, request["signal"])
             _answer(report, {"status": 0})
+        elif request["act"] == "socket":
+            _lend_socket(request, report)
         elif request["act"] == "follow":
             self._owner = fds.pop()
             _answer(report, {"status": 0})
@@ -101,6 +103,13 @@ class Agent:
                 return
             if report := self._reports.pop(pid, None):
                 _answer(report, {"status": os.waitstatus_to_exitcode(status)})
+
+
+def _lend_socket(request: dict[str, Any], report: socket.socket) -> None:
+    """Makes a socket in this network, and gives it to the owner."""
+    made = socket.socket(request["family"], request["kind"])
+    with made, report, contextlib.suppress(OSError):
+        _send(report, {"status": 0}, [made.fileno()])
 
 
 def _answer(report: socket.socket, answer: dict[str, Any]) -> None:

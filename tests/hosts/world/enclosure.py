@@ -163,6 +163,17 @@ class Enclosure:
         report, _, _ = self._ask({"act": "signal_all", "signal": number}, [])
         report.close()
 
+    def socket(self, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
+        """Returns a socket of ours that is in the network of the enclosure.
+
+        Raises:
+            EnclosureGone: The agent has ended.
+        """
+        request = {"act": "socket", "family": family, "kind": kind}
+        report, _, fds = self._ask(request, [])
+        report.close()
+        return socket.socket(fileno=fds[0])
+
     def follow(self, pid: int) -> None:
         """Makes the agent end when that process does, also when others hold its socket open.
 

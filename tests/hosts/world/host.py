@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -158,6 +159,57 @@ class Host:
         return self.popen(
             [sys.executable, "-c", code, *args], stdin=pipe, stdout=pipe, env=env
         )
+
+    def socket(
+        self,
+        family: socket.AddressFamily = socket.AF_INET,
+        kind: socket.SocketKind = socket.SOCK_STREAM,
+    ) -> socket.socket:
+        """Returns a socket that is in the network of the host, though the test holds it.
+
+        It knows no names, only addresses: /etc/hosts is that of the test.
+
+        Raises:
+            HostOff: The host has no power.
+        """
+        try:
+            return self._inside.socket(family, kind)
+        except EnclosureGone:
+            raise self._off() from None
+
+    def listen(self, port: int) -> socket.socket:
+        """Returns a socket of the host that listens for IPv4 and IPv6.
+
+        Raises:
+            OSError: The port is taken.
+            HostOff: The host has no power.
+        """
+        listener = self.socket(socket.AF_INET6)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.bind(("::", port))
+            listener.listen()
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    def connect(self, address: str, port: int, timeout: float | None = 10.0) -> socket.socket:
+        """Returns a socket of the host that is connected to an address, IPv4 or IPv6.
+
+        Raises:
+            OSError: It cannot be reached, or not in time.
+            HostOff: The host has no power.
+        """
+        connected = self.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        try:
+            connected.settimeout(timeout)
+            connected.connect((address, port))
+        except BaseException:
+            connected.close()
+            raise
+        return connected
 
     def traffic(self) -> Traffic:
         """Counts what went over its link since the world began."""
