@@ -1,8 +1,8 @@
-"""The fixtures `worlds` and `world`, and the rule that nothing is skipped where hosts can be made."""
+"""The fixtures `worlds` and `world`; nothing may be skipped where hosts can be made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,9 +65,9 @@ def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None] | Any:
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that is skipped where hosts can be made has failed."""
-    report: pytest.TestReport = yield
+    report = yield
     is_skipped = report.skipped and not hasattr(report, "wasxfail")
     if is_skipped and item.path.is_relative_to(Path(__file__).parent) and not _reason():
         report.outcome = "failed"

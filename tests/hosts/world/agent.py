@@ -1,7 +1,8 @@
-"""The first process of an enclosure: it starts others, says how they ended, and ends with its owner.
+"""The first process of an enclosure: it starts others, and tells how they ended.
 
 It runs by itself, as `python -I -S agent.py`, with its end of a socket as standard input. It is
-process 1 of its namespace, so the kernel ends whatever it started when it ends, in whatever way.
+process 1 of its namespace: when it ends, in whatever way, the kernel ends whatever it started. And
+it ends when its owner does.
 
 A request is one JSON message with file descriptors; the first of them is a socket for the answer.
 """

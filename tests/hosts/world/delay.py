@@ -40,9 +40,7 @@ class Delay:
         quiet = ["learning", "off", "flood", "off", "mcast_flood", "off", "bcast_flood", "off"]
         outer.run(["bridge", "link", "set", "dev", self.port, *quiet])
         words = [str(_PROGRAM), far, str(seconds), str(jitter_s), str(number)]
-        self._process = outer.popen(
-            [sys.executable, "-I", "-S", *words], stdout=subprocess.PIPE
-        )
+        self._process = outer.popen([sys.executable, "-I", "-S", *words], stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         said = self._process.stdout.readline()
         assert said == "ready\n", f"the delay line failed: {said!r}"

@@ -1,7 +1,7 @@
-"""Namespaces with an agent in them: what is started there sees no more of the machine than they show.
+"""Namespaces with an agent in them, which starts processes there.
 
-Nothing of it has a name outside, so nothing can be left behind: when the agent ends, the kernel ends
-all processes in there, and with the last of them go the network devices and the mounts.
+Nothing of it has a name outside, so nothing can be left behind: when the agent ends, the kernel
+ends all processes in there, and with the last of them go the network devices and the mounts.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Enclosure:
         """Runs a process in there to its end, and returns what it printed.
 
         Raises:
-            subprocess.CalledProcessError: It failed, and `check` is set; its message has the output.
+            subprocess.CalledProcessError: It failed, and `check` is set; a note has the output.
             subprocess.TimeoutExpired: It took too long, and was killed.
             OSError: It cannot be started.
             EnclosureGone: The agent has ended.
@@ -163,7 +163,7 @@ class Enclosure:
         report, _, _ = self._ask({"act": "signal_all", "signal": number}, [])
         report.close()
 
-    def socket(self, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
+    def open_socket(self, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
         """Returns a socket of ours that is in the network of the enclosure.
 
         Raises:

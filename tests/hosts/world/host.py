@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,11 +16,15 @@ from tests.hosts.world.addresses import PREFIX, PREFIX6, Place
 from tests.hosts.world.enclosure import Enclosure, EnclosureGone, Source
 from tests.hosts.world.private_files import HOME, private_files_script
 from tests.hosts.world.process import HostProcess
-from tests.hosts.world.switch import CARD, Switch, shaper
+from tests.hosts.world.switch import CARD, Switch, no_shaper, shaper
 from tests.hosts.world.traffic import Traffic
 
 #: What a variable of ours says about folders is not true on a host.
 _OUTER_VARIABLES = ("TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+
+
+#: How long a process may take to stop; one that waits for a disk takes a while.
+_STOP_LIMIT_S = 10.0
 
 
 class HostOff(RuntimeError):
@@ -49,6 +54,7 @@ class Host:
         self._settings = settings
         self._enclosure: Enclosure | None = None
         self._rates: list[int] = []
+        self._is_shaped = False
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -156,11 +162,9 @@ class Host:
             HostOff: The host has no power.
         """
         pipe = subprocess.PIPE
-        return self.popen(
-            [sys.executable, "-c", code, *args], stdin=pipe, stdout=pipe, env=env
-        )
+        return self.popen([sys.executable, "-c", code, *args], stdin=pipe, stdout=pipe, env=env)
 
-    def socket(
+    def open_socket(
         self,
         family: socket.AddressFamily = socket.AF_INET,
         kind: socket.SocketKind = socket.SOCK_STREAM,
@@ -173,7 +177,7 @@ class Host:
             HostOff: The host has no power.
         """
         try:
-            return self._inside.socket(family, kind)
+            return self._inside.open_socket(family, kind)
         except EnclosureGone:
             raise self._off() from None
 
@@ -184,7 +188,7 @@ class Host:
             OSError: The port is taken.
             HostOff: The host has no power.
         """
-        listener = self.socket(socket.AF_INET6)
+        listener = self.open_socket(socket.AF_INET6)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -202,7 +206,7 @@ class Host:
             OSError: It cannot be reached, or not in time.
             HostOff: The host has no power.
         """
-        connected = self.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        connected = self.open_socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:
             connected.settimeout(timeout)
             connected.connect((address, port))
@@ -226,6 +230,7 @@ class Host:
                 return
             enclosure = self._enclose()
             self._enclosure = enclosure
+            self._is_shaped = False
             files = private_files_script(self.place, self._places, self._settings.shared)
             enclosure.run(["sh"], given=files)
             # The switch is one namespace further out than the host.
@@ -247,14 +252,21 @@ class Host:
             self._enclosure.kill()
 
     def pause(self) -> None:
-        """Stops all processes in one moment; the kernel still answers for them.
+        """Stops all processes, and returns when all have; the kernel still answers for them.
 
         What is started there meanwhile runs.
 
         Raises:
             HostOff: The host has no power.
+            TimeoutError: One of them did not stop.
         """
         self._signal_all(signal.SIGSTOP)
+        # Each of them stops when it next would have run.
+        until = time.monotonic() + _STOP_LIMIT_S
+        while running := [pid for pid in self.pids() if not _has_stopped(pid)]:
+            if time.monotonic() > until:
+                raise TimeoutError(f"processes {running} of {self.name} do not stop")
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """Lets all processes go on.
@@ -304,9 +316,10 @@ class Host:
         if self._enclosure is None:
             return
         if self._rates:
-            self._enclosure.run(["tc", *shaper("replace", CARD, self._rates[-1])])
-        else:
-            self._enclosure.run(["tc", *shaper("delete", CARD, 0)], check=False)
+            self._enclosure.run(["tc", *shaper(CARD, self._rates[-1])])
+        elif self._is_shaped:
+            self._enclosure.run(["tc", *no_shaper(CARD)])
+        self._is_shaped = bool(self._rates)
 
     def _network_script(self) -> str:
         own, others = self.place, [place for place in self._places if place != self.place]
@@ -351,6 +364,14 @@ class HostSettings:
         self.shared = tuple(shared)
         self.congestion_control = congestion_control
         self.mtu = mtu
+
+
+def _has_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "TtZX"
+    except OSError:
+        return True  # it ended
 
 
 def _pid_namespace(pid: int) -> str | None:

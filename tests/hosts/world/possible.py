@@ -6,6 +6,7 @@ import functools
 import shutil
 import subprocess
 
+from tests.hosts.world.enclosure import NAMESPACES
 from tests.hosts.world.world import user_namespace_options
 
 #: What the worlds are made with, each with the package of Debian that has it.
@@ -37,13 +38,15 @@ def why_not() -> str | None:
     Raises:
         FileNotFoundError: A program is missing: that is to be mended, not to be put up with.
     """
-    namespaces = ["unshare", "--net", "--pid", "--mount", "--uts", "--ipc", "--fork", "--mount-proc"]
+    namespaces = ["unshare", *NAMESPACES, "--fork", "--mount-proc"]
     refused = _complaint([*namespaces, *user_namespace_options(), "true"])
     if refused:
         return f"no namespaces: {refused}"
     missing = sorted(package for name, package in PROGRAMS.items() if not shutil.which(name))
     if missing:
-        raise FileNotFoundError(f"not installed: apt-get install {' '.join(dict.fromkeys(missing))}")
+        raise FileNotFoundError(
+            f"not installed: apt-get install {' '.join(dict.fromkeys(missing))}"
+        )
     refused = _complaint([*namespaces, *user_namespace_options(), "sh", "-c", _PROBE])
     return f"no network between namespaces: {refused}" if refused else None
 

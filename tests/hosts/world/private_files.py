@@ -1,4 +1,4 @@
-"""The shell script that gives a host folders, a name and a proc of its own, in its mount namespace."""
+"""The shell script that gives a host a name and folders of its own."""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ class HostProcess:
         except subprocess.TimeoutExpired as late:
             self.kill()
             self.wait(_END_LIMIT_S)
-            late.output, late.stderr = (reader.text(_END_LIMIT_S) for reader in readers)
+            out, err = (reader.text(_END_LIMIT_S) for reader in readers)
+            late.add_note(f"standard output:\n{out}\nstandard error:\n{err}")
             raise
         out, err = (reader.text(timeout) for reader in readers)
         writer.join(timeout)

@@ -1,4 +1,4 @@
-"""The switch between the hosts: a bridge in namespaces of its own, where cables are cut and filtered.
+"""The switch between the hosts: a bridge, where cables are cut and packets filtered.
 
 Faults of the network are made here and not in the hosts, so that a host cannot tell them from real
 ones, and so that they outlast its power cuts.
@@ -49,7 +49,9 @@ class _Port:
     """How many faults want the cable cut."""
     rates: list[int] = field(default_factory=list)
     """Bits per second towards the host, of all faults that limit them; the last one counts."""
-    before: Traffic = Traffic()
+    is_shaped: bool = False
+    """Whether a limit has been put before it."""
+    before: Traffic = field(default_factory=Traffic)
     """What went over cables that were unplugged since."""
 
 
@@ -61,6 +63,7 @@ class Switch:
         self._enclosure = enclosure
         self._ports = {place.name: _Port(place) for place in places}
         self._rules: list[Rule] = []
+        self._is_filtering = False
         self._lock = threading.RLock()
         enclosure.run(["sh"], given=_SETUP)
 
@@ -79,8 +82,9 @@ class Switch:
                 given=f"link set dev {port} learning off flood off mcast_flood off\n"
                 f"fdb replace {place.ethernet} dev {port} master static\n",
             )
-            self._ports[place.name].is_plugged = True
-            self._settle(self._ports[place.name])
+            plugged = self._ports[place.name]
+            plugged.is_plugged, plugged.is_shaped = True, False
+            self._settle(plugged)
             self._filter()
 
     @contextmanager
@@ -153,12 +157,16 @@ class Switch:
         name = port.place.port
         self._ip(f"link set {name} {'down' if port.cuts else 'up'}")
         if port.rates:
-            self._enclosure.run(["tc", *shaper("replace", name, port.rates[-1])])
-        else:
-            self._enclosure.run(["tc", *shaper("delete", name, 0)], check=False)
+            self._enclosure.run(["tc", *shaper(name, port.rates[-1])])
+        elif port.is_shaped:
+            self._enclosure.run(["tc", *no_shaper(name)])
+        port.is_shaped = bool(port.rates)
 
     def _filter(self) -> None:
         """Puts all rules in place of those there are, in one step."""
+        if not self._rules and not self._is_filtering:
+            return
+        self._is_filtering = bool(self._rules)
         chains = []
         for port in self._ports.values():
             if port.is_plugged:
@@ -184,14 +192,17 @@ class Switch:
         self._enclosure.run(["ip", "-batch", "-"], given="\n".join(lines) + "\n")
 
 
-def shaper(verb: str, card: str, bits_per_s: int) -> list[str]:
-    """Returns the words after `tc` that put a token bucket before a card, or take it away."""
-    words = ["qdisc", verb, "dev", card, "root"]
-    if verb == "delete":
-        return words
+def shaper(card: str, bits_per_s: int) -> list[str]:
+    """Returns the words after `tc` that put a token bucket before a card."""
     # What 5 ms let through, so that the rate holds also over short times, but a packet at least.
     burst_bytes = max(16_384, bits_per_s // 8 // 200)
-    return [*words, "tbf", "rate", f"{bits_per_s}bit", "burst", f"{burst_bytes}", "latency", "50ms"]
+    bucket = ["rate", f"{bits_per_s}bit", "burst", f"{burst_bytes}", "latency", "50ms"]
+    return ["qdisc", "replace", "dev", card, "root", "tbf", *bucket]
+
+
+def no_shaper(card: str) -> list[str]:
+    """Returns the words after `tc` that take it away."""
+    return ["qdisc", "delete", "dev", card, "root"]
 
 
 def _chain(port: str, rules: Sequence[Rule]) -> list[str]:
