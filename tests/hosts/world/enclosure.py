@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from tests.hosts.world.process import HostProcess, Streams, pids_of
+from tools.system import search_path
 
 AGENT = Path(__file__).with_name("agent.py")
 
@@ -104,7 +105,7 @@ class Enclosure:
             request = {
                 "act": "spawn",
                 "argv": [os.fspath(word) for word in argv],
-                "env": dict(os.environ if env is None else env),
+                "env": dict(environment() if env is None else env),
                 "cwd": os.fspath(cwd),
             }
             report, answer, fds = self._ask(request, inner)
@@ -243,6 +244,11 @@ class Enclosure:
             raise EnclosureGone("the agent has ended: nothing can be started there")
         ours.settimeout(None)
         return ours, json.loads(answer), received
+
+
+def environment() -> dict[str, str]:
+    """Returns our variables, with the folders of root's programs on PATH."""
+    return {**os.environ, "PATH": search_path()}
 
 
 def _stream(number: int, wanted: Source) -> tuple[int, IO[str] | None]:

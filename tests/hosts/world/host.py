@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.hosts.world.addresses import PREFIX, PREFIX6, Place
-from tests.hosts.world.enclosure import Enclosure, EnclosureGone, Source
+from tests.hosts.world.enclosure import Enclosure, EnclosureGone, Source, environment
 from tests.hosts.world.private_files import HOME, private_files_script
 from tests.hosts.world.process import HostProcess
 from tests.hosts.world.switch import CARD, Switch, no_shaper, shaper
@@ -87,7 +87,9 @@ class Host:
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Returns the variables that processes get: ours, without what is not true there."""
-        ours = {name: value for name, value in os.environ.items() if name not in _OUTER_VARIABLES}
+        ours = {
+            name: value for name, value in environment().items() if name not in _OUTER_VARIABLES
+        }
         return {**ours, "HOME": HOME, "HOSTNAME": self.name, **(more or {})}
 
     def popen(

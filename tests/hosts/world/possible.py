@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import subprocess
 
 from tests.hosts.world.enclosure import NAMESPACES
 from tests.hosts.world.world import user_namespace_options
-
-#: What the worlds are made with, each with the package of Debian that has it.
-PROGRAMS = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "bridge": "iproute2",
-    "ss": "iproute2",
-    "nft": "nftables",
-    "unshare": "util-linux",
-    "mount": "mount",
-    "hostname": "hostname",
-}
+from tools import system
 
 #: A link between two namespaces, and a filter on it, in a mount namespace: all that a world is.
 _PROBE = """set -eu
@@ -42,8 +30,7 @@ def why_not() -> str | None:
     refused = _complaint([*namespaces, *user_namespace_options(), "true"])
     if refused:
         return f"no namespaces: {refused}"
-    missing = sorted(package for name, package in PROGRAMS.items() if not shutil.which(name))
-    if missing:
+    if missing := system.missing(system.HOSTS):
         raise FileNotFoundError(
             f"not installed: apt-get install {' '.join(dict.fromkeys(missing))}"
         )
