@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 
-from tests.hosts.world.enclosure import NAMESPACES
+from tests.hosts.world.enclosure import NAMESPACES, environment
 from tests.hosts.world.world import user_namespace_options
 from tools import system
 
@@ -31,16 +31,16 @@ def why_not() -> str | None:
     if refused:
         return f"no namespaces: {refused}"
     if missing := system.missing(system.HOSTS):
-        raise FileNotFoundError(
-            f"not installed: apt-get install {' '.join(dict.fromkeys(missing))}"
-        )
+        raise FileNotFoundError(f"not installed: apt-get install {' '.join(missing)}")
     refused = _complaint([*namespaces, *user_namespace_options(), "sh", "-c", _PROBE])
     return f"no network between namespaces: {refused}" if refused else None
 
 
 def _complaint(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), timeout=30
+        )
     except FileNotFoundError as error:
         return str(error)
     return "" if done.returncode == 0 else done.stderr.strip() or f"status {done.returncode}"
