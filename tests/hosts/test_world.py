@@ -142,6 +142,29 @@ def test_world_can_be_made_without_being_root(
             worlds(2)
 
 
+@pytest.mark.hosts(["client", "worker"], behind_nat=["client"])
+def test_host_behind_nat_connects_and_is_not_connected_to(world: World) -> None:
+    client, worker = world
+    with client.listen(PORT):
+        for address in (worker.address, worker.address6):
+            with (
+                worker.listen(PORT) as listener,
+                client.connect(address, PORT) as connection,
+            ):
+                accepted, peer = listener.accept()
+                with accepted:
+                    own, seen = connection.getsockname()[0], peer[0].removeprefix("::ffff:")
+                    assert seen in (client.address, client.address6)
+                    assert own in (client.place.own_address, client.place.own_address6)
+                    assert own != seen
+                    connection.sendall(b"hello")
+                    assert accepted.recv(5) == b"hello"
+        for address in (client.address, client.address6):
+            with pytest.raises(TimeoutError):
+                worker.connect(address, PORT, 0.25)
+    assert_echo(client, worker)
+
+
 def test_python_of_the_tests_runs_on_hosts(world: World) -> None:
     assert world["h0"].python("import sys; print(sys.prefix)").strip() == sys.prefix
     world["h0"].python("import pytest")

@@ -18,6 +18,8 @@ class Place:
 
     name: str
     number: int
+    is_behind_nat: bool = False
+    """Whether it has an address that others do not know, and is itself not reached by theirs."""
 
     def __post_init__(self) -> None:
         """Refuses what would not fit the plan."""
@@ -25,13 +27,23 @@ class Place:
 
     @property
     def address(self) -> str:
-        """Its IPv4 address."""
+        """The IPv4 address that others see."""
         return f"10.77.0.{self.number + 1}"
 
     @property
     def address6(self) -> str:
-        """Its IPv6 address."""
+        """The IPv6 address that others see."""
         return f"fd77::{self.number + 1:x}"
+
+    @property
+    def own_address(self) -> str:
+        """The IPv4 address that it has."""
+        return f"192.168.77.{self.number + 1}" if self.is_behind_nat else self.address
+
+    @property
+    def own_address6(self) -> str:
+        """The IPv6 address that it has."""
+        return f"fd78::{self.number + 1:x}" if self.is_behind_nat else self.address6
 
     @property
     def ethernet(self) -> str:
@@ -47,6 +59,8 @@ class Place:
 def hosts_file(own: Place, places: Sequence[Place]) -> str:
     """Returns what is in /etc/hosts of a host: the names of all, and of itself."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
-    for place in (own, *(other for other in places if other != own)):
-        lines += [f"{place.address} {place.name}", f"{place.address6} {place.name}"]
+    lines += [f"{own.own_address} {own.name}", f"{own.own_address6} {own.name}"]
+    for place in places:
+        if place != own:
+            lines += [f"{place.address} {place.name}", f"{place.address6} {place.name}"]
     return "\n".join(lines) + "\n"

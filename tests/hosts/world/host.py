@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.hosts.world.addresses import PREFIX, PREFIX6, Place
+from tests.hosts.world.addresses import Place
 from tests.hosts.world.enclosure import Enclosure, EnclosureGone, Source, environment
+from tests.hosts.world.network import CARD, network_script
 from tests.hosts.world.private_files import HOME, private_files_script
 from tests.hosts.world.process import HostProcess
-from tests.hosts.world.switch import CARD, Switch, no_shaper, shaper
+from tests.hosts.world.switch import Switch, no_shaper, shaper
 from tests.hosts.world.traffic import Traffic
 
 #: What a variable of ours says about folders is not true on a host.
@@ -67,12 +68,12 @@ class Host:
 
     @property
     def address(self) -> str:
-        """Its IPv4 address."""
+        """Its IPv4 address, as others see it."""
         return self.place.address
 
     @property
     def address6(self) -> str:
-        """Its IPv6 address."""
+        """Its IPv6 address, as others see it."""
         return self.place.address6
 
     @property
@@ -237,7 +238,10 @@ class Host:
             enclosure.run(["sh"], given=files)
             # The switch is one namespace further out than the host.
             self._switch.plug_in(self.place, enclosure.pids[-2], self._settings.mtu)
-            enclosure.run(["sh"], given=self._network_script())
+            enclosure.run(
+                ["sh"],
+                given=network_script(self.place, self._places, self._settings.congestion_control),
+            )
             self._shape()
 
     def power_cut(self) -> None:
@@ -322,34 +326,6 @@ class Host:
         elif self._is_shaped:
             self._enclosure.run(["tc", *no_shaper(CARD)])
         self._is_shaped = bool(self._rates)
-
-    def _network_script(self) -> str:
-        own, others = self.place, [place for place in self._places if place != self.place]
-        # Neighbours are known for good: a host that is gone is silence, as behind a router, and
-        # no packet but those of the programs is counted.
-        chosen = self._settings.congestion_control
-        congestion = f" congctl {chosen}" if chosen else ""
-        commands = [
-            "link set lo up",
-            f"link set {CARD} addrgenmode none",
-            f"link set {CARD} up",
-            f"address add {own.address}/{PREFIX} dev {CARD} noprefixroute",
-            f"address add {own.address6}/{PREFIX6} dev {CARD} nodad noprefixroute",
-            f"route add 10.77.0.0/{PREFIX} dev {CARD} src {own.address}{congestion}",
-            f"route add fd77::/{PREFIX6} dev {CARD} src {own.address6}{congestion}",
-        ]
-        for place in others:
-            for address in (place.address, place.address6):
-                commands.append(
-                    f"neighbour replace {address} lladdr {place.ethernet} nud permanent dev {CARD}"
-                )
-        batch = "\n".join(commands)
-        return (
-            "set -eu\n"
-            f"echo 0 > /proc/sys/net/ipv6/conf/{CARD}/router_solicitations\n"
-            f"echo 0 > /proc/sys/net/ipv6/conf/{CARD}/accept_ra\n"
-            f"ip -batch - <<'END'\n{batch}\nEND\n"
-        )
 
 
 class HostSettings:

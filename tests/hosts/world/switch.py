@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 
 from tests.hosts.world.addresses import Place
 from tests.hosts.world.enclosure import Enclosure
+from tests.hosts.world.network import CARD
 from tests.hosts.world.traffic import Traffic
-
-#: What a host calls its network card.
-CARD = "eth0"
 
 _SETUP = """set -eu
 echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ class World:
         names: Sequence[str],
         *,
         shared: Sequence[Path] = (),
+        behind_nat: Collection[str] = (),
         congestion_control: str | None = "cubic",
         mtu: int = 1500,
     ) -> None:
@@ -46,6 +47,8 @@ class World:
             names: What the hosts are called.
             shared: Folders and files that all hosts see, though they are in /tmp or another folder
                 that each host has of its own: as on a network drive.
+            behind_nat: Hosts that others see at another address than they have themselves, and
+                that nobody can connect to.
             congestion_control: What TCP uses between hosts; None is what the machine uses.
             mtu: Largest packet on the links, in bytes.
 
@@ -54,11 +57,15 @@ class World:
             subprocess.CalledProcessError: The kernel refused something; the note says what.
         """
         assert len(set(names)) == len(names), "two hosts of the same name"
+        assert set(behind_nat) <= set(names), "no such host"
         self._hosts: dict[str, Host] = {}
         self._outer = Enclosure(_start_outside, *user_namespace_options())
         try:
             self._outer.follow(os.getpid())
-            places = [Place(name, number) for number, name in enumerate(names)]
+            places = [
+                Place(name, number, is_behind_nat=name in behind_nat)
+                for number, name in enumerate(names)
+            ]
             self.switch = Switch(self._outer, places)
             settings = HostSettings(shared=shared, congestion_control=congestion_control, mtu=mtu)
             enclose = partial(Enclosure, self._start_inside)
