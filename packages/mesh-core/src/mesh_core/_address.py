@@ -73,7 +73,8 @@ class Address:
             OSError: The name is not known.
         """
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(_joined(str(sockaddr[0]), int(sockaddr[1])) for *_, sockaddr in found))
+        joined = (_joined(str(sockaddr[0]), int(sockaddr[1])) for *_, sockaddr in found)
+        return list(dict.fromkeys(joined))
 
     def listen(self) -> socket.socket:
         """Listens there; on IPv4 and IPv6 where it stands for all addresses.
