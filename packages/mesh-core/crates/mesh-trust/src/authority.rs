@@ -28,6 +28,7 @@ pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 /// Signs the certificates of one job, for a short time.
 ///
 /// Its key never leaves the process, or the folder, of whoever runs the job.
+#[derive(Clone)]
 pub struct Authority {
     job: JobId,
     generation: u64,
@@ -38,6 +39,7 @@ pub struct Authority {
 }
 
 /// The authority that this one replaces.
+#[derive(Clone)]
 struct Previous {
     certificate: CertificateDer<'static>,
     /// Our certificate signed by the previous authority: it lets members that have not heard of us

@@ -178,7 +178,7 @@ mod tests {
             format!("mesh://{job}/worker/?generation=7"),
             format!("mesh://{job}/worker/a%20b?generation=7"),
             format!("mesh://{job}/authority/authority?generation=7"),
-            format!("mesh://{job}/root/a?generation=7"),
+            format!("mesh://{job}/owner/a?generation=7"),
             format!("mesh://{upper}/worker/a?generation=7"),
             format!("mesh://{}/worker/a?generation=7", &job[1..]),
             format!("http://{job}/worker/a?generation=7"),

@@ -14,7 +14,8 @@ pub enum TrustError {
     /// The peer's certificate was signed by someone else than our job's authority.
     #[error(
         "the other side's certificate is not signed by the authority of job {}: \
-         use credentials that were issued for this job, and not before they were replaced", job_text(*.ours)
+         use credentials that were issued for this job, and not before they were replaced",
+        job_text(*.ours)
     )]
     UnknownAuthority {
         /// Our job.
@@ -69,9 +70,9 @@ pub enum TrustError {
     NoCertificate,
     /// The peer is of our job, and not what we want at the other end of this link.
     #[error(
-        "the other side is {role} {name:?}, and this link takes {}: {}",
-        list(allowed),
-        "issue it a certificate of that role, or connect elsewhere"
+        "the other side is {role} {name:?}, and this link takes {}: \
+         issue it a certificate of that role, or connect elsewhere",
+        list(allowed)
     )]
     RoleNotAllowed {
         /// What it is.
@@ -110,7 +111,8 @@ pub enum TrustError {
     },
     /// The peer took more time than a handshake may have.
     #[error(
-        "the other side did not prove itself within {}: it is slow, or no mesh process", span(*.limit)
+        "the other side did not prove itself within {}: it is slow, or no mesh process",
+        span(*.limit)
     )]
     TooSlow {
         /// The time it was given.

@@ -36,7 +36,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Proves itself with an identity, and accepts peers of the same job that have one of the roles.
+    /// Proves itself with an identity, and accepts peers of the same job in one of the roles.
     ///
     /// # Errors
     /// [`TrustError::Expired`] or [`TrustError::NotYetValid`] when no peer would believe the
