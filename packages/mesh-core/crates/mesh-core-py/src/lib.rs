@@ -9,12 +9,14 @@ mod region;
 mod segments;
 mod shared_buffer;
 mod supervisor;
+mod trust;
 
 /// Fills the module `mesh_core._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<message::Message>()?;
     module.add_class::<supervisor::PySupervisor>()?;
+    module.add_class::<trust::PyKeys>()?;
     shared_buffer::register(module)?;
     region::register(module)?;
     gate::register(module)?;

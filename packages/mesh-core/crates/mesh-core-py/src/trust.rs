@@ -1,0 +1,163 @@
+//! The credentials of one process, for Python: `mesh_core._core.Keys`.
+
+use mesh_trust::authority::random_job;
+use mesh_trust::claim::{job_text, parse_job};
+use mesh_trust::folder::AUTHORITY_FILE;
+use mesh_trust::{Authority, Identity, Role, TrustError};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rustls_pki_types::UnixTime;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a process proves itself with, and the authority of its job where it runs the job.
+#[pyclass(frozen, name = "Keys", module = "mesh_core._core")]
+pub(crate) struct PyKeys {
+    identity: Identity,
+    authority: Option<Arc<Authority>>,
+}
+
+#[pymethods]
+impl PyKeys {
+    /// Makes the authority of a job, and a controller's identity.
+    #[staticmethod]
+    fn create(job: Option<&str>, valid_for_s: f64, name: &str) -> PyResult<Self> {
+        let job = match job {
+            Some(text) => parse_job(text).ok_or_else(|| {
+                let words = "is no id of a job: use 32 digits of 0-9 and a-f, or leave it out";
+                PyValueError::new_err(format!("{text:?} {words}"))
+            })?,
+            None => random_job().map_err(raise)?,
+        };
+        let authority = Authority::create(job, lifetime(valid_for_s)?, UnixTime::now());
+        Self::of(authority.map_err(raise)?, Role::Controller, name)
+    }
+
+    /// Reads a folder.
+    #[staticmethod]
+    fn load(py: Python<'_>, folder: PathBuf) -> PyResult<Self> {
+        let loaded = py.detach(|| Ok((Identity::load(&folder)?, Authority::load(&folder)?)));
+        let (identity, authority) = loaded.map_err(raise)?;
+        if let Some(authority) = &authority
+            && authority.job() != identity.me().job()
+        {
+            let words = "holds the credentials of two jobs: save each in a folder of its own";
+            return Err(PyValueError::new_err(format!("{} {words}", folder.display())));
+        }
+        Ok(Self { identity, authority: authority.map(Arc::new) })
+    }
+
+    /// Reads what `to_pem` wrote: an identity that cannot sign.
+    #[staticmethod]
+    fn from_pem(text: &str) -> PyResult<Self> {
+        Ok(Self { identity: Identity::from_pem(text).map_err(raise)?, authority: None })
+    }
+
+    /// The identity as text, its key included and the authority's left out.
+    fn to_pem(&self) -> String {
+        self.identity.to_pem().to_string()
+    }
+
+    /// Writes a folder.
+    fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
+        if self.authority.is_none() && folder.join(AUTHORITY_FILE).exists() {
+            let words = "holds the authority of a job: save the credentials of others elsewhere";
+            return Err(PyValueError::new_err(format!("{} {words}", folder.display())));
+        }
+        // The authority first: one that is newer than the identity beside it does no harm.
+        let saved = py.detach(|| {
+            self.authority.as_ref().map_or(Ok(()), |authority| authority.save(&folder))?;
+            self.identity.save(&folder)
+        });
+        saved.map_err(raise)
+    }
+
+    /// Signs for another process.
+    fn issue(&self, role: &str, name: &str) -> PyResult<Self> {
+        let role: Role = role.parse().map_err(raise)?;
+        let identity = self.authority()?.issue(role, name, UnixTime::now()).map_err(raise)?;
+        Ok(Self { identity, authority: None })
+    }
+
+    /// The next authority, with a new identity for the same process.
+    fn rotate(&self, valid_for_s: f64) -> PyResult<Self> {
+        let next = self.authority()?.rotate(lifetime(valid_for_s)?, UnixTime::now());
+        let me = self.identity.me();
+        Self::of(next.map_err(raise)?, me.role(), me.name())
+    }
+
+    /// The same authority, that no longer believes what the one before it signed.
+    fn forget_previous(&self) -> PyResult<Self> {
+        let mut authority = Authority::clone(self.authority()?);
+        authority.forget_previous();
+        let me = self.identity.me();
+        Self::of(authority, me.role(), me.name())
+    }
+
+    /// The job, as 32 digits.
+    #[getter]
+    fn job(&self) -> String {
+        job_text(self.identity.me().job())
+    }
+
+    /// What the process may be.
+    #[getter]
+    fn role(&self) -> &'static str {
+        self.identity.me().role().as_str()
+    }
+
+    /// The name of the process.
+    #[getter]
+    fn name(&self) -> &str {
+        self.identity.me().name()
+    }
+
+    /// How many authorities the job has had when this was signed.
+    #[getter]
+    fn generation(&self) -> u64 {
+        self.identity.me().generation()
+    }
+
+    /// Whether this can sign for others.
+    #[getter]
+    fn has_authority(&self) -> bool {
+        self.authority.is_some()
+    }
+
+    /// When it ends, in seconds since 1970.
+    #[getter]
+    fn expires_at_s(&self) -> u64 {
+        self.identity.expires_at().as_secs()
+    }
+
+    /// When to replace it, in seconds since 1970.
+    #[getter]
+    fn renew_at_s(&self) -> u64 {
+        self.identity.renew_at().as_secs()
+    }
+}
+
+impl PyKeys {
+    fn of(authority: Authority, role: Role, name: &str) -> PyResult<Self> {
+        let identity = authority.issue(role, name, UnixTime::now()).map_err(raise)?;
+        Ok(Self { identity, authority: Some(Arc::new(authority)) })
+    }
+
+    fn authority(&self) -> PyResult<&Arc<Authority>> {
+        self.authority.as_ref().ok_or_else(|| {
+            let words = "cannot sign for others: use those of whoever runs the job";
+            PyValueError::new_err(format!("the credentials of {} {words}", self.identity.me()))
+        })
+    }
+}
+
+fn lifetime(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|error| {
+        PyValueError::new_err(format!("credentials cannot be valid for {seconds} s: {error}"))
+    })
+}
+
+fn raise(error: TrustError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}

@@ -1,0 +1,52 @@
+//! What the alerts of the other side mean here.
+
+use crate::error::TrustError;
+use rustls::AlertDescription;
+
+/// The alert that ends a link on which no TLS was spoken: level fatal, `unexpected_message`.
+pub(crate) const NOT_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
+/// The alert that ends a handshake which is too long: level fatal, `record_overflow`.
+pub(crate) const TOO_LONG: [u8; 7] = [21, 3, 3, 0, 2, 2, 22];
+
+const OTHER_JOB: &str = "it does not trust our certificate, which belongs to another job or to a \
+    generation that was replaced: start both sides with credentials of the same job";
+const CLOCKS: &str = "our certificate is not valid at the time on its clock: rotate the job's \
+    credentials, or set the clocks of both hosts";
+const NOT_ALLOWED: &str = "our certificate has a role that this link does not take: connect with \
+    credentials of the role that it wants";
+const BAD: &str = "it cannot use our certificate: issue a new one with mesh-core";
+const MISSING: &str = "it wants a certificate and got none: load credentials before connecting";
+const PROTOCOL: &str = "it speaks another tls or another protocol: use the same version of \
+    mesh-core on both sides";
+const CONFUSED: &str = "it did not understand our bytes: check that it is a mesh process, and that \
+    nothing between the two changes what they send";
+const BROKEN: &str = "it failed: look at its log";
+
+/// What the other side's alert says about this one.
+pub(crate) fn refusal(alert: AlertDescription) -> TrustError {
+    use AlertDescription as Alert;
+    let (alert, why) = match alert {
+        Alert::UnknownCA => ("unknown_ca", OTHER_JOB),
+        Alert::CertificateExpired => ("certificate_expired", CLOCKS),
+        Alert::CertificateRevoked => ("certificate_revoked", OTHER_JOB),
+        Alert::AccessDenied => ("access_denied", NOT_ALLOWED),
+        Alert::BadCertificate => ("bad_certificate", BAD),
+        Alert::UnsupportedCertificate => ("unsupported_certificate", BAD),
+        Alert::CertificateUnknown => ("certificate_unknown", BAD),
+        Alert::CertificateRequired => ("certificate_required", MISSING),
+        Alert::ProtocolVersion => ("protocol_version", PROTOCOL),
+        Alert::NoApplicationProtocol => ("no_application_protocol", PROTOCOL),
+        Alert::HandshakeFailure => ("handshake_failure", PROTOCOL),
+        Alert::InsufficientSecurity => ("insufficient_security", PROTOCOL),
+        Alert::DecryptError => ("decrypt_error", CONFUSED),
+        Alert::DecodeError => ("decode_error", CONFUSED),
+        Alert::UnexpectedMessage => ("unexpected_message", CONFUSED),
+        Alert::IllegalParameter => ("illegal_parameter", CONFUSED),
+        Alert::RecordOverflow => ("record_overflow", CONFUSED),
+        Alert::BadRecordMac => ("bad_record_mac", CONFUSED),
+        Alert::InternalError => ("internal_error", BROKEN),
+        Alert::CloseNotify => ("close_notify", BROKEN),
+        _ => ("another alert", BROKEN),
+    };
+    TrustError::Refused { alert, why }
+}

@@ -1,0 +1,115 @@
+//! Certificates as bytes: what stands in them, and how they are kept as text.
+
+use crate::error::TrustError;
+use pem::{EncodeConfig, LineEnding, Pem};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use std::time::Duration;
+use webpki::{EndEntityCert, KeyUsage};
+use zeroize::Zeroizing;
+
+/// The longest text that is parsed: a key, its chain and two authorities take a fifth of it.
+pub(crate) const TEXT_LEN_MAX: usize = 32 << 10;
+
+const KEY: &str = "PRIVATE KEY";
+const CERTIFICATE: &str = "CERTIFICATE";
+
+/// From when until when a certificate may be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Validity {
+    pub(crate) not_before: UnixTime,
+    pub(crate) not_after: UnixTime,
+}
+
+impl Validity {
+    /// Reads the two times in a certificate.
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<Self, webpki::Error> {
+        let parsed = EndEntityCert::try_from(certificate)?;
+        // webpki offers no way to read the times, and tells them when asked about a time outside.
+        let ask = |time| {
+            let usage = KeyUsage::server_auth();
+            parsed.verify_for_usage(&[], &[], &[], time, usage, None, None).err()
+        };
+        match (ask(at(0)), ask(at(u64::MAX))) {
+            (
+                Some(webpki::Error::CertNotValidYet { not_before, .. }),
+                Some(webpki::Error::CertExpired { not_after, .. }),
+            ) => Ok(Self { not_before, not_after }),
+            (other, _) => Err(other.unwrap_or(webpki::Error::BadDerTime)),
+        }
+    }
+
+    /// Refuses when `now` is outside.
+    pub(crate) fn check(&self, now: UnixTime, who: &str) -> Result<(), TrustError> {
+        let who = who.to_owned();
+        if now > self.not_after {
+            return Err(TrustError::Expired { who, ago: since(now, self.not_after) });
+        }
+        if now < self.not_before {
+            return Err(TrustError::NotYetValid { who, ahead: since(self.not_before, now) });
+        }
+        Ok(())
+    }
+}
+
+/// The time that many seconds after 1970.
+pub(crate) fn at(seconds: u64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+}
+
+/// How much later one time is than another; nothing when it is not.
+pub(crate) fn since(later: UnixTime, earlier: UnixTime) -> Duration {
+    Duration::from_secs(later.as_secs().saturating_sub(earlier.as_secs()))
+}
+
+/// The only URI that a certificate names, read by `parse`.
+pub(crate) fn read_uri<T>(
+    certificate: &CertificateDer<'_>,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T, String> {
+    let parsed = EndEntityCert::try_from(certificate).map_err(|error| error.to_string())?;
+    let mut uris = parsed.valid_uri_names();
+    match (uris.next(), uris.next()) {
+        (Some(uri), None) => parse(uri).ok_or_else(|| "it names nobody in a mesh".to_owned()),
+        (None, _) => Err("it names nobody".to_owned()),
+        (Some(_), Some(_)) => Err("it names more than one".to_owned()),
+    }
+}
+
+/// Whether a certificate signs itself, as far as its names say.
+pub(crate) fn is_own_issuer(certificate: &CertificateDer<'_>) -> bool {
+    EndEntityCert::try_from(certificate).is_ok_and(|parsed| parsed.issuer() == parsed.subject())
+}
+
+/// A key and certificates as text, the key first.
+pub(crate) fn to_text<'a>(
+    key: &[u8],
+    certificates: impl IntoIterator<Item = &'a CertificateDer<'static>>,
+) -> Zeroizing<String> {
+    let line_ends = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    let mut blocks = vec![Pem::new(KEY, key)];
+    blocks.extend(certificates.into_iter().map(|one| Pem::new(CERTIFICATE, one.as_ref())));
+    Zeroizing::new(pem::encode_many_config(&blocks, line_ends))
+}
+
+/// The inverse of [`to_text`].
+pub(crate) fn from_text(
+    text: &str,
+) -> Result<(Zeroizing<Vec<u8>>, Vec<CertificateDer<'static>>), String> {
+    if text.len() > TEXT_LEN_MAX {
+        return Err(format!("it is longer than {TEXT_LEN_MAX} bytes"));
+    }
+    let blocks = pem::parse_many(text).map_err(|error| error.to_string())?;
+    let mut key = None;
+    let mut certificates = Vec::new();
+    for block in blocks {
+        match block.tag() {
+            KEY if key.is_none() => key = Some(Zeroizing::new(block.into_contents())),
+            CERTIFICATE => certificates.push(CertificateDer::from(block.into_contents())),
+            other => return Err(format!("it holds an unexpected block {other:?}")),
+        }
+    }
+    match key {
+        Some(key) => Ok((key, certificates)),
+        None => Err("it holds no private key".to_owned()),
+    }
+}

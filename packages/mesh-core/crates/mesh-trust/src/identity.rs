@@ -1,0 +1,118 @@
+//! What one process proves itself with, and whom it believes.
+
+use crate::claim::{Peer, parse_authority_uri};
+use crate::encoded::{self, Validity};
+use crate::error::TrustError;
+use crate::verify::{self, Authorities};
+use rustls::crypto::ring::sign::any_ecdsa_type;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use std::fmt;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Authorities that a member believes at a time: the newest, and the one that it replaces.
+pub const AUTHORITIES_MAX: usize = 2;
+
+/// A certificate with its key, and the authorities of its job.
+#[derive(Clone)]
+pub struct Identity {
+    me: Peer,
+    validity: Validity,
+    key: Zeroizing<Vec<u8>>,
+    /// Our certificate, and what lets members of the previous generation believe it.
+    chain: Vec<CertificateDer<'static>>,
+    /// Whom we believe, the newest first.
+    authorities: Vec<CertificateDer<'static>>,
+    certified: Arc<CertifiedKey>,
+}
+
+impl Identity {
+    /// Puts an identity together, and checks that its pieces belong together.
+    pub(crate) fn new(
+        key: Zeroizing<Vec<u8>>,
+        chain: Vec<CertificateDer<'static>>,
+        authorities: Vec<CertificateDer<'static>>,
+    ) -> Result<Self, String> {
+        let Some(leaf) = chain.first() else { return Err("it holds no certificate".to_owned()) };
+        if !(1..=AUTHORITIES_MAX).contains(&authorities.len()) {
+            return Err(format!("it holds {} authorities, not 1 or 2", authorities.len()));
+        }
+        let me = encoded::read_uri(leaf, Peer::from_uri)?;
+        for authority in &authorities {
+            let (job, generation) = encoded::read_uri(authority, parse_authority_uri)?;
+            if job != me.job() || generation > me.generation() {
+                return Err("its authorities are not those of its certificate".to_owned());
+            }
+        }
+        let validity = Validity::of(leaf).map_err(|error| error.to_string())?;
+        let pkcs8 = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.as_slice()));
+        let signing_key = any_ecdsa_type(&pkcs8).map_err(|error| error.to_string())?;
+        let certified = CertifiedKey::new(chain.clone(), signing_key);
+        certified.keys_match().map_err(|_| "its key is not that of its certificate".to_owned())?;
+        let identity = Self { me, validity, key, chain, authorities, certified: certified.into() };
+        let believed = Authorities::new(&identity).map_err(|error| error.to_string())?;
+        let verified = verify::check_own(&believed, &identity.chain, validity.not_before);
+        verified.map(|()| identity).map_err(|_| "its authority did not sign it".to_owned())
+    }
+
+    /// Who this proves to be.
+    pub fn me(&self) -> &Peer {
+        &self.me
+    }
+
+    /// When it ends.
+    pub fn expires_at(&self) -> UnixTime {
+        self.validity.not_after
+    }
+
+    /// When to get a new one: two thirds through its life.
+    pub fn renew_at(&self) -> UnixTime {
+        self.validity.renew_at()
+    }
+
+    /// The certificates of the authorities that this believes, the newest first.
+    pub fn authorities(&self) -> &[CertificateDer<'static>] {
+        &self.authorities
+    }
+
+    /// Refuses when this is no longer valid, or not yet: no peer would believe it.
+    ///
+    /// # Errors
+    /// [`TrustError::Expired`] or [`TrustError::NotYetValid`].
+    pub fn check(&self, now: UnixTime) -> Result<(), TrustError> {
+        self.validity.check(now, &format!("this process ({})", self.me))
+    }
+
+    /// All of it as text, to keep in a file that nobody else can read or to send to its holder over
+    /// a link that is proven already.
+    pub fn to_pem(&self) -> Zeroizing<String> {
+        encoded::to_text(&self.key, self.chain.iter().chain(&self.authorities))
+    }
+
+    /// Reads what [`Identity::to_pem`] wrote.
+    ///
+    /// # Errors
+    /// [`TrustError::Malformed`] when the text is something else.
+    pub fn from_pem(text: &str) -> Result<Self, TrustError> {
+        Self::parse(text).map_err(|why| TrustError::malformed("the identity", why))
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (key, certificates) = encoded::from_text(text)?;
+        let (authorities, chain) = certificates.into_iter().partition(encoded::is_own_issuer);
+        Self::new(key, chain, authorities)
+    }
+
+    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Identity");
+        out.field("me", &self.me).field("expires_at", &self.expires_at().as_secs());
+        out.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,292 @@
+//! Two members of a job find each other, and nobody else does.
+
+mod pair;
+
+use mesh_trust::trust::{peer_of, server_name};
+use mesh_trust::{Role, Trust, TrustError};
+use mesh_wire::id::JobId;
+use pair::{DAY, JOB, Met, NOW, Still, both, identity, meet, time, trust_at};
+use rustls::{ClientConnection, ServerConnection};
+use std::sync::Arc;
+
+#[test]
+fn both_sides_learn_who_the_other_is() {
+    let authority = pair::authority(JOB);
+    let worker = authority.issue(Role::Worker, "host-1", time(NOW)).expect("a name");
+    let controller = authority.issue(Role::Controller, "script", time(NOW)).expect("a name");
+    for piece_len in [usize::MAX, 1, 7, 1000] {
+        let (server, client) = both(&worker, &controller);
+        let met = meet(server, client, piece_len);
+        let (server, client) = (met.server.expect("a member"), met.client.expect("a member"));
+        assert_eq!(&server.peer, controller.me());
+        assert_eq!(&client.peer, worker.me());
+        assert_eq!(client.peer.to_string(), "worker \"host-1\"");
+        assert_eq!((client.peer.job(), client.peer.generation()), (JOB, 1));
+    }
+}
+
+/// Refuses on both sides, with these beginnings of the messages.
+#[track_caller]
+fn check_refused(met: Met, server: &str, client: &str) {
+    let said = |end: Result<_, TrustError>| match end {
+        Ok(_) => panic!("it was accepted"),
+        Err(error) => TrustError::to_string(&error),
+    };
+    let (by_server, by_client) = (said(met.server), said(met.client));
+    assert!(by_server.starts_with(server), "the server says {by_server:?}");
+    assert!(by_client.starts_with(client), "the client says {by_client:?}");
+}
+
+#[test]
+fn another_job_is_refused_and_both_jobs_are_named() {
+    let ours = pair::authority(JOB);
+    let theirs = pair::authority(JobId([8; 16]));
+    let (server, client) =
+        both(&identity(&ours, Role::Worker), &identity(&theirs, Role::Controller));
+    check_refused(
+        meet(server, client, usize::MAX),
+        "the other side refused this one (unknown_ca): it does not trust our certificate",
+        "the other side belongs to job 07070707070707070707070707070707, and this one to \
+         08080808080808080808080808080808: start both with credentials of the same job",
+    );
+}
+
+#[test]
+fn an_authority_that_only_claims_to_be_the_jobs_is_refused() {
+    let ours = pair::authority(JOB);
+    let forged = pair::authority(JOB);
+    let (server, client) =
+        both(&identity(&ours, Role::Worker), &identity(&forged, Role::Controller));
+    check_refused(
+        meet(server, client, usize::MAX),
+        "the other side refused this one (unknown_ca)",
+        "the other side's certificate is not signed by the authority of job 0707",
+    );
+}
+
+#[test]
+fn the_server_refuses_a_client_that_believes_it() {
+    let ours = pair::authority(JOB);
+    let worker = identity(&ours, Role::Worker);
+    let forged = pair::authority(JOB);
+    let server = trust_at(&worker, &Role::ALL, NOW).accept();
+    // The client checks nobody, and shows what another authority signed.
+    let stranger = trust_at(&identity(&forged, Role::Controller), &Role::ALL, NOW);
+    let client = careless_client(&stranger);
+    let (refusal, alert) = drive(server, client);
+    assert!(matches!(refusal, TrustError::UnknownAuthority { .. }), "{refusal}");
+    assert_eq!(alert, rustls::AlertDescription::UnknownCA);
+}
+
+#[test]
+fn a_client_without_a_certificate_is_refused() {
+    let authority = pair::authority(JOB);
+    let server = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW).accept();
+    let trust = trust_at(&identity(&authority, Role::Controller), &Role::ALL, NOW);
+    let mut config = trust.client_config().expect("a configuration");
+    config.client_auth_cert_resolver = Arc::new(Nothing);
+    let client = ClientConnection::new(Arc::new(config), server_name()).expect("a client");
+    let (refusal, alert) = drive(server, client);
+    assert_eq!(refusal, TrustError::NoCertificate);
+    assert_eq!(alert, rustls::AlertDescription::CertificateRequired);
+}
+
+#[test]
+fn an_expired_certificate_is_refused_and_says_by_how_much() {
+    let authority = pair::authority(JOB);
+    let (worker, controller) =
+        (identity(&authority, Role::Worker), identity(&authority, Role::Controller));
+    let later = NOW + DAY.as_secs() + 600;
+    // The client's clock has stood still; that of the server has not.
+    let young = authority.rotate(2 * DAY, time(NOW)).expect("the authority is valid");
+    let server = trust_at(&identity(&young, Role::Worker), &Role::ALL, later).accept();
+    let client = trust_at(&controller, &Role::ALL, NOW).connect().expect("it can speak");
+    check_refused(
+        meet(server, client, usize::MAX),
+        "the certificate of the other side (controller \"someone\") expired 10 min before the time \
+         on this host's clock: rotate the job's credentials, or set the clocks",
+        "the other side refused this one (certificate_expired): our certificate is not valid",
+    );
+    let dead = Trust::with_clock(&worker, &Role::ALL, Arc::new(Still(later)));
+    let said = dead.expect_err("nobody would believe it").to_string();
+    assert!(said.starts_with("the certificate of this process (worker \"someone\") expired"));
+}
+
+#[test]
+fn a_certificate_from_the_future_is_refused_and_says_by_how_much() {
+    let authority = pair::authority(JOB);
+    let young = authority.rotate(DAY, time(NOW + 3600)).expect("the authority is valid");
+    let young = young.issue(Role::Controller, "someone", time(NOW + 3600)).expect("a name");
+    // Certificates begin five minutes before they are made.
+    let server = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW).accept();
+    let client = trust_at(&young, &Role::ALL, NOW + 3600).connect().expect("it can speak");
+    check_refused(
+        meet(server, client, usize::MAX),
+        "the certificate of the other side (controller \"someone\") begins 55 min after the time \
+         on this host's clock: set the clocks of both hosts",
+        "the other side refused this one (certificate_expired): our certificate is not valid",
+    );
+}
+
+#[test]
+fn a_small_difference_of_clocks_does_no_harm() {
+    let authority = pair::authority(JOB);
+    let (worker, controller) =
+        (identity(&authority, Role::Worker), identity(&authority, Role::Controller));
+    let server = trust_at(&worker, &Role::ALL, NOW - 240).accept();
+    let client = trust_at(&controller, &Role::ALL, NOW).connect().expect("it can speak");
+    assert!(meet(server, client, usize::MAX).server.is_ok());
+}
+
+#[test]
+fn a_role_that_the_link_does_not_take_is_refused() {
+    let authority = pair::authority(JOB);
+    let worker = identity(&authority, Role::Worker);
+    let server = trust_at(&worker, &[Role::Controller], NOW).accept();
+    let client = trust_at(&worker, &[Role::Worker], NOW).connect().expect("it can speak");
+    check_refused(
+        meet(server, client, usize::MAX),
+        "the other side is worker \"someone\", and this link takes only controller",
+        "the other side refused this one (access_denied): our certificate has a role",
+    );
+    let server = trust_at(&worker, &Role::ALL, NOW).accept();
+    let client = trust_at(&worker, &[Role::Controller], NOW).connect().expect("it can speak");
+    check_refused(
+        meet(server, client, usize::MAX),
+        "the other side refused this one (access_denied)",
+        "the other side is worker \"someone\", and this link takes only controller",
+    );
+}
+
+#[test]
+fn a_peer_that_names_no_protocol_is_refused() {
+    let authority = pair::authority(JOB);
+    let trust = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW);
+    for (protocols, word) in [(vec![], "no protocol"), (vec![b"h2".to_vec()], "no protocol")] {
+        let mut config = trust.client_config().expect("a configuration");
+        config.alpn_protocols = protocols;
+        let client = ClientConnection::new(Arc::new(config), server_name()).expect("a client");
+        let (refusal, _) = drive(trust.accept(), client);
+        assert!(refusal.to_string().contains(word), "{refusal}");
+    }
+}
+
+#[test]
+fn the_configurations_work_with_rustls_alone() {
+    let authority = pair::authority(JOB);
+    let trust = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW);
+    let server = Arc::new(trust.server_config().expect("a configuration"));
+    let client = Arc::new(trust.client_config().expect("a configuration"));
+    let mut server = ServerConnection::new(server).expect("a server");
+    let mut client = ClientConnection::new(client, server_name()).expect("a client");
+    assert_eq!(peer_of(&client), Err(TrustError::NoCertificate));
+    let mut bytes = Vec::new();
+    for _ in 0..3 {
+        bytes.clear();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).expect("memory takes all");
+        }
+        server.read_tls(&mut bytes.as_slice()).expect("memory gives all");
+        server.process_new_packets().expect("the client is a member");
+        bytes.clear();
+        while server.wants_write() {
+            server.write_tls(&mut bytes).expect("memory takes all");
+        }
+        client.read_tls(&mut bytes.as_slice()).expect("memory gives all");
+        client.process_new_packets().expect("the server is a member");
+    }
+    assert_eq!(peer_of(&server).expect("it is done").role(), Role::Worker);
+    assert_eq!(peer_of(&client).expect("it is done").job(), JOB);
+}
+
+/// A client that has no certificate.
+#[derive(Debug)]
+struct Nothing;
+
+impl rustls::client::ResolvesClientCert for Nothing {
+    fn resolve(
+        &self,
+        _hints: &[&[u8]],
+        _schemes: &[rustls::SignatureScheme],
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
+}
+
+/// A client that believes whoever it meets.
+fn careless_client(trust: &Trust) -> ClientConnection {
+    let mut config = trust.client_config().expect("a configuration");
+    config.dangerous().set_certificate_verifier(Arc::new(Careless));
+    ClientConnection::new(Arc::new(config), server_name()).expect("a client")
+}
+
+#[derive(Debug)]
+struct Careless;
+
+impl rustls::client::danger::ServerCertVerifier for Careless {
+    fn verify_server_cert(
+        &self,
+        _: &rustls_pki_types::CertificateDer<'_>,
+        _: &[rustls_pki_types::CertificateDer<'_>],
+        _: &rustls_pki_types::ServerName<'_>,
+        _: &[u8],
+        _: rustls_pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &rustls_pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &rustls_pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        vec![rustls::SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
+
+/// Runs a handshake that the server refuses; returns why, and what it tells the client.
+fn drive(
+    mut server: mesh_trust::Handshake,
+    mut client: ClientConnection,
+) -> (TrustError, rustls::AlertDescription) {
+    for _ in 0..4 {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).expect("memory takes all");
+        }
+        let fed = server.feed(&bytes);
+        let pending = server.pending().to_vec();
+        server.sent(pending.len());
+        let mut pending = pending.as_slice();
+        let mut told = None;
+        while !pending.is_empty() {
+            client.read_tls(&mut pending).expect("memory gives all");
+            if let Err(rustls::Error::AlertReceived(alert)) = client.process_new_packets() {
+                told = Some(alert);
+            }
+        }
+        if let Err(refusal) = fed {
+            let told = told.unwrap_or(rustls::AlertDescription::CloseNotify);
+            return (refusal, told);
+        }
+    }
+    panic!("the server accepted the client");
+}

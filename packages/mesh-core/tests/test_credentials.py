@@ -1,0 +1,181 @@
+"""Credentials: made, kept in private files, issued, replaced, and never shown."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import cloudpickle
+import pytest
+
+from mesh_core import MeshError, Unpicklable
+from mesh_core._trust import Credentials, CredentialsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JOB = "0123456789abcdef0123456789abcdef"
+
+
+def test_they_say_whose_they_are() -> None:
+    credentials = Credentials.create(job=JOB, valid_for=timedelta(hours=3))
+    assert (credentials.job, credentials.role, credentials.name) == (
+        JOB,
+        "controller",
+        "controller",
+    )
+    assert (credentials.generation, credentials.can_issue) == (1, True)
+    left = credentials.expires_at - datetime.now(UTC)
+    assert timedelta(hours=2, minutes=59) < left <= timedelta(hours=3)
+    assert credentials.renew_at < credentials.expires_at - timedelta(minutes=50)
+
+
+def test_each_job_has_an_id_of_its_own() -> None:
+    assert Credentials.create().job != Credentials.create().job
+
+
+def test_they_last_a_week() -> None:
+    left = Credentials.create().expires_at - datetime.now(UTC)
+    assert timedelta(days=6, hours=23) < left <= timedelta(days=7)
+
+
+def test_they_survive_being_saved(tmp_path: Path) -> None:
+    credentials = Credentials.create(job=JOB)
+    folder = tmp_path / "keys"
+    credentials.save(folder)
+    again = Credentials.load(str(folder))
+    assert repr(again) == repr(credentials)
+    assert again.issue(role="worker", name="host-1").job == JOB
+
+
+def test_files_are_their_owners_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    Credentials.create().save(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {file.name for file in folder.iterdir()} == {"authority.pem", "identity.pem"}
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("name", ["identity.pem", "authority.pem"])
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "keys"
+    Credentials.create().save(folder)
+    (folder / name).chmod(0o644)
+    with pytest.raises(CredentialsError, match=r"mode 0644\): chmod 600 it") as caught:
+        Credentials.load(folder)
+    assert isinstance(caught.value, MeshError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_key_of_another_user_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    Credentials.create().save(folder)
+    os.chown(folder / "identity.pem", 12345, -1)
+    with pytest.raises(CredentialsError, match="belongs to user 12345, and this process runs as"):
+        Credentials.load(folder)
+
+
+def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CredentialsError, match=r"identity\.pem cannot be read: No such file"):
+        Credentials.load(tmp_path)
+    folder = tmp_path / "keys"
+    Credentials.create().save(folder)
+    (folder / "identity.pem").write_text("nothing")
+    with pytest.raises(
+        CredentialsError, match=r"identity\.pem cannot be read, it holds no private"
+    ):
+        Credentials.load(folder)
+
+
+def test_a_worker_cannot_issue(tmp_path: Path) -> None:
+    worker = Credentials.create(job=JOB).issue(role="worker", name="host-1")
+    assert (worker.job, worker.role, worker.name, worker.can_issue) == (
+        JOB,
+        "worker",
+        "host-1",
+        False,
+    )
+    worker.save(tmp_path / "worker")
+    worker = Credentials.load(tmp_path / "worker")
+    with pytest.raises(CredentialsError, match=r"worker \"host-1\" cannot sign for others"):
+        worker.issue(role="worker", name="host-2")
+    with pytest.raises(CredentialsError, match="cannot sign for others"):
+        worker.rotate()
+
+
+def test_a_worker_does_not_land_beside_an_authority(tmp_path: Path) -> None:
+    credentials = Credentials.create()
+    credentials.save(tmp_path / "keys")
+    with pytest.raises(CredentialsError, match="holds the authority of a job"):
+        credentials.issue(role="worker", name="host-1").save(tmp_path / "keys")
+
+
+def test_two_jobs_in_a_folder_are_refused(tmp_path: Path) -> None:
+    Credentials.create().save(tmp_path / "one")
+    Credentials.create().save(tmp_path / "two")
+    (tmp_path / "one" / "authority.pem").replace(tmp_path / "two" / "authority.pem")
+    with pytest.raises(CredentialsError, match="two jobs: save each in a folder of its own"):
+        Credentials.load(tmp_path / "two")
+
+
+def test_rotating_makes_the_next_generation_of_the_same_job(tmp_path: Path) -> None:
+    old = Credentials.create(job=JOB, valid_for=3600)
+    new = old.rotate(valid_for=timedelta(hours=2))
+    assert (new.job, new.generation, new.name) == (JOB, 2, old.name)
+    assert new.expires_at > old.expires_at
+    assert (old.generation, old.can_issue) == (1, True)
+    new.save(tmp_path)
+    assert Credentials.load(tmp_path).rotate().generation == 3
+    assert new.forget_previous().generation == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"job": "my job"}, '"my job" is no id of a job: use 32 digits'),
+        ({"job": JOB.upper()}, "is no id of a job"),
+        ({"valid_for": 1}, "cannot be valid for 1 s: use one minute to ten years"),
+        ({"valid_for": -1}, "cannot be valid for -1 s"),
+        ({"valid_for": float("nan")}, "cannot be valid for NaN s"),
+        ({"name": "a b"}, '"a b" is no name for a peer: use 1 to 64 letters'),
+        ({"name": ""}, "is no name for a peer"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(CredentialsError) as caught:
+        Credentials.create(**arguments)  # type: ignore[arg-type]
+    assert words in str(caught.value)
+
+
+def test_an_unknown_role_is_refused() -> None:
+    with pytest.raises(CredentialsError, match='"root" is no role: use worker or controller'):
+        Credentials.create().issue(role="root", name="a")  # type: ignore[arg-type]
+
+
+def test_no_key_is_ever_shown(tmp_path: Path) -> None:
+    credentials = Credentials.create(job=JOB)
+    credentials.save(tmp_path)
+    key = (tmp_path / "identity.pem").read_text().splitlines()[1]
+    shown = repr(credentials) + str(credentials) + repr(credentials._keys) + repr(dir(credentials))
+    assert key not in shown
+    assert "PRIVATE" not in shown
+    assert repr(credentials).startswith(f"Credentials(job='{JOB}', role='controller', name=")
+
+
+@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps, copy.deepcopy])
+def test_they_cannot_be_pickled(dumps: object) -> None:
+    assert callable(dumps)
+    with pytest.raises(Unpicklable, match="hold keys and are not sent in messages: save them"):
+        dumps([Credentials.create()])
+
+
+def test_they_never_change() -> None:
+    credentials = Credentials.create()
+    with pytest.raises(AttributeError, match="credentials never change"):
+        credentials.job = JOB  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"made by Credentials\.create or Credentials.load"):
+        Credentials()
