@@ -76,4 +76,8 @@ from mesh_core._thread_future import returns_future as returns_future
 from mesh_core._tracing import get_meter as get_meter
 from mesh_core._tracing import span as span
 from mesh_core._tracing import traced as traced
+from mesh_core._trust import Credentials as Credentials
+from mesh_core._trust import CredentialsError as CredentialsError
 from mesh_core._value_mesh import ValueMesh as ValueMesh
+from mesh_core._worker import run_worker_loop_forever as run_worker_loop_forever
+from mesh_core._worker import run_worker_loop_until_shutdown as run_worker_loop_until_shutdown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import sys
 import threading
 import time
 
@@ -20,8 +21,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh_core._config import Config
+    from mesh_core._core import Keys
     from mesh_core._mesh import HostMesh
     from mesh_core._runtime import Runtime
+    from mesh_core._trust import Credentials
 
 __all__ = ["attach_to_workers"]
 
@@ -31,7 +35,11 @@ _ASK_LIMIT_S = 10.0
 
 
 def attach_to_workers(
-    workers: Sequence[str], *, name: str | None = None, ca: str | None = None
+    workers: Sequence[str],
+    *,
+    credentials: Credentials | None = None,
+    name: str | None = None,
+    ca: str | None = None,
 ) -> HostMesh:
     """Takes workers into the job as its hosts; returns before they have answered.
 
@@ -41,6 +49,7 @@ def attach_to_workers(
 
     Args:
         workers: Where the workers listen, such as `tcp://node7:26600`; one host for each.
+        credentials: Of the job, when the workers are not on this machine. One set for a program.
         name: The name of the dimension, `hosts` when left out.
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
 
@@ -48,7 +57,9 @@ def attach_to_workers(
         A mesh of shape `{hosts: len(workers)}`, in the order of `workers`.
 
     Raises:
-        ValueError: An address is malformed or given twice, or there is none.
+        ValueError: An address is malformed or given twice, there is none, or one is on another
+            machine and there are no credentials.
+        CredentialsError: The credentials have expired.
     """
     from mesh_core._mesh import HostMesh
 
@@ -61,18 +72,32 @@ def attach_to_workers(
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
         raise ValueError("a worker is given twice: each can be one host only")
+    afar = [address for address in addresses if not address.is_loopback]
+    if afar and credentials is None:
+        raise ValueError(
+            f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
+            "made by Credentials.create"
+        )
     current = runtime()
+    keys = None if credentials is None else credentials._keys
+    if keys is not None:
+        current.engine.set_trust(keys)
+    config = effective()
     hosts = current.new_hosts(len(addresses))
     for host, address in zip(hosts, addresses, strict=True):
         threading.Thread(
-            target=_attach, args=(current, host, address), name=f"mesh-attach-{host}", daemon=True
+            target=_attach,
+            args=(current, host, address, keys),
+            name=f"mesh-attach-{host}",
+            daemon=True,
         ).start()
     return HostMesh(hosts, Region.row_major([name or "hosts"], [len(hosts)]), None)
 
 
-def _attach(current: Runtime, host: int, address: Address) -> None:
+def _attach(
+    current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
+) -> None:
     """Asks one worker until it serves us or the time is over."""
-    config = effective()
     until = time.monotonic() + config.attach_timeout_s
     order = AttachOrder(
         current.identity.job,
@@ -81,11 +106,12 @@ def _attach(current: Runtime, host: int, address: Address) -> None:
         f"{_user()}@{socket.gethostname()} (process {os.getpid()})",
         config.host_lease_s,
         config.as_mapping(),
+        [os.path.abspath(folder) for folder in sys.path],
     )
     while True:
         try:
             routes = address.resolve()
-            is_taken, text = ask_worker(routes, order.encode(), _ASK_LIMIT_S)
+            is_taken, text = ask_worker(routes, keys, order.encode(), _ASK_LIMIT_S)
         except OSError as error:
             is_taken, why = False, f"{address} cannot be reached: {error.strerror or error}"
         else:

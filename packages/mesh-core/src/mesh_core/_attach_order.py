@@ -6,7 +6,7 @@ import json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 __all__ = ["VERSION", "AttachOrder"]
@@ -24,9 +24,10 @@ class AttachOrder:
         owner: Who asks, for people.
         lease_s: After how long without a sign of life of the client the worker leaves the job.
         config: What is configured in the client.
+        path: Where the client finds modules; what of it exists on the worker is used there too.
     """
 
-    __slots__ = ("config", "host", "job", "lease_s", "owner", "token")
+    __slots__ = ("config", "host", "job", "lease_s", "owner", "path", "token")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class AttachOrder:
         owner: str,
         lease_s: float,
         config: Mapping[str, Any],
+        path: Sequence[str],
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
@@ -43,6 +45,7 @@ class AttachOrder:
         self.owner: str = owner
         self.lease_s: float = lease_s
         self.config: Mapping[str, Any] = config
+        self.path: Sequence[str] = path
 
     def encode(self) -> bytes:
         """Gives the bytes that `decode` reads."""
@@ -53,6 +56,7 @@ class AttachOrder:
             "host": self.host,
             "owner": self.owner,
             "lease_s": self.lease_s,
+            "path": list(self.path),
             "config": {k: v for k, v in self.config.items() if _is_plain(v)},
         }
         return json.dumps(facts).encode()
@@ -78,6 +82,7 @@ class AttachOrder:
                 str(facts["owner"]),
                 float(facts["lease_s"]),
                 dict(facts["config"]),
+                [str(folder) for folder in facts["path"]],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no request of a Mesh client ({error!r})") from error

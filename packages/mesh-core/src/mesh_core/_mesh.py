@@ -152,16 +152,26 @@ class HostMesh(ContextMesh):
     def stop(self) -> Future[None]:
         """Stops every process that the caller has started on these hosts."""
         owner = owner_here()[1]
-        meshes = [m for m in runtime().ownership.children_of(owner) if isinstance(m, ProcMesh)]
+        mine = {self._hosts[rank] for rank in self._region}
+        meshes = [
+            mesh
+            for mesh in runtime().ownership.children_of(owner)
+            if isinstance(mesh, ProcMesh) and mine & {host for host, _ in mesh._table.hosts}
+        ]
         return EndFuture([mesh.stop() for mesh in reversed(meshes)], runtime().ownership)
 
     def shutdown(self) -> Future[None]:
-        """Stops every process on these hosts; the local host is there again on the next use.
+        """Stops every process on these hosts, and has the workers among them leave the job.
 
-        Raises:
-            RuntimeError: The mesh is a slice, or came in a message.
+        The local host is there again on the next use. A worker that serves until it is shut down
+        ends; another one waits for the next job.
         """
-        return self.stop()
+        return EndFuture([self.stop()], runtime().ownership, self._dismiss)
+
+    def _dismiss(self) -> None:
+        current = runtime()
+        for rank in self._region:
+            current.dismiss(self._hosts[rank], is_shutdown=True)
 
     _end_context = shutdown
 

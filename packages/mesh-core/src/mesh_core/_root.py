@@ -22,7 +22,6 @@ from mesh_core import _runtime as current
 from mesh_core._config import effective
 from mesh_core._runtime import Identity, Runtime, adopt
 from mesh_core._supervision import call_hook
-from mesh_core._wire import proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ _FAULT_SIGNAL = signal.SIGRTMAX - 7
 _HURRY_S = 1.0
 # Beyond the graces: what it takes to kill and reap the rest.
 _LEAVE_LIMIT_S = 3.0
-# How long a worker may take to hear that it is free.
-_FAREWELL_S = 1.0
 
 _hook_lock = threading.Lock()
 _end_lock = threading.Lock()
@@ -137,9 +134,9 @@ def shut_down(limit_s: float, *, is_failed: bool = False) -> None:
 
 def _end_all(runtime: Runtime, is_failed: bool) -> None:
     runtime.ownership.end_owner(0, is_failed)
-    for host in runtime.routes:
+    for host in list(runtime.routes):
         # What it ran has ended: it is free for the next job.
-        runtime.ask_agent(proc_id(host, 0), "leave", False, timeout=_FAREWELL_S)
+        runtime.dismiss(host)
     for cell in reversed(list(runtime.actors.values())):
         # Actors of this process that others have spawned here.
         cell.halt()

@@ -156,6 +156,11 @@ class Runtime:
         for other in others:
             self.tell_agent(proc_id(other, 0), "routes", {host: list(routes)})
 
+    def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
+        """Has a host leave the job, whose processes have ended."""
+        if self.routes.pop(host, None) is not None:
+            self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
+
     def is_agent_of(self, proc: int) -> bool:
         """Says whether this process looks after the host that a process is on."""
         return self.host_agent is not None and proc >> 32 == self.identity.host
@@ -196,6 +201,9 @@ class Runtime:
         """The process that looks after this host is gone: so are we."""
         os._exit(1)
 
+
+# How long a worker may take to hear that it is free.
+_FAREWELL_S = 1.0
 
 _lock = threading.RLock()
 _current: Runtime | None = None

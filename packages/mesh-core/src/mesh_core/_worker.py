@@ -6,6 +6,7 @@ ends with the job, so that nothing of one job is left for the next, whatever hap
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -15,9 +16,11 @@ import time
 from contextlib import suppress
 
 from mesh_core._address import Address
+from mesh_core._trust import Credentials
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from os import PathLike
     from types import FrameType
 
 __all__ = [
@@ -29,7 +32,9 @@ __all__ = [
 
 # The exit status of a session whose owner has shut the worker down.
 ENDED_BY_OWNER = 10
-_SESSION = "import sys; from mesh_core._worker_session import main; main(int(sys.argv[1]))"
+_SESSION = (
+    "import sys; from mesh_core._worker_session import main; main(int(sys.argv[1]), sys.argv[2])"
+)
 # A session that fails at once fails again: not too often.
 _PAUSE_S = 1.0
 _END_LIMIT_S = 20.0
@@ -40,16 +45,24 @@ class Worker:
 
     Args:
         address: Where to listen, such as `tcp://*:26600`.
+        credentials: The folder with the worker's credentials.
 
     Raises:
+        CredentialsError: The credentials are not there, or others can use them.
         ValueError: The address is malformed, or could be reached from other machines although
             there are no credentials.
+        CredentialsError: The credentials are not there, or others can use them.
         OSError: The address is taken, or is none of this machine.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: str | PathLike[str] | None = None) -> None:
         asked = Address.parse(address)
-        if not asked.is_loopback:
+        self._credentials: str = ""
+        if credentials is not None:
+            # Read by each session anew, so that they can be replaced; now, to say what is wrong.
+            Credentials.load(credentials)
+            self._credentials = os.path.abspath(credentials)
+        elif not asked.is_loopback:
             raise ValueError(
                 f"refused to listen on {asked} without credentials: whoever reaches it could run "
                 "code here; give credentials, or listen on tcp://127.0.0.1"
@@ -69,7 +82,7 @@ class Worker:
         while not self._is_ending.is_set():
             started = time.monotonic()
             self._session = subprocess.Popen(
-                [sys.executable, "-c", _SESSION, str(self._socket.fileno())],
+                [sys.executable, "-c", _SESSION, str(self._socket.fileno()), self._credentials],
                 pass_fds=[self._socket.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -93,38 +106,53 @@ class Worker:
                 session.kill()
 
 
-def run_worker_loop_forever(address: str, *, ca: str | None = None) -> None:
+def run_worker_loop_forever(
+    address: str,
+    *,
+    credentials: str | PathLike[str] | None = None,
+    ca: str | None = None,
+) -> None:
     """Serves this machine as a host, to one job after another, until it is told to end.
 
     SIGTERM and Ctrl-C end it in good order: the processes of the job are stopped first.
 
     Args:
         address: Where to listen, such as `tcp://127.0.0.1:26600`; port 0 lets the system choose.
+        credentials: The folder with the worker's credentials, needed where other machines can reach
+            the address.
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
 
     Raises:
         ValueError: The address is malformed, or could be reached from other machines although
             there are no credentials.
+        CredentialsError: The credentials are not there, or others can use them.
         OSError: The address is taken, or is none of this machine.
     """
     _check_ca(ca)
-    _run(Worker(address), until_shutdown=False)
+    _run(Worker(address, credentials), until_shutdown=False)
 
 
-def run_worker_loop_until_shutdown(address: str, *, ca: str | None = None) -> None:
+def run_worker_loop_until_shutdown(
+    address: str,
+    *,
+    credentials: str | PathLike[str] | None = None,
+    ca: str | None = None,
+) -> None:
     """As `run_worker_loop_forever`, but returns when the owner of a job shuts its hosts down.
 
     Args:
         address: Where to listen.
+        credentials: The folder with the worker's credentials.
         ca: Accepted for programs written for Monarch.
 
     Raises:
         ValueError: The address is malformed, or could be reached from other machines although
             there are no credentials.
+        CredentialsError: The credentials are not there, or others can use them.
         OSError: The address is taken, or is none of this machine.
     """
     _check_ca(ca)
-    _run(Worker(address), until_shutdown=True)
+    _run(Worker(address, credentials), until_shutdown=True)
 
 
 def _check_ca(ca: str | None) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from mesh_core import _kernel
 from mesh_core._attach_order import AttachOrder
+from mesh_core._trust import Credentials
 from mesh_core._worker import ENDED_BY_OWNER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._core import Caller, Gate
+    from mesh_core._core import Caller, Gate, Keys
     from mesh_core._runtime import Runtime
 
 __all__ = ["is_session", "leave", "main"]
@@ -45,11 +46,12 @@ def leave(status: int = 0) -> None:
     _over.set()
 
 
-def main(listener: int) -> None:
+def main(listener: int, folder: str) -> None:
     """Waits for a job, serves it and ends the process.
 
     Args:
         listener: The descriptor of the worker's listening socket.
+        folder: Where the worker's credentials are; empty when it has none.
     """
     global _is_session
     from mesh_core._core import Gate
@@ -58,11 +60,12 @@ def main(listener: int) -> None:
     _kernel.die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: leave())
-    gate = Gate(listener)
+    keys = Credentials.load(folder)._keys if folder else None
+    gate = Gate(listener, keys)
     asked = _next_order(gate)
     if asked is not None:
         caller, order = asked
-        runtime = _join(gate, caller, order)
+        runtime = _join(gate, caller, order, keys)
         _over.wait()
         _end(runtime)
     gate.close()
@@ -91,13 +94,15 @@ def _tell(caller: Caller, is_taken: bool, text: str) -> None:
         return
 
 
-def _join(gate: Gate, caller: Caller, order: AttachOrder) -> Runtime:
+def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime:
     """Becomes a host of the job."""
     from mesh_core._config import effective, inherit
     from mesh_core._host_agent import HostAgent
     from mesh_core._runtime import Identity, Runtime, adopt
 
     inherit(order.config)
+    # Behind our own: where both machines see the same files, the program's modules are found.
+    sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
     name = socket.gethostname()
     identity = Identity(
         host=order.host,
@@ -110,6 +115,8 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder) -> Runtime:
     )
     runtime = Runtime(identity)
     adopt(runtime)
+    if keys is not None:
+        runtime.engine.set_trust(keys)
     runtime.host_agent = HostAgent(runtime, 1)
     runtime.start_agent()
     runtime.engine.expect_host(0, max(order.lease_s, effective().heartbeat_s) / _HEARTBEATS, b"")

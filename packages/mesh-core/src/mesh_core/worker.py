@@ -21,6 +21,11 @@ def main(arguments: list[str] | None = None) -> int:
         help="where to listen (%(default)s); port 0 lets the system choose, and it is printed",
     )
     parser.add_argument(
+        "--credentials",
+        metavar="FOLDER",
+        help="the worker's credentials, needed where other machines can reach the address",
+    )
+    parser.add_argument(
         "--until-shutdown",
         action="store_true",
         help="end when the owner of a job shuts its hosts down",
@@ -28,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     run = run_worker_loop_until_shutdown if options.until_shutdown else run_worker_loop_forever
     try:
-        run(options.listen)
+        run(options.listen, credentials=options.credentials)
     except (ValueError, OSError) as error:
         print(f"mesh worker: {error}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ use crate::gate::{PyGate, answer_frame, socket_addresses};
 use crate::message::Message;
 use crate::segments::{Packed, Segments};
 use crate::shared_buffer::{SharedBuffer, contiguous};
+use crate::trust::PyKeys;
 use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::engine::wire::Descriptors;
@@ -212,6 +213,12 @@ impl PyEngine {
     /// Where another host listens, as `address:port`.
     fn set_route(&self, host: u32, addresses: Vec<String>) -> PyResult<()> {
         self.engine.set_route(HostId(host), socket_addresses(&addresses)?);
+        Ok(())
+    }
+
+    /// What this process proves itself with to other hosts.
+    fn set_trust(&self, keys: &PyKeys) -> PyResult<()> {
+        self.engine.set_trust(keys.trust()?);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The gate of a worker, as Python keeps it, and knocking at one.
 
+use crate::trust::PyKeys;
 use mesh_runtime::engine::gate::{self, Caller, Gate};
 use mesh_wire::frame::{Frame, Head, Kind, NOBODY};
 use mesh_wire::id::{Address, PortId};
@@ -34,13 +35,14 @@ impl PyGate {
 impl PyGate {
     #[new]
     #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
-    fn new(listener: RawFd) -> PyResult<Self> {
+    fn new(listener: RawFd, keys: Option<&PyKeys>) -> PyResult<Self> {
         if listener < 0 {
             return Err(PyValueError::new_err(format!("{listener} is no descriptor")));
         }
         // SAFETY: the number is not negative; one that is not open only makes the copy fail.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
-        Ok(Self(Gate::open(listener)?))
+        let trust = keys.map(PyKeys::trust).transpose()?;
+        Ok(Self(Gate::open(listener, trust)?))
     }
 
     /// Waits for who asks for this worker.
@@ -82,13 +84,15 @@ impl PyCaller {
 fn ask_worker<'py>(
     py: Python<'py>,
     addresses: Vec<String>,
+    keys: Option<&PyKeys>,
     body: &[u8],
     limit_s: f64,
 ) -> PyResult<(bool, Bound<'py, PyBytes>)> {
     let addresses = socket_addresses(&addresses)?;
     let request = frame(Kind::Attach, 0, body);
     let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
-    let answer = py.detach(|| gate::ask(&addresses, request, limit))?;
+    let trust = keys.map(PyKeys::trust).transpose()?;
+    let answer = py.detach(|| gate::ask(&addresses, trust.as_ref(), &request, limit))?;
     Ok((answer.head.flags & REFUSED == 0, PyBytes::new(py, &answer.tail)))
 }
 

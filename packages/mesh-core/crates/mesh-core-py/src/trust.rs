@@ -3,7 +3,7 @@
 use mesh_trust::authority::random_job;
 use mesh_trust::claim::{job_text, parse_job};
 use mesh_trust::folder::AUTHORITY_FILE;
-use mesh_trust::{Authority, Identity, Role, TrustError};
+use mesh_trust::{Authority, Identity, Role, Trust, TrustError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rustls_pki_types::UnixTime;
@@ -139,6 +139,11 @@ impl PyKeys {
 }
 
 impl PyKeys {
+    /// Made ready for handshakes with all members of the job.
+    pub(crate) fn trust(&self) -> PyResult<Trust> {
+        Trust::new(&self.identity, &Role::ALL).map_err(raise)
+    }
+
     fn of(authority: Authority, role: Role, name: &str) -> PyResult<Self> {
         let identity = authority.issue(role, name, UnixTime::now()).map_err(raise)?;
         Ok(Self { identity, authority: Some(Arc::new(authority)) })

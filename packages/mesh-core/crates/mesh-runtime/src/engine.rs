@@ -10,9 +10,10 @@
 //! - [`parker`]: where a thread sleeps;
 //! - [`wire`]: one socket;
 //! - [`ready`]: waking an event loop instead of a thread;
-//! - [`gate`], `afar`: links to other hosts.
+//! - [`gate`], [`channel`], `afar`: links to other hosts.
 
 mod afar;
+pub mod channel;
 pub mod gate;
 pub mod parker;
 pub mod ready;
@@ -21,6 +22,7 @@ pub mod wire;
 use crate::hash::FastMap;
 use crate::mailbox::Closed;
 use crate::node::{Answer, Effect, LinkId, Node, NodeConfig, Progress};
+use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, PortId, ProcId};
 use parker::{Bell, Parker, Wake, timespec};
@@ -137,6 +139,8 @@ pub struct Engine {
     this: Weak<Self>,
     /// Where other hosts listen, those that this one may call.
     routes: Mutex<FastMap<HostId, Vec<SocketAddr>>>,
+    /// What this process proves itself with there; nothing where no link leaves the machine.
+    trust: Mutex<Option<Trust>>,
     dir: PathBuf,
     descriptors: Arc<dyn Descriptors>,
     /// Called when the agent of this host cannot be reached any more.
@@ -184,6 +188,7 @@ impl Engine {
             me,
             this: Weak::clone(this),
             routes: Mutex::default(),
+            trust: Mutex::default(),
             dir,
             descriptors,
             on_orphaned,
@@ -528,7 +533,7 @@ impl Engine {
             return self.connect_afar(peer);
         }
         let stream = UnixStream::connect(socket_path(&self.dir, peer));
-        match stream.and_then(|stream| Wire::new(stream.into(), Reach::Here)).map(Arc::new) {
+        match stream.and_then(Wire::here).map(Arc::new) {
             Ok(wire) => self.add_wire(wire, |node| node.connected(peer)),
             Err(_) if peer == agent_of(self.me.host) => (self.on_orphaned)(),
             Err(_) => self.with_node(|node| node.connect_failed(peer)),
@@ -558,7 +563,7 @@ impl Engine {
         while let Ok((stream, _)) = listener.accept() {
             let is_ours = rustix::net::sockopt::socket_peercred(&stream)
                 .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
-            if let (true, Ok(wire)) = (is_ours, Wire::new(stream.into(), Reach::Here)) {
+            if let (true, Ok(wire)) = (is_ours, Wire::here(stream)) {
                 self.add_wire(Arc::new(wire), Node::accepted);
             }
         }

@@ -1,17 +1,19 @@
 //! Links that leave the host: where other hosts are found, and how they are called.
 
-use super::gate::{Caller, Doorkeeper, Gate, wire_of};
-use super::wire::{Reach, Wire, lock};
+use super::channel::Channel;
+use super::gate::{Caller, Doorkeeper, Gate};
+use super::wire::{Wire, lock};
 use super::{Chores, Engine};
+use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, ProcId};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long one address of a host has to answer.
-const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// How long another host has to take a link.
+const DIAL_MAX: Duration = Duration::from_secs(10);
 
 /// The engine, as the gate knows it: it does not keep it alive.
 struct Keeper(Weak<Engine>);
@@ -19,7 +21,8 @@ struct Keeper(Weak<Engine>);
 impl Doorkeeper for Keeper {
     fn greeted(&self, caller: Caller) {
         let Some(engine) = self.0.upgrade() else { return };
-        if let Ok((wire, hello)) = wire_of(caller) {
+        let (channel, hello) = caller.into_channel();
+        if let Ok(wire) = wire_of(channel) {
             engine.add_caller(wire, hello);
         }
     }
@@ -29,6 +32,11 @@ impl Engine {
     /// Takes links from other hosts through a gate; who asks for this worker gets `refusal`.
     pub fn admit(self: &Arc<Self>, gate: &Gate, refusal: Frame) {
         gate.admit(Arc::new(Keeper(Arc::downgrade(self))), refusal);
+    }
+
+    /// What this process proves itself with to other hosts, from the next link on.
+    pub fn set_trust(&self, trust: Trust) {
+        *lock(&self.trust) = Some(trust);
     }
 
     /// Says where another host listens; what waits for it is sent there.
@@ -44,9 +52,13 @@ impl Engine {
         // Without a route it is the other side that calls, or we are told the route later.
         let Some(addresses) = lock(&self.routes).get(&peer.host).cloned() else { return };
         let Some(engine) = self.this.upgrade() else { return };
-        let dial = move || match dialled(&addresses) {
-            Ok(wire) => engine.add_wire(wire, |node| node.connected(peer)),
-            Err(_) => engine.with_node(|node| node.connect_failed(peer)),
+        let dial = move || {
+            let trust = lock(&engine.trust).clone();
+            let channel = Channel::connect(&addresses, trust.as_ref(), Instant::now() + DIAL_MAX);
+            match channel.and_then(wire_of) {
+                Ok(wire) => engine.add_wire(wire, |node| node.connected(peer)),
+                Err(_) => engine.with_node(|node| node.connect_failed(peer)),
+            }
         };
         let dialler = std::thread::Builder::new().name("mesh-dial".into()).stack_size(256 << 10);
         if dialler.spawn(dial).is_err() {
@@ -73,19 +85,6 @@ impl Engine {
     }
 }
 
-/// A connection to the first of `addresses` that takes one.
-pub(super) fn connected(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
-    let mut failure = io::ErrorKind::AddrNotAvailable.into();
-    for address in addresses {
-        match TcpStream::connect_timeout(address, limit.min(CONNECT_MAX)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
-fn dialled(addresses: &[SocketAddr]) -> io::Result<Arc<Wire>> {
-    let stream = connected(addresses, CONNECT_MAX)?;
-    Ok(Arc::new(Wire::new(stream.into(), Reach::Afar)?))
+fn wire_of(channel: Channel) -> io::Result<Arc<Wire>> {
+    Ok(Arc::new(Wire::afar(channel)?))
 }

@@ -6,27 +6,26 @@
 //! a link of the engine; or it asks the worker to serve a job, and then whoever has opened the gate
 //! decides.
 
+use super::channel::{Channel, FirstFrame, try_receive};
 use super::parker::{Bell, timespec};
-use super::wire::{Wire, lock};
-use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use super::wire::lock;
+use mesh_trust::{Handshake, Trust};
+use mesh_wire::frame::{Frame, Kind};
+use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, SocketFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a caller may take until its first frame is there.
 const KNOCK_MAX: Duration = Duration::from_secs(10);
 /// Callers at a time; the one that has taken longest goes when there are more.
 const CALLERS_MAX: usize = 1024;
-/// The longest first frame, behind its head.
-const FIRST_TAIL_MAX: usize = 16 << 10;
 /// How long whoever answers a caller waits for the socket.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Requests to serve a job that may wait for an answer.
@@ -38,8 +37,7 @@ const BELL: u64 = u64::MAX - 1;
 /// A connection whose first frame has come.
 #[derive(Debug)]
 pub struct Caller {
-    /// The connection.
-    pub stream: OwnedFd,
+    channel: Mutex<Channel>,
     /// Where it comes from.
     pub address: Option<SocketAddr>,
     /// Its first frame.
@@ -52,9 +50,12 @@ impl Caller {
     /// # Errors
     /// When the other side does not take it in time, or is gone.
     pub fn answer(&self, frame: &Frame) -> io::Result<()> {
-        let mut bytes = frame.head.encode(frame.tail.len()).to_vec();
-        bytes.extend_from_slice(&frame.tail);
-        send_all(&self.stream, &bytes, Instant::now() + ANSWER_MAX)
+        lock(&self.channel).send(frame, Instant::now() + ANSWER_MAX)
+    }
+
+    /// The connection.
+    pub fn into_channel(self) -> (Channel, Frame) {
+        (self.channel.into_inner().unwrap_or_else(PoisonError::into_inner), self.first)
     }
 }
 
@@ -81,11 +82,11 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Serves a listening socket from a thread of its own.
+    /// Serves a listening socket from a thread of its own; callers prove themselves to `trust`.
     ///
     /// # Errors
     /// When the machine has no descriptors or threads left.
-    pub fn open(listener: OwnedFd) -> io::Result<Arc<Self>> {
+    pub fn open(listener: OwnedFd, trust: Option<Trust>) -> io::Result<Arc<Self>> {
         rustix::io::ioctl_fionbio(&listener, true)?;
         let gate = Arc::new(Self {
             inside: Mutex::default(),
@@ -93,7 +94,7 @@ impl Gate {
             is_closed: AtomicBool::new(false),
             bell: Bell::new()?,
         });
-        let mut porch = Porch::new(Arc::clone(&gate), listener)?;
+        let mut porch = Porch::new(Arc::clone(&gate), listener, trust)?;
         std::thread::Builder::new()
             .name("mesh-gate".into())
             .stack_size(256 << 10)
@@ -118,7 +119,7 @@ impl Gate {
         let waited = self.has_request.wait_timeout_while(inside, limit, |inside| {
             inside.requests.is_empty() && !self.is_closed.load(Ordering::SeqCst)
         });
-        let (mut inside, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (mut inside, _) = waited.unwrap_or_else(PoisonError::into_inner);
         inside.requests.pop_front()
     }
 
@@ -151,24 +152,19 @@ impl Gate {
 
 /// A connection whose first frame has not come.
 struct Knock {
-    stream: OwnedFd,
+    channel: Channel,
+    /// Until it is done, where callers have to prove themselves.
+    handshake: Option<Handshake>,
     address: Option<SocketAddr>,
     since: Instant,
     first: FirstFrame,
-}
-
-/// The first frame of a connection, as far as it has come.
-struct FirstFrame {
-    allowed: &'static [Kind],
-    head: Vec<u8>,
-    tail: Vec<u8>,
-    decoded: Option<(Head, usize)>,
 }
 
 /// The gate's thread.
 struct Porch {
     gate: Arc<Gate>,
     listener: OwnedFd,
+    trust: Option<Trust>,
     epoll: OwnedFd,
     knocks: HashMap<u64, Knock>,
     /// Oldest first; those that have gone are skipped.
@@ -177,13 +173,13 @@ struct Porch {
 }
 
 impl Porch {
-    fn new(gate: Arc<Gate>, listener: OwnedFd) -> io::Result<Self> {
+    fn new(gate: Arc<Gate>, listener: OwnedFd, trust: Option<Trust>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
         epoll::add(&epoll, gate.bell.as_fd(), epoll::EventData::new_u64(BELL), flags)?;
         let (knocks, order) = Default::default();
-        Ok(Self { gate, listener, epoll, knocks, order, next: 0 })
+        Ok(Self { gate, listener, trust, epoll, knocks, order, next: 0 })
     }
 
     fn run(&mut self) {
@@ -238,7 +234,9 @@ impl Porch {
             }
             let since = Instant::now();
             let first = FirstFrame::new(&[Kind::Hello, Kind::Attach]);
-            self.knocks.insert(number, Knock { stream, address, since, first });
+            let handshake = self.trust.as_ref().map(Trust::accept);
+            let channel = Channel { stream, secure: None };
+            self.knocks.insert(number, Knock { channel, handshake, address, since, first });
             self.order.push_back(number);
             self.expire();
         }
@@ -246,13 +244,14 @@ impl Porch {
 
     fn hear(&mut self, number: u64) {
         let Some(knock) = self.knocks.get_mut(&number) else { return };
-        match knock.first.read(&knock.stream) {
+        match knock.read() {
             Ok(None) => {}
             Ok(Some(first)) => {
                 let Some(knock) = self.knocks.remove(&number) else { return };
-                let _ = epoll::delete(&self.epoll, &knock.stream);
-                let (stream, address) = (knock.stream, knock.address);
-                self.gate.pass(Caller { stream, address, first });
+                // It was there a moment ago.
+                let _ = epoll::delete(&self.epoll, &knock.channel.stream);
+                let (channel, address) = (Mutex::new(knock.channel), knock.address);
+                self.gate.pass(Caller { channel, address, first });
             }
             Err(_) => {
                 self.knocks.remove(&number);
@@ -261,42 +260,33 @@ impl Porch {
     }
 }
 
-impl FirstFrame {
-    fn new(allowed: &'static [Kind]) -> Self {
-        Self { allowed, head: Vec::new(), tail: Vec::new(), decoded: None }
-    }
-
-    /// Reads no byte beyond the frame, and takes no memory before its head is judged.
-    fn read(&mut self, stream: &OwnedFd) -> io::Result<Option<Frame>> {
-        loop {
-            let (buffer, len) = match self.decoded {
-                None => (&mut self.head, HEAD_LEN),
-                Some((_, len)) => (&mut self.tail, len),
+impl Knock {
+    /// Goes on with the handshake, and then with the first frame.
+    fn read(&mut self) -> io::Result<Option<Frame>> {
+        while let Some(handshake) = &mut self.handshake {
+            if handshake.is_done() {
+                break;
+            }
+            let mut bytes = [0; 4096];
+            let fed = match try_receive(&self.channel.stream, &mut bytes)? {
+                None => return Ok(None),
+                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(len) => handshake.feed(&bytes[..len]),
             };
-            if buffer.len() < len {
-                let start = buffer.len();
-                buffer.resize(len, 0);
-                let got = rustix::net::recv(stream, &mut buffer[start..], RecvFlags::empty());
-                let got = got.map(|(got, _)| got);
-                buffer.truncate(start + got.unwrap_or(0));
-                match got {
-                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    Ok(_) | Err(Errno::INTR) => continue,
-                    Err(Errno::AGAIN) => return Ok(None),
-                    Err(error) => return Err(error.into()),
-                }
+            // A few hundred bytes into an empty buffer; who does not take them need not enter.
+            let pending = handshake.pending();
+            let sent = rustix::net::send(&self.channel.stream, pending, SendFlags::NOSIGNAL)?;
+            let is_all = sent == pending.len();
+            handshake.sent(sent);
+            fed.map_err(io::Error::other)?;
+            if !is_all {
+                return Err(io::ErrorKind::WriteZero.into());
             }
-            if let Some((head, _)) = self.decoded {
-                let tail = std::mem::take(&mut self.tail).into();
-                return Ok(Some(Frame { head, tail }));
-            }
-            let bytes: &[u8; HEAD_LEN] = self.head[..].try_into().map_err(io::Error::other)?;
-            let (head, tail_len) = Head::decode(bytes).map_err(io::Error::other)?;
-            if !self.allowed.contains(&head.kind) || tail_len > FIRST_TAIL_MAX {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            self.decoded = Some((head, tail_len));
         }
+        if let Some(handshake) = self.handshake.take() {
+            self.channel.secure = Some(handshake.finish().map_err(io::Error::other)?);
+        }
+        self.first.read(&mut self.channel)
     }
 }
 
@@ -307,47 +297,18 @@ fn socket_addr(address: SocketAddrAny) -> Option<SocketAddr> {
     }
 }
 
-fn send_all(stream: &OwnedFd, mut bytes: &[u8], until: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL) {
-            Ok(sent) => bytes = &bytes[sent..],
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => wait_for(stream, PollFlags::OUT, until)?,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-fn wait_for(stream: &OwnedFd, what: PollFlags, until: Instant) -> io::Result<()> {
-    let left = until.saturating_duration_since(Instant::now());
-    let mut fds = [PollFd::new(stream, what)];
-    if left.is_zero() || poll(&mut fds, Some(&timespec(left)))? == 0 {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    Ok(())
-}
-
-/// Makes a link of the connection of a caller who has greeted.
-pub(super) fn wire_of(caller: Caller) -> io::Result<(Arc<Wire>, Frame)> {
-    Ok((Arc::new(Wire::new(caller.stream, super::wire::Reach::Afar)?), caller.first))
-}
-
 /// Asks a worker at one of `addresses` to serve a job, and waits for what it says.
 ///
 /// # Errors
-/// When nobody answers there in time, or what answers is no worker.
-pub fn ask(addresses: &[SocketAddr], request: Frame, limit: Duration) -> io::Result<Frame> {
+/// When nobody answers there in time, or what answers is no worker, or none of this job.
+pub fn ask(
+    addresses: &[SocketAddr],
+    trust: Option<&Trust>,
+    request: &Frame,
+    limit: Duration,
+) -> io::Result<Frame> {
     let until = Instant::now() + limit;
-    let stream = super::afar::connected(addresses, limit)?;
-    let caller = Caller { stream: stream.into(), address: None, first: request };
-    rustix::io::ioctl_fionbio(&caller.stream, true)?;
-    caller.answer(&caller.first)?;
-    let mut answer = FirstFrame::new(&[Kind::Attached]);
-    loop {
-        if let Some(frame) = answer.read(&caller.stream)? {
-            return Ok(frame);
-        }
-        wait_for(&caller.stream, PollFlags::IN, until)?;
-    }
+    let mut channel = Channel::connect(addresses, trust, until)?;
+    channel.send(request, until)?;
+    channel.first(&[Kind::Attached], until)
 }

@@ -1,6 +1,8 @@
 //! One socket: frames in, frames out.
 
+use super::channel::{Channel, try_receive};
 use bytes::Bytes;
+use mesh_trust::{Opener, Sealer};
 use mesh_wire::codec::Decoder;
 use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
 use mesh_wire::id::ProcId;
@@ -8,11 +10,12 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames that one system call writes at most.
@@ -74,6 +77,8 @@ pub struct Wire {
 #[derive(Debug, Default)]
 struct Writing {
     batch: VecDeque<Frame>,
+    /// Seals what leaves the machine.
+    sealer: Option<Sealer>,
     /// Bytes of the first frame that have gone.
     offset: usize,
     is_blocked: bool,
@@ -84,22 +89,37 @@ struct Writing {
 #[derive(Debug, Default)]
 struct Reading {
     decoder: Decoder,
+    opener: Option<Opener>,
     descriptors: VecDeque<OwnedFd>,
 }
 
 impl Wire {
-    /// Takes over a connected socket.
+    /// Takes over a socket that is connected to a process of this host.
     ///
     /// # Errors
     /// When the socket cannot be made non-blocking.
-    pub fn new(stream: OwnedFd, reach: Reach) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&stream, true)?;
-        if reach == Reach::Afar {
-            rustix::net::sockopt::set_tcp_nodelay(&stream, true)?;
-            rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENCE_MAX_MS)?;
-        }
+    pub fn here(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
         let (queue, writing, reading) = Default::default();
-        Ok(Self { stream, reach, queue, writing, reading })
+        Ok(Self { stream: stream.into(), reach: Reach::Here, queue, writing, reading })
+    }
+
+    /// Takes over a connection to another host.
+    ///
+    /// # Errors
+    /// When the socket does not take the options of a link.
+    pub fn afar(channel: Channel) -> io::Result<Self> {
+        let stream = channel.stream;
+        rustix::io::ioctl_fionbio(&stream, true)?;
+        rustix::net::sockopt::set_tcp_nodelay(&stream, true)?;
+        rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENCE_MAX_MS)?;
+        let (mut writing, mut reading) = (Writing::default(), Reading::default());
+        if let Some(secure) = channel.secure {
+            writing.sealer = Some(secure.sealer);
+            reading.opener = Some(secure.opener);
+        }
+        let (writing, reading) = (Mutex::new(writing), Mutex::new(reading));
+        Ok(Self { stream, reach: Reach::Afar, queue: Mutex::default(), writing, reading })
     }
 
     /// The socket.
@@ -160,10 +180,15 @@ impl Wire {
             if writing.batch.is_empty() {
                 std::mem::swap(&mut writing.batch, &mut lock(&self.queue));
             }
-            if writing.batch.is_empty() {
+            if writing.batch.is_empty() && !writing.has_sealed() {
                 return Written::All;
             }
-            match self.write_some(writing, descriptors) {
+            let written = if writing.sealer.is_some() {
+                self.write_sealed(writing)
+            } else {
+                self.write_some(writing, descriptors)
+            };
+            match written {
                 Ok(len) => writing.advance(len),
                 Err(Errno::AGAIN) => return Written::Blocked,
                 Err(Errno::INTR) => {}
@@ -184,13 +209,8 @@ impl Wire {
         let rest = writing.batch.iter().skip(1).take_while(|frame| !is_segment(frame));
         let frames: Vec<&Frame> =
             std::iter::once(first).chain(rest).take(BATCH_FRAMES_MAX).collect();
-        let heads: Vec<[u8; HEAD_LEN]> =
-            frames.iter().map(|frame| frame.head.encode(frame.tail.len())).collect();
-        let mut slices = Vec::with_capacity(2 * frames.len());
-        for (head, frame) in heads.iter().zip(&frames) {
-            slices.push(IoSlice::new(head));
-            slices.push(IoSlice::new(&frame.tail));
-        }
+        let heads = heads_of(&frames);
+        let mut slices = slices_of(&heads, &frames);
         let mut slices = slices.as_mut_slice();
         IoSlice::advance_slices(&mut slices, writing.offset);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -200,6 +220,27 @@ impl Wire {
             control.push(SendAncillaryMessage::ScmRights(fd));
         }
         sendmsg(&self.stream, slices, &mut control, SendFlags::NOSIGNAL)
+    }
+
+    /// Seals what is queued and sends it; returns how many plain bytes were taken.
+    fn write_sealed(&self, writing: &mut Writing) -> Result<usize, Errno> {
+        let Writing { batch, sealer: Some(sealer), offset, .. } = writing else { return Ok(0) };
+        let frames: Vec<&Frame> = batch.iter().take(BATCH_FRAMES_MAX).collect();
+        let heads = heads_of(&frames);
+        let mut slices = slices_of(&heads, &frames);
+        let mut slices = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut slices, *offset);
+        let taken = sealer.write(slices).map_err(|_| Errno::CONNABORTED)?;
+        while !sealer.pending().is_empty() {
+            match send(&self.stream, sealer.pending(), SendFlags::NOSIGNAL) {
+                Ok(sent) => sealer.sent(sent),
+                Err(Errno::INTR) => {}
+                // What was taken is on its way: the next call goes on with what is sealed.
+                Err(Errno::AGAIN) if taken > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(taken)
     }
 
     /// Reads all that has come, and passes it on in pieces while no other thread can read.
@@ -214,7 +255,11 @@ impl Wire {
         let mut reading = lock(&self.reading);
         let mut frames = Vec::new();
         loop {
-            let more = self.read_some(&mut reading)?;
+            let more = if reading.opener.is_some() {
+                self.read_sealed(&mut reading, &mut frames)?
+            } else {
+                self.read_some(&mut reading)?
+            };
             while let Some(frame) = reading.decoder.next_frame().map_err(io::Error::other)? {
                 if frame.head.kind == Kind::Segment
                     && let Some(descriptor) = reading.descriptors.pop_front()
@@ -231,6 +276,26 @@ impl Wire {
             if !more {
                 return Ok(());
             }
+        }
+    }
+
+    /// As `read_some`, of what is sealed.
+    fn read_sealed(&self, reading: &mut Reading, frames: &mut Vec<Frame>) -> io::Result<bool> {
+        let Reading { decoder, opener: Some(opener), .. } = reading else { return Ok(false) };
+        // What came with the handshake, or does not fit the decoder, is there already.
+        while let Some(plain) = opener.open().map_err(io::Error::other)? {
+            decoder.feed(plain, |frame| frames.push(frame)).map_err(io::Error::other)?;
+        }
+        if opener.is_closed() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match try_receive(&self.stream, opener.spare())? {
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(len) => {
+                opener.filled(len);
+                Ok(true)
+            }
+            None => Ok(false),
         }
     }
 
@@ -263,7 +328,24 @@ impl Wire {
     }
 }
 
+fn heads_of(frames: &[&Frame]) -> Vec<[u8; HEAD_LEN]> {
+    frames.iter().map(|frame| frame.head.encode(frame.tail.len())).collect()
+}
+
+fn slices_of<'a>(heads: &'a [[u8; HEAD_LEN]], frames: &[&'a Frame]) -> Vec<IoSlice<'a>> {
+    let mut slices = Vec::with_capacity(2 * frames.len());
+    for (head, frame) in heads.iter().zip(frames) {
+        slices.push(IoSlice::new(head));
+        slices.push(IoSlice::new(&frame.tail));
+    }
+    slices
+}
+
 impl Writing {
+    fn has_sealed(&self) -> bool {
+        self.sealer.as_ref().is_some_and(|sealer| !sealer.pending().is_empty())
+    }
+
     fn advance(&mut self, mut len: usize) {
         len += self.offset;
         while let Some(first) = self.batch.front() {

@@ -1,0 +1,245 @@
+//! A connection to another host before it is a link: who is there, and one frame at a time.
+
+use super::parker::timespec;
+use mesh_trust::{Handshake, SecureStream, Trust};
+use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long one address of a host has to answer.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// The longest first frame, behind its head.
+const FIRST_TAIL_MAX: usize = 16 << 10;
+
+/// A connection whose two sides have proved themselves, or need not.
+#[derive(Debug)]
+pub struct Channel {
+    /// The connection.
+    pub stream: OwnedFd,
+    /// What is sent over it is sealed, where it leaves the machine.
+    pub secure: Option<SecureStream>,
+}
+
+impl Channel {
+    /// Connects to the first of `addresses` that takes it, and proves itself with `trust`.
+    ///
+    /// # Errors
+    /// When none answers in time, or why one side does not believe the other.
+    pub fn connect(
+        addresses: &[SocketAddr],
+        trust: Option<&Trust>,
+        until: Instant,
+    ) -> io::Result<Self> {
+        let stream: OwnedFd = connected(addresses, until)?.into();
+        rustix::io::ioctl_fionbio(&stream, true)?;
+        let Some(trust) = trust else { return Ok(Self { stream, secure: None }) };
+        let mut handshake = trust.connect().map_err(io::Error::other)?;
+        let mut bytes = [0; 4096];
+        while !handshake.is_done() {
+            send_pending(&stream, &mut handshake, until)?;
+            match receive(&stream, &mut bytes, until)? {
+                0 => return Err(io::Error::other(handshake.closed())),
+                len => {
+                    let fed = handshake.feed(&bytes[..len]);
+                    send_pending(&stream, &mut handshake, until)?;
+                    fed.map_err(io::Error::other)?;
+                }
+            }
+        }
+        send_pending(&stream, &mut handshake, until)?;
+        let secure = handshake.finish().map_err(io::Error::other)?;
+        Ok(Self { stream, secure: Some(secure) })
+    }
+
+    /// Sends one frame, all of it.
+    ///
+    /// # Errors
+    /// When the other side does not take it in time, or is gone.
+    pub fn send(&mut self, frame: &Frame, until: Instant) -> io::Result<()> {
+        let head = frame.head.encode(frame.tail.len());
+        let bytes = [&head[..], &frame.tail].concat();
+        let Some(secure) = &mut self.secure else { return send_all(&self.stream, &bytes, until) };
+        let mut sent = 0;
+        while sent < bytes.len() || !secure.sealer.pending().is_empty() {
+            let piece = [IoSlice::new(&bytes[sent..])];
+            sent += secure.sealer.write(&piece).map_err(io::Error::other)?;
+            let len = secure.sealer.pending().len();
+            send_all(&self.stream, secure.sealer.pending(), until)?;
+            secure.sealer.sent(len);
+        }
+        Ok(())
+    }
+
+    /// Waits for the first frame that comes, which is to be of one of the kinds.
+    ///
+    /// # Errors
+    /// When none comes in time, or something else.
+    pub fn first(&mut self, allowed: &'static [Kind], until: Instant) -> io::Result<Frame> {
+        let mut first = FirstFrame::new(allowed);
+        loop {
+            if let Some(frame) = first.read(self)? {
+                return Ok(frame);
+            }
+            wait_for(&self.stream, PollFlags::IN, until)?;
+        }
+    }
+}
+
+/// The first frame of a connection, as far as it has come.
+#[derive(Debug)]
+pub(super) struct FirstFrame {
+    allowed: &'static [Kind],
+    bytes: Vec<u8>,
+    decoded: Option<(Head, usize)>,
+}
+
+impl FirstFrame {
+    pub(super) fn new(allowed: &'static [Kind]) -> Self {
+        Self { allowed, bytes: Vec::new(), decoded: None }
+    }
+
+    /// Reads what has come, and takes no memory for a tail before its head is judged.
+    pub(super) fn read(&mut self, channel: &mut Channel) -> io::Result<Option<Frame>> {
+        loop {
+            if let Some(frame) = self.judge()? {
+                return Ok(Some(frame));
+            }
+            let got = match &mut channel.secure {
+                None => self.read_plain(&channel.stream)?,
+                Some(secure) => self.read_sealed(&channel.stream, secure)?,
+            };
+            if !got {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn missing(&self) -> usize {
+        let whole = self.decoded.map_or(HEAD_LEN, |(_, tail_len)| HEAD_LEN + tail_len);
+        whole.saturating_sub(self.bytes.len())
+    }
+
+    /// Reads no byte beyond the frame: what follows belongs to the link.
+    fn read_plain(&mut self, stream: &OwnedFd) -> io::Result<bool> {
+        let (start, missing) = (self.bytes.len(), self.missing());
+        self.bytes.resize(start + missing, 0);
+        let got = try_receive(stream, &mut self.bytes[start..]);
+        self.bytes.truncate(start + *got.as_ref().unwrap_or(&None).as_ref().unwrap_or(&0));
+        match got? {
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(_) => Ok(true),
+            None => Ok(false),
+        }
+    }
+
+    fn read_sealed(&mut self, stream: &OwnedFd, secure: &mut SecureStream) -> io::Result<bool> {
+        if let Some(plain) = secure.opener.open().map_err(io::Error::other)? {
+            if self.bytes.len() + plain.len() > HEAD_LEN + FIRST_TAIL_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            self.bytes.extend_from_slice(plain);
+            return Ok(true);
+        }
+        if secure.opener.is_closed() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match try_receive(stream, secure.opener.spare())? {
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(len) => {
+                secure.opener.filled(len);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn judge(&mut self) -> io::Result<Option<Frame>> {
+        if self.missing() > 0 {
+            return Ok(None);
+        }
+        if let Some((head, tail_len)) = self.decoded {
+            // Nobody says more before he was answered.
+            if self.bytes.len() > HEAD_LEN + tail_len {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let tail = self.bytes.split_off(HEAD_LEN).into();
+            return Ok(Some(Frame { head, tail }));
+        }
+        let head = self.bytes.first_chunk().expect("nothing of a head is missing");
+        let (head, tail_len) = Head::decode(head).map_err(io::Error::other)?;
+        if !self.allowed.contains(&head.kind) || tail_len > FIRST_TAIL_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.decoded = Some((head, tail_len));
+        self.judge()
+    }
+}
+
+fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
+    let mut failure = io::ErrorKind::AddrNotAvailable.into();
+    for address in addresses {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match TcpStream::connect_timeout(address, left.min(CONNECT_MAX)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn send_pending(stream: &OwnedFd, handshake: &mut Handshake, until: Instant) -> io::Result<()> {
+    let len = handshake.pending().len();
+    send_all(stream, handshake.pending(), until)?;
+    handshake.sent(len);
+    Ok(())
+}
+
+fn send_all(stream: &OwnedFd, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait_for(stream, PollFlags::OUT, until)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn receive(stream: &OwnedFd, bytes: &mut [u8], until: Instant) -> io::Result<usize> {
+    loop {
+        if let Some(len) = try_receive(stream, bytes)? {
+            return Ok(len);
+        }
+        wait_for(stream, PollFlags::IN, until)?;
+    }
+}
+
+/// Nothing when nothing has come; 0 at the end.
+pub(super) fn try_receive(stream: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match rustix::net::recv(stream, &mut *bytes, RecvFlags::empty()) {
+            Ok((len, _)) => return Ok(Some(len)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn wait_for(stream: &OwnedFd, what: PollFlags, until: Instant) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    let mut fds = [PollFd::new(stream, what)];
+    if left.is_zero() || poll(&mut fds, Some(&timespec(left)))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(())
+}

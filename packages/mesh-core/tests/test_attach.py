@@ -1,0 +1,255 @@
+"""Workers as hosts of a job: attaching, serving, and every way in which that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from failing_actors import Worker
+from host_recorder import wait_until_gone
+from workers import WorkerProcess
+
+from mesh_core import (
+    Credentials,
+    HostDied,
+    MeshStopped,
+    ProcDied,
+    attach_to_workers,
+    configured,
+    endpoint,
+    shutdown_context,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mesh_core import HostMesh
+
+pytestmark = pytest.mark.usefixtures("fresh_job")
+
+
+class Member(Worker):
+    """What runs on the hosts."""
+
+    @endpoint
+    def pids(self) -> tuple[int, int]:
+        """This process and its parent."""
+        return os.getpid(), os.getppid()
+
+    @endpoint
+    def echo(self, value: Any) -> Any:
+        """Gives back what it got."""
+        return value
+
+    @endpoint
+    def ask(self, other: Any, value: int) -> int:
+        """Asks another one, wherever it is."""
+        answer: int = other.echo.call_one(value).get()
+        return answer
+
+    @endpoint
+    def never(self) -> None:
+        """Takes for ever."""
+        signal.pause()
+
+
+@pytest.fixture
+def fresh_job() -> Iterator[None]:
+    """Hosts belong to one job: each test has its own."""
+    yield
+    shutdown_context().get()
+
+
+@pytest.fixture
+def workers() -> Iterator[list[WorkerProcess]]:
+    """Two machines, as far as one can tell from here."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
+
+
+def attached(workers: list[WorkerProcess], credentials: Credentials | None = None) -> HostMesh:
+    """Takes the workers into a job."""
+    return attach_to_workers([worker.address for worker in workers], credentials=credentials)
+
+
+def test_actors_on_other_hosts_are_called_as_those_here(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers)
+    assert hosts.initialized.get(timeout=30)
+    assert hosts.extent == {"hosts": 2}
+    mesh = hosts.spawn_procs({"procs": 2}).spawn("member", Member)
+    assert mesh.extent == {"hosts": 2, "procs": 2}
+    assert mesh.echo.call(1).get().values() == [1, 1, 1, 1]
+    pids = mesh.pids.call().get().values()
+    assert len({pid for pid, _ in pids}) == 4
+    assert len({parent for _, parent in pids}) == 2
+
+
+def test_an_actor_calls_one_on_another_host(workers: list[WorkerProcess]) -> None:
+    mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
+    first, second = mesh.slice(hosts=0), mesh.slice(hosts=1)
+    assert first.ask.call_one(second, 7).get(timeout=30) == 7
+    assert second.ask.call_one(first, 8).get(timeout=30) == 8
+
+
+def test_large_payloads_cross_hosts(workers: list[WorkerProcess]) -> None:
+    mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
+    payload = os.urandom(24 << 20)
+    echoed = mesh.echo.call(payload).get(timeout=60).values()
+    assert echoed == [payload, payload]
+
+
+def test_a_killed_process_of_another_host_raises_in_its_caller(
+    workers: list[WorkerProcess],
+) -> None:
+    mesh = attached(workers).spawn_procs({"procs": 2}).spawn("member", Member)
+    victim = mesh.slice(hosts=1, procs=1)
+    pid, _ = victim.pids.call_one().get()
+    waiting = victim.never.call_one()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ProcDied) as raised:
+        waiting.get(timeout=30)
+    assert raised.value.signal == signal.SIGKILL
+    assert raised.value.pid == pid
+    assert mesh.slice(hosts=0).echo.call(2).get().values() == [2, 2]
+
+
+def test_a_silent_host_is_dead_for_all_who_wait(workers: list[WorkerProcess]) -> None:
+    with configured(heartbeat_s=0.3):
+        mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
+        alive, silent = mesh.slice(hosts=0), mesh.slice(hosts=1)
+        mesh.echo.call(0).get(timeout=30)
+        waiting = silent.never.call_one()
+        asked_by_other = alive.ask.call_one(silent, 1)
+        asked_by_other.get(timeout=30)
+        workers[1].signal_all(signal.SIGSTOP)
+        with pytest.raises(HostDied, match="three heartbeats"):
+            waiting.get(timeout=30)
+        with pytest.raises(HostDied):
+            silent.echo.call_one(1).get(timeout=30)
+        assert alive.echo.call_one(3).get(timeout=30) == 3
+        mesh.stop().get(timeout=30)
+
+
+def test_a_worker_serves_one_job_after_another(workers: list[WorkerProcess]) -> None:
+    for value in range(3):
+        mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
+        pids = [pid for pid, _ in mesh.pids.call().get(timeout=30).values()]
+        assert mesh.echo.call(value).get().values() == [value, value]
+        shutdown_context().get()
+        wait_until_gone(pids)
+        with pytest.raises(MeshStopped):
+            mesh.echo.call(value).get(timeout=30)
+
+
+def test_a_worker_that_is_taken_says_by_whom(workers: list[WorkerProcess], tmp_path: Path) -> None:
+    from whole_program import run
+
+    attached(workers[:1]).initialized.get(timeout=30)
+    ended = run(
+        tmp_path,
+        f"""
+        from mesh_core import attach_to_workers, configure
+        configure(attach_timeout_s=0.1)
+        attach_to_workers([{workers[0].address!r}]).initialized.get()
+        """,
+    )
+    assert ended.status == 1
+    assert f"it serves a job of {_me()}" in ended.err
+
+
+def test_a_program_that_is_killed_frees_its_workers(
+    workers: list[WorkerProcess], tmp_path: Path
+) -> None:
+    from whole_program import run
+
+    ended = run(
+        tmp_path,
+        f"""
+        from mesh_core import attach_to_workers, configure
+        configure(host_lease_s=1)
+        mesh = attach_to_workers([{workers[0].address!r}]).spawn_procs().spawn("w", Worker)
+        print("pid", mesh.pid.call_one().get())
+        print("ready", flush=True)
+        time.sleep(60)
+        """,
+        send=signal.SIGKILL,
+    )
+    (said,) = [line for line in ended.out.splitlines() if line.startswith("pid")]
+    wait_until_gone([int(said.split()[1])])
+    mesh = attached(workers).spawn_procs().spawn("member", Member)
+    assert mesh.echo.call(5).get(timeout=30).values() == [5, 5]
+
+
+def test_a_worker_that_is_not_there_says_where_it_was_looked_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with configured(attach_timeout_s=0.1):
+        hosts = attach_to_workers([f"tcp://127.0.0.1:{port}"])
+        with pytest.raises(HostDied, match=f"127.0.0.1:{port} cannot be reached"):
+            hosts.initialized.get(timeout=30)
+        with pytest.raises(HostDied):
+            hosts.spawn_procs()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "why"),
+    [
+        ([], "no workers"),
+        ("tcp://127.0.0.1:1", "one string"),
+        (["tcp://127.0.0.1:1", "tcp://127.0.0.1:1"], "twice"),
+        (["http://127.0.0.1:1"], "scheme"),
+        (["tcp://127.0.0.1:99999"], "port"),
+        (["tcp://[::1:4"], "IPv6"),
+        (["tcp://192.0.2.1:4"], "credentials"),
+    ],
+)
+def test_bad_addresses_are_refused_at_the_call(addresses: list[str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        attach_to_workers(addresses)
+
+
+def test_a_worker_refuses_to_be_reached_from_elsewhere_without_credentials(tmp_path: Path) -> None:
+    from mesh_core.worker import main
+
+    assert main(["--listen", "tcp://*:0"]) == 2
+
+
+def test_links_among_credentials_of_one_job(tmp_path: Path) -> None:
+    credentials = Credentials.create()
+    credentials.issue(role="worker", name="host-1").save(tmp_path / "worker")
+    with WorkerProcess(credentials=tmp_path / "worker") as worker:
+        hosts = attached([worker], credentials)
+        mesh = hosts.spawn_procs({"procs": 2}).spawn("member", Member)
+        payload = os.urandom(5 << 20)
+        assert mesh.echo.call(payload).get(timeout=30).values() == [payload, payload]
+        values = [mesh.slice(procs=0).echo.call_one(n) for n in range(200)]
+        assert [value.get(timeout=30) for value in values] == list(range(200))
+
+
+@pytest.mark.parametrize("has_credentials", [True, False])
+def test_a_stranger_is_refused_and_told_why(tmp_path: Path, has_credentials: bool) -> None:
+    Credentials.create().issue(role="worker", name="host-1").save(tmp_path / "worker")
+    stranger = Credentials.create() if has_credentials else None
+    with WorkerProcess(credentials=tmp_path / "worker") as worker, configured(attach_timeout_s=0.1):
+        hosts = attached([worker], stranger)
+        with pytest.raises(HostDied, match="job" if has_credentials else "cannot be reached"):
+            hosts.initialized.get(timeout=30)
+
+
+def test_shutting_hosts_down_ends_a_worker_that_waits_for_it() -> None:
+    with WorkerProcess("--until-shutdown") as worker:
+        hosts = attached([worker])
+        hosts.initialized.get(timeout=30)
+        hosts.shutdown().get(timeout=30)
+        assert worker.wait() == 0
+
+
+def _me() -> str:
+    import getpass
+
+    return getpass.getuser()
