@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import threading
@@ -196,6 +197,46 @@ def test_process_that_gives_no_sign_of_life_is_killed(brisk: ProcMesh) -> None:
     started = time.monotonic()
     brisk.stop().get()
     assert time.monotonic() - started < GRACE_S + 5
+
+
+class Holder(Worker):
+    @endpoint
+    def hold(self) -> None:
+        """Lets nothing else of the process run Python."""
+        ctypes.PyDLL(None).sleep(1000)
+
+
+def test_actor_that_lets_nothing_else_run_is_ended_with_its_process(brisk: ProcMesh) -> None:
+    holder = brisk.spawn("holder", Holder)
+    other = brisk.spawn("other", Worker)
+    assert other.add.call().get().values() == [1, 1]
+    pending = holder.slice(n=1).hold.call_one()
+    started = time.monotonic()
+    with pytest.raises(ProcDied, match="no sign of life") as caught:
+        holder.stop().get()
+    assert time.monotonic() - started < 10
+    assert caught.value.rank == 1
+    with pytest.raises(ProcDied, match="no sign of life"):
+        pending.get()
+    assert other.slice(n=0).add.call_one().get() == 2
+
+
+def test_process_that_is_still_being_set_up_is_not_taken_for_silent(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def wait_for_gate() -> None:
+        while not gate.exists():
+            time.sleep(0.01)  # tidy: sleeps because a file cannot be waited for
+
+    with configured(stop_grace_s=GRACE_S):
+        procs = this_host().spawn_procs({"n": 1}, bootstrap=wait_for_gate)
+        stopping = procs.spawn("worker", Worker).stop()
+        with pytest.raises(TimeoutError):
+            stopping.get(timeout=3)
+        gate.touch()
+        stopping.get()
+        assert procs.spawn("worker", Worker).add.call().get().values() == [1]
+        procs.stop().get()
 
 
 def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh) -> None:

@@ -135,6 +135,8 @@ class ActorMesh(PlacedMesh, Generic[A]):
         reply = self._runtime.call_agents(
             self._targets, "stop_actor", self._port, is_drained, grace_s
         )
+        if not is_forced:
+            self._runtime.stop_watch.watch(reply, grace_s)
         return StopFuture(reply, self, is_forced=is_forced)
 
     def _ended(self) -> None:
@@ -173,8 +175,11 @@ class ActorMesh(PlacedMesh, Generic[A]):
         """Brings a rank back, in a new process where the old one has died."""
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
-        self._procs()._start_again(at)
-        return self._respawn(index)
+        is_new = self._procs()._start_again(at)
+        future = self._respawn(index)
+        if is_new:
+            self._runtime.ownership.expect_only(self._proc_of(index))
+        return future
 
     def _procs(self) -> ProcMesh:
         """All the processes of the mesh that this one was spawned on a part of."""

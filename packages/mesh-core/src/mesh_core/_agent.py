@@ -70,14 +70,17 @@ class Agent:
 
     def run(self) -> None:
         """Serves until the process ends."""
-        ownership = self._runtime.ownership
+        ownership, stop_watch = self._runtime.ownership, self._runtime.stop_watch
         while True:
+            due = [s for s in (ownership.due_in_s(), stop_watch.due_in_s()) if s is not None]
             try:
-                messages = self._engine.receive(AGENT, _BATCH_MAX, ownership.due_in_s())
+                messages = self._engine.receive(AGENT, _BATCH_MAX, min(due, default=None))
             except PortClosed:
                 return
             if ownership.due_in_s() == 0:
                 ownership.tick()
+            if stop_watch.due_in_s() == 0:
+                stop_watch.tick()
             for message in messages:
                 try:
                     self._handle(message)
@@ -263,6 +266,10 @@ class Agent:
             cell.halt()
         return LATER
 
+    def do_expect_only(self, _message: Message, up_to: int, coming: list[int]) -> None:
+        """Of what the sender has made up to a number, only these are still to be spawned here."""
+        self._engine.expect_only(up_to, coming)
+
     def do_actor_failed(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh that is owned here has failed."""
         self._runtime.ownership.actor_failed(uid, rank, body)
@@ -353,6 +360,11 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
         return LATER
+
+    def do_end_silent(self, _message: Message, slot: int, why: str) -> None:
+        """Ends a process that was up and does not answer any more."""
+        assert self._runtime.host_agent is not None
+        self._runtime.host_agent.end_silent(slot, why)
 
     def do_replace(self, _message: Message, slot: int) -> int | None:
         """Starts a new process in a slot whose process has died; None when it lives."""

@@ -391,6 +391,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
                 for lost in mesh._ranks_on(proc):
                     mesh._respawn(lost)
                     ownership.restart_done(mesh._uid, lost, True)
+        ownership.expect_only(proc)
         ownership.restart_done(self._uid, index, True)
 
     def _start_again(self, index: int) -> bool:

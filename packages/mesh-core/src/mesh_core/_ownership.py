@@ -12,7 +12,7 @@ from collections import deque
 
 from mesh_core._config import effective
 from mesh_core._core import Supervisor
-from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError
+from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError, ProcDied
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
@@ -225,6 +225,14 @@ class Ownership:
             policy = self._policies.get(mesh._uid)
         return policy is not None and policy.restart in ("permanent", "transient")
 
+    def expect_only(self, proc: int) -> None:
+        """Tells a process that has replaced another which actors of it still come back."""
+        with self._lock:
+            meshes = list(self._owned.values())
+        coming = [m._uid for m in meshes if m._ranks_on(proc) and self._brings_back(m)]
+        up_to = self._runtime.engine.new_port()
+        self._runtime.tell_agent(proc, "expect_only", up_to, coming)
+
     def _rank_failed(
         self, hit: list[tuple[int, int]], detail: FailureDetail, body: bytes, kind: str
     ) -> None:
@@ -415,7 +423,7 @@ class Ownership:
         for one in _all_of(error):
             if isinstance(one, ActorFailed) and self._runtime.is_root:
                 self._tell_program(MeshFailure(mesh, (mesh,), one, "NoRestart"))
-            elif not isinstance(one, DeadlineExceeded):
+            elif not isinstance(one, (DeadlineExceeded, ProcDied)):
                 traceback.print_exception(one)
 
     def _tell_program(self, failure: MeshFailure) -> None:

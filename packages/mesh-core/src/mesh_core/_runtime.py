@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mesh_core._host_agent import HostAgent
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
+    from mesh_core._stop_watch import StopWatch
     from mesh_core._task_future import EndFuture
 
 __all__ = ["Identity", "Runtime", "adopt", "follow", "is_running", "runtime", "value_of"]
@@ -115,6 +116,9 @@ class Runtime:
         from mesh_core._ownership import Ownership
 
         self.ownership: Ownership = Ownership(self)
+        from mesh_core._stop_watch import StopWatch
+
+        self.stop_watch: StopWatch = StopWatch(self)
 
     def start_agent(self) -> None:
         """Starts the thread that spawns and stops actors here."""

@@ -96,7 +96,10 @@ class StopFuture(AgentFuture):
         self._is_forced = is_forced
 
     def _error_in(self, message: Message) -> BaseException | None:
-        if message.code in (STOPPED, PROC_DIED):
+        if message.code == STOPPED:
+            return None
+        stop_watch = self._endpoint._mesh._runtime.stop_watch
+        if message.code == PROC_DIED and not stop_watch.has_ended(self._reply, message.from_proc):
             return None
         if message.code:
             error = as_itself(error_of(message, self._endpoint, is_given=False))

@@ -176,6 +176,15 @@ impl PyEngine {
         self.engine.with_node(|node| node.open_mailbox(PortId(port), window));
     }
 
+    fn is_up(&self, proc: u64) -> bool {
+        self.engine.with_node(|node| node.is_up(ProcId::from_u64(proc)))
+    }
+
+    fn expect_only(&self, up_to: u64, coming: Vec<u64>) {
+        let coming = coming.into_iter().map(PortId).collect();
+        self.engine.with_node(|node| node.expect_only(PortId(up_to), coming));
+    }
+
     fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
         let closed = Closed { code, detail: detail.to_vec().into() };
         self.engine.with_node(|node| node.close_mailbox(PortId(port), closed));
