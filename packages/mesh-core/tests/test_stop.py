@@ -239,21 +239,25 @@ def test_process_that_is_still_being_set_up_is_not_taken_for_silent(tmp_path: Pa
         procs.stop().get()
 
 
-def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh) -> None:
+def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh, tmp_path: Path) -> None:
     mesh = proc.spawn("worker", Worker)
-    mesh.sleep.broadcast(0.2)
+    mesh.wait_for.broadcast(str(tmp_path / "stop is under way"))
     mesh.fail.broadcast("on the way")
+    stopped = mesh.stop()
+    (tmp_path / "stop is under way").touch()
     with pytest.raises(ActorFailed, match="on the way"):
-        mesh.stop().get()
+        stopped.get()
 
 
-def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop() -> None:
+def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop(tmp_path: Path) -> None:
     procs = this_host().spawn_procs({"n": 2})
     mesh = procs.spawn("worker", Worker)
-    mesh.slice(n=1).sleep.broadcast(0.2)
+    mesh.slice(n=1).wait_for.broadcast(str(tmp_path / "stop is under way"))
     mesh.slice(n=1).fail.broadcast("on the way")
+    stopped = procs.stop()
+    (tmp_path / "stop is under way").touch()
     with pytest.raises(ActorFailed, match="on the way") as raised:
-        procs.stop().get()
+        stopped.get()
     assert raised.value.rank == 1
     assert procs.stop().exception() is None
 
