@@ -423,6 +423,9 @@ impl Node {
         peer.obituary = Some(detail.clone());
         let reach = std::mem::replace(&mut peer.reach, Reach::Dead(detail.clone()));
         if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
+            if matches!(reach, Reach::Up(_)) {
+                self.record_peer(EventKind::LinkDown, proc);
+            }
             self.close(link);
         }
         self.fail_calls_to(proc, fault::PROC_DIED, &detail);
