@@ -105,9 +105,12 @@ impl Node {
         self.peers.entry(proc).or_default()
     }
 
-    /// Whether frames flow to and from another process.
-    pub fn is_up(&self, proc: ProcId) -> bool {
-        self.peers.get(&proc).is_some_and(|peer| matches!(peer.reach, Reach::Up(_)))
+    /// The link on which frames flow to and from another process, if there is one.
+    pub fn link_to(&self, proc: ProcId) -> Option<LinkId> {
+        match self.peers.get(&proc)?.reach {
+            Reach::Up(link) => Some(link),
+            Reach::Idle | Reach::Dialling { .. } | Reach::Dead(_) => None,
+        }
     }
 
     /// Whether this process looks after the host that `proc` is on.
