@@ -333,7 +333,7 @@ class ProcMesh(MemberMesh):
         reply = self._runtime.call_agents(self._targets(), "ready")
         return AgentFuture(reply, self, "bootstrap", value=True)
 
-    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
+    def stop(self, reason: str = "stopped by its owner") -> EndFuture:
         """Stops all actors, which finish what is queued and clean up, and then the processes.
 
         Stopping twice is the same as once. The future raises what a `__cleanup__` of the owner's
@@ -474,7 +474,12 @@ class ProcMesh(MemberMesh):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.stop()
+        ended = self.stop()
+        if error is None:
+            await ended
+        else:
+            await ended._settled()
+            _note_failure(error, ended)
 
     def __enter__(self) -> Self:
         return self
@@ -485,7 +490,11 @@ class ProcMesh(MemberMesh):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop().get()
+        ended = self.stop()
+        if error is None:
+            ended.get()
+        else:
+            _note_failure(error, ended)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -502,6 +511,13 @@ class ProcMesh(MemberMesh):
 
     def __reduce__(self) -> Any:
         return ProcMesh, (self._table, self._region)
+
+
+def _note_failure(error: BaseException, ended: EndFuture) -> None:
+    """Adds what went wrong with a stop to the exception that has led to it."""
+    failure = ended.exception()
+    if failure is not None:
+        error.add_note(f"and its processes did not stop in good order: {failure}")
 
 
 def this_host() -> HostMesh:
