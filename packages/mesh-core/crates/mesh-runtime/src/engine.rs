@@ -220,8 +220,13 @@ impl Engine {
     pub fn drain(&self, limit: Duration) {
         let until = Instant::now() + limit;
         loop {
-            let wires: Vec<Arc<Wire>> = lock(&self.shared).wires.values().cloned().collect();
-            if wires.iter().all(|wire| wire.is_drained()) || Instant::now() >= until {
+            let (wires, is_held) = {
+                let shared = lock(&self.shared);
+                let wires: Vec<_> = shared.wires.values().cloned().collect();
+                (wires, shared.node.holds_frames())
+            };
+            let is_drained = !is_held && wires.iter().all(|wire| wire.is_drained());
+            if is_drained || Instant::now() >= until {
                 return;
             }
             std::thread::sleep(DRAIN_LOOK);

@@ -105,6 +105,13 @@ impl Node {
         self.peers.entry(proc).or_default()
     }
 
+    /// Whether frames wait for a link that is being made.
+    pub fn holds_frames(&self) -> bool {
+        self.peers
+            .values()
+            .any(|peer| matches!(peer.reach, Reach::Dialling { .. }) && peer.unacked_bytes() > 0)
+    }
+
     /// The link on which frames flow to and from another process, if there is one.
     pub fn link_to(&self, proc: ProcId) -> Option<LinkId> {
         match self.peers.get(&proc)?.reach {
