@@ -262,6 +262,31 @@ def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop(tmp_pa
     assert procs.stop().exception() is None
 
 
+def test_exception_that_leaves_a_with_block_is_kept_whatever_the_stop_runs_into() -> None:
+    def plain() -> None:
+        with this_host().spawn_procs() as procs:
+            procs.spawn("worker", Worker).fail.broadcast("on the way")
+            raise OSError("of the block")
+
+    with pytest.raises(OSError, match="of the block") as raised:
+        plain()
+    assert "on the way" in "".join(raised.value.__notes__)
+
+    async def program() -> None:
+        async with this_host().spawn_procs() as procs:
+            procs.spawn("worker", Worker).fail.broadcast("on the way")
+            raise OSError("of the block")
+
+    with pytest.raises(OSError, match="of the block") as raised:
+        asyncio.run(program())
+    assert "on the way" in "".join(raised.value.__notes__)
+
+
+def test_with_block_that_ends_well_raises_what_its_stop_runs_into() -> None:
+    with pytest.raises(ActorFailed, match="on the way"), this_host().spawn_procs() as procs:
+        procs.spawn("worker", Worker).fail.broadcast("on the way")
+
+
 def hold_news(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Holds news of failures up here; gives what is set by them, and what lets them go on."""
     is_told, may_hear = threading.Event(), threading.Event()

@@ -209,6 +209,23 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
     assert ended.err == ""
 
 
+def test_held_call_that_is_never_looked_at_keeps_its_failure_to_the_end(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        configure(failure_grace_s=0.1)
+        mesh = this_host().spawn_procs().spawn("worker", Worker)
+        mesh.fail.broadcast()
+        held = mesh.add.call()
+        time.sleep(0.5)  # tidy: sleeps because the grace must pass
+        print("goes on")
+        """,
+    )
+    assert ended.status == 0, ended.err
+    assert "goes on" in ended.out
+    assert "Nobody handled" not in ended.err
+
+
 def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) -> None:
     ended = run(
         tmp_path,

@@ -177,7 +177,11 @@ impl PyEngine {
     }
 
     fn is_up(&self, proc: u64) -> bool {
-        self.engine.with_node(|node| node.is_up(ProcId::from_u64(proc)))
+        self.engine.with_node(|node| node.link_to(ProcId::from_u64(proc))).is_some()
+    }
+
+    fn drain(&self, py: Python<'_>, limit_s: f64) {
+        py.detach(|| self.engine.drain(Duration::from_secs_f64(limit_s)));
     }
 
     fn expect_only(&self, up_to: u64, coming: Vec<u64>) {
@@ -203,9 +207,9 @@ impl PyEngine {
         self.engine.with_node(|node| node.proc_started(ProcId::from_u64(proc), incarnation));
     }
 
-    fn proc_died(&self, proc: u64, incarnation: u32, detail: &[u8]) {
-        let detail = detail.to_vec().into();
-        self.engine.with_node(|node| node.proc_died(ProcId::from_u64(proc), incarnation, detail));
+    fn proc_died(&self, py: Python<'_>, proc: u64, incarnation: u32, detail: &[u8]) {
+        let (proc, detail) = (ProcId::from_u64(proc), detail.to_vec().into());
+        py.detach(|| self.engine.proc_died(proc, incarnation, detail));
     }
 
     fn watch(&self, proc: u64) {

@@ -18,6 +18,7 @@ pub mod wire;
 use crate::hash::FastMap;
 use crate::mailbox::Closed;
 use crate::node::{Answer, Effect, LinkId, Node, NodeConfig, Progress};
+use bytes::Bytes;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, PortId, ProcId};
 use parker::{Bell, Parker, Wake, timespec};
@@ -48,6 +49,8 @@ const EVENTS_MAX: usize = 64;
 /// How long the IO thread leaves the links to a thread that has just led them: it will most likely
 /// wait again at once, and then reads what came meanwhile without any hand-over.
 const HEAD_START: Duration = Duration::from_micros(500);
+/// How often a process that leaves looks whether all that it sent is written.
+const DRAIN_LOOK: Duration = Duration::from_millis(1);
 /// How often idle shared memory is looked for: what was idle for all of it is given back.
 const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 /// How long the first thread sleeps before it looks for signals again: one may slip in between the
@@ -204,6 +207,32 @@ impl Engine {
         self.io.bell.ring();
         // Who closes need not care whether the file was still there.
         let _ = std::fs::remove_file(socket_path(&self.dir, self.me));
+    }
+
+    /// The host reports the death of one of its processes. What it wrote before comes first.
+    pub fn proc_died(&self, proc: ProcId, incarnation: u32, detail: Bytes) {
+        let link = lock(&self.shared).node.link_to(proc);
+        if let Some(link) = link {
+            self.read_link(link, None);
+        }
+        self.with_node(|node| node.proc_died(proc, incarnation, detail));
+    }
+
+    /// Waits until all that was sent is written, for a process that is about to leave.
+    pub fn drain(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        loop {
+            let (wires, is_held) = {
+                let shared = lock(&self.shared);
+                let wires: Vec<_> = shared.wires.values().cloned().collect();
+                (wires, shared.node.holds_frames())
+            };
+            let is_drained = !is_held && wires.iter().all(|wire| wire.is_drained());
+            if is_drained || Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(DRAIN_LOOK);
+        }
     }
 
     /// Locks the node; tells it the time when somebody wants to know when things happen.

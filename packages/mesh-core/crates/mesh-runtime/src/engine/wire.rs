@@ -95,6 +95,12 @@ impl Wire {
         lock(&self.queue).push_back(frame);
     }
 
+    /// Whether all that was pushed has gone to the socket.
+    pub fn is_drained(&self) -> bool {
+        let writing = lock(&self.writing);
+        writing.batch.is_empty() && lock(&self.queue).is_empty()
+    }
+
     /// Keeps the descriptor under which an epoll set watches for room in the socket.
     ///
     /// A second descriptor is needed because one that is registered exclusively cannot change what

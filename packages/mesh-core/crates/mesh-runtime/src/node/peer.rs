@@ -105,9 +105,19 @@ impl Node {
         self.peers.entry(proc).or_default()
     }
 
-    /// Whether frames flow to and from another process.
-    pub fn is_up(&self, proc: ProcId) -> bool {
-        self.peers.get(&proc).is_some_and(|peer| matches!(peer.reach, Reach::Up(_)))
+    /// Whether frames wait for a link that is being made.
+    pub fn holds_frames(&self) -> bool {
+        self.peers
+            .values()
+            .any(|peer| matches!(peer.reach, Reach::Dialling { .. }) && peer.unacked_bytes() > 0)
+    }
+
+    /// The link on which frames flow to and from another process, if there is one.
+    pub fn link_to(&self, proc: ProcId) -> Option<LinkId> {
+        match self.peers.get(&proc)?.reach {
+            Reach::Up(link) => Some(link),
+            Reach::Idle | Reach::Dialling { .. } | Reach::Dead(_) => None,
+        }
     }
 
     /// Whether this process looks after the host that `proc` is on.
