@@ -108,7 +108,7 @@ type PartTuple = (u32, u32, u64, u64);
 impl SharedSender {
     #[new]
     fn new() -> Self {
-        Self { pool: SegmentPool::new(SegmentLimits::default()) }
+        Self { pool: SegmentPool::new(OWNER, SegmentLimits::default()) }
     }
 
     /// Copies buffers of bytes for readers in these slots; gives the descriptor and the parts.
@@ -164,7 +164,10 @@ impl SharedReceiver {
 
     /// Opens a message; `on_drop` is called when the last of its buffers is gone.
     fn open(&self, parts: Vec<PartTuple>, on_drop: Py<PyAny>) -> PyResult<Vec<SharedBuffer>> {
-        let part = |(segment, generation, offset, len)| Part { segment, generation, offset, len };
+        let part = |(segment, generation, offset, len)| {
+            let owner = OWNER;
+            Part { owner, segment, generation, offset, len }
+        };
         let parts: Vec<_> = parts.into_iter().map(part).collect();
         let call = move || {
             Python::try_attach(|py| {
@@ -173,7 +176,7 @@ impl SharedReceiver {
                 }
             });
         };
-        let views = self.cache.open(OWNER, &parts, Box::new(call)).map_err(io::Error::from)?;
+        let views = self.cache.open(&parts, Box::new(call)).map_err(io::Error::from)?;
         Ok(views.into_iter().map(SharedBuffer::new).collect())
     }
 

@@ -24,7 +24,7 @@ use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
 use bytes::Bytes;
 use call::PendingCall;
-use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind, Part};
+use mesh_wire::frame::{Frame, HOPS_MAX, Head, Hold, Kind};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use std::cmp::Reverse;
@@ -77,6 +77,15 @@ pub enum Effect {
     Released {
         /// Who read it.
         reader: ProcId,
+        /// The segment.
+        segment: u32,
+        /// Which use of it.
+        generation: u32,
+    },
+    /// A message has handed back a part of one of our segments, which this process now holds
+    /// itself until it is [`Effect::Released`]. To be done before anyone can take the message, and
+    /// before the effects that follow.
+    Held {
         /// The segment.
         segment: u32,
         /// Which use of it.
@@ -459,8 +468,9 @@ impl Node {
 
     /// A call that is queued is taken back; one that runs is for the agent to end.
     fn deliver_cancel(&mut self, frame: Frame) {
-        if self.unborn.withdraw(frame.head.to.port, frame.head.from) {
-            return;
+        let unborn = self.unborn.withdraw(frame.head.to.port, frame.head.from);
+        if !unborn.is_empty() {
+            return unborn.iter().for_each(|withdrawn| self.discard(withdrawn));
         }
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
         match mailbox.withdraw(frame.head.from) {
@@ -508,17 +518,26 @@ impl Node {
 }
 
 impl Node {
-    /// Gives back what a message that nobody will open holds of its sender's shared memory.
+    /// Holds what a message that has come in hands back of our own segments.
+    fn hold_own(&mut self, frame: &Frame) {
+        for Hold { owner, segment, generation } in frame.holds() {
+            if owner == self.config.me {
+                self.effects.push_back(Effect::Held { segment, generation });
+            }
+        }
+    }
+
+    /// Gives back what a message that nobody will open holds of shared memory.
     fn discard(&mut self, frame: &Frame) {
-        let Some(part) = frame.parts().next().filter(|part| part.segment != Part::INLINE) else {
-            return;
-        };
-        let (segment, generation) = (part.segment, part.generation);
-        if frame.head.from.proc == self.config.me {
-            let reader = frame.head.to.proc;
-            self.effects.push_back(Effect::Released { reader, segment, generation });
-        } else {
-            self.release(frame.head.from.proc, segment, generation);
+        let (me, sender, reader) = (self.config.me, frame.head.from.proc, frame.head.to.proc);
+        for Hold { owner, segment, generation } in frame.holds() {
+            if owner == me {
+                // It came here, or it came from here and never left.
+                self.effects.push_back(Effect::Released { reader, segment, generation });
+            } else if owner == sender {
+                self.release(owner, segment, generation);
+            }
+            // Else it is the receiver's, which has not seen it.
         }
     }
 

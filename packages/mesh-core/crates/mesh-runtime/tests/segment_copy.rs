@@ -22,7 +22,7 @@ fn check(pool: &SegmentPool, seed: u64, lens: &[usize]) {
         let filled = pool.fill(&slices, &[READER]).unwrap();
         let cache = SegmentCache::new(CacheLimits::default());
         cache.learn(SENDER, filled.segment, filled.fd.try_clone().unwrap()).unwrap();
-        let views = cache.open(SENDER, &filled.parts, Box::new(|| {})).unwrap();
+        let views = cache.open(&filled.parts, Box::new(|| {})).unwrap();
         assert!(views.iter().zip(&buffers).all(|(view, buffer)| view[..] == buffer[..]));
         pool.release(filled.segment, filled.generation, READER);
     }
@@ -31,7 +31,8 @@ fn check(pool: &SegmentPool, seed: u64, lens: &[usize]) {
 #[test]
 fn large_buffers_arrive_whole_however_many_threads_copy() {
     for copy_threads_max in [0, 1, 2, 8] {
-        let pool = SegmentPool::new(SegmentLimits { copy_threads_max, ..Default::default() });
+        let pool =
+            SegmentPool::new(SENDER, SegmentLimits { copy_threads_max, ..Default::default() });
         check(&pool, 1, &[9 << 20]);
         check(&pool, 2, &[3, (4 << 20) + 1, 0, 512 << 10, (5 << 20) - 7]);
         // Half in warm pages, half in new ones.
@@ -41,7 +42,7 @@ fn large_buffers_arrive_whole_however_many_threads_copy() {
 
 #[test]
 fn several_threads_may_send_large_messages_at_once() {
-    let pool = SegmentPool::new(SegmentLimits::default());
+    let pool = SegmentPool::new(SENDER, SegmentLimits::default());
     thread::scope(|scope| {
         for seed in 0..4 {
             let pool = &pool;

@@ -3,6 +3,7 @@
 
 use super::cache::{Shelf, ViewKey};
 use super::pages::Pages;
+use mesh_wire::frame::Part;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
@@ -18,6 +19,8 @@ pub(super) struct Message {
     /// What of the view the message uses.
     range: Range<usize>,
     key: ViewKey,
+    /// Which use of the segment.
+    generation: u32,
     shelf: Weak<Shelf>,
     /// Behind a lock only because a message is shared between threads and the closure is not.
     on_drop: Mutex<Option<OnDrop>>,
@@ -29,13 +32,33 @@ impl Message {
     pub(super) fn new(
         pages: Pages,
         range: Range<usize>,
-        key: ViewKey,
+        (key, generation): (ViewKey, u32),
         shelf: &Arc<Shelf>,
         on_drop: OnDrop,
     ) -> Self {
         assert!(range.end <= pages.len(), "the view covers the message");
         let (shelf, on_drop) = (Arc::downgrade(shelf), Mutex::new(Some(on_drop)));
-        Self { pages: Some(pages), range, key, shelf, on_drop, pid: std::process::id() }
+        let pid = std::process::id();
+        Self { pages: Some(pages), range, key, generation, shelf, on_drop, pid }
+    }
+
+    /// Where the view begins.
+    pub(super) fn address(&self) -> usize {
+        self.pages().at(0).as_ptr() as usize
+    }
+
+    /// The part that `len` bytes from an address on are, if they lie in this message.
+    pub(super) fn part_at(&self, address: usize, len: usize) -> Option<Part> {
+        let start = address.checked_sub(self.address())?;
+        let is_inside = start >= self.range.start && len <= self.range.end.checked_sub(start)?;
+        let ViewKey { owner, segment, .. } = self.key;
+        let (generation, offset, len) = (self.generation, start as u64, len as u64);
+        is_inside.then_some(Part { owner, segment, generation, offset, len })
+    }
+
+    /// Bytes from the first part's first to the last part's last.
+    pub(super) fn len(&self) -> usize {
+        self.range.len()
     }
 
     /// Copies every page that still is the sender's; see [`super::SegmentCache::prepare_fork`].
@@ -43,7 +66,7 @@ impl Message {
         self.pages().own(&self.range)
     }
 
-    fn pages(&self) -> &Pages {
+    pub(super) fn pages(&self) -> &Pages {
         self.pages.as_ref().expect("a message has its view until it is dropped")
     }
 }
