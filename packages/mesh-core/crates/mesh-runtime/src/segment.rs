@@ -45,5 +45,6 @@ pub mod pool;
 mod slots;
 
 pub use cache::{CacheLimits, OpenError, Received, SegmentCache};
+pub use copy::copy_fresh;
 pub use message::{Mapping, OnDrop};
 pub use pool::{FillError, Filled, SegmentLimits, SegmentPool, SegmentStats};

@@ -1,8 +1,10 @@
 //! Large messages are copied by several threads, and arrive whole.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![expect(unsafe_code, reason = "reads what was written to memory without a value")]
 
-use mesh_runtime::segment::{CacheLimits, SegmentCache, SegmentLimits, SegmentPool};
+use mesh_runtime::segment::{CacheLimits, SegmentCache, SegmentLimits, SegmentPool, copy_fresh};
 use mesh_wire::id::ProcId;
+use std::mem::MaybeUninit;
 use std::thread;
 
 const SENDER: ProcId = ProcId::new(0, 1);
@@ -50,4 +52,17 @@ fn several_threads_may_send_large_messages_at_once() {
         }
     });
     assert_eq!(pool.stats().bytes_in_use, 0);
+}
+
+#[test]
+fn new_memory_gets_every_byte_and_no_more() {
+    for (start, len) in [(0, 0), (3, 5), (0, 4 << 20), (7, (9 << 20) + 1), (64, 16 << 20)] {
+        let source = numbered(5, len);
+        let mut target = vec![MaybeUninit::new(0xEE); start + len + 1];
+        copy_fresh(&source, &mut target[start..start + len]);
+        // SAFETY: every byte has a value from the start.
+        let target: Vec<u8> = target.iter().map(|byte| unsafe { byte.assume_init() }).collect();
+        assert!(target[start..start + len] == source[..], "{len} bytes at {start}");
+        assert!(target[..start].iter().all(|byte| *byte == 0xEE) && target[start + len] == 0xEE);
+    }
 }

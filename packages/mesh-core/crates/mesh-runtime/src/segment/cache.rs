@@ -130,10 +130,11 @@ impl Shelf {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the view of a message that was dropped, to use it for the next one.
-    pub(super) fn put_back(&self, key: ViewKey, pages: Pages, range: &Range<usize>) {
+    /// Takes the view of a message that was dropped, to use it for the next one. `written` is
+    /// where it may have been written to.
+    pub(super) fn put_back(&self, key: ViewKey, pages: Pages, written: Option<&Range<usize>>) {
         // Before anyone else can have the view: what was written to it is the old message's.
-        let is_clean = self.pagemap.wipe(&pages, range).is_ok();
+        let is_clean = written.is_none_or(|range| self.pagemap.wipe(&pages, range).is_ok());
         let mut segments = self.lock();
         segments.open.remove(&(pages.at(0).as_ptr() as usize));
         let known = segments.known.get_mut(&key.owner).and_then(|all| all.get_mut(&key.segment));
@@ -235,7 +236,7 @@ impl SegmentCache {
         };
         let part = message.part_at(address, bytes.len())?;
         let start = usize::try_from(part.offset).expect("it is an offset in a mapping");
-        let is_clean = self.shelf.pagemap.is_clean(message.pages(), &(start..start + bytes.len()));
+        let is_clean = message.is_clean(&self.shelf.pagemap, &(start..start + bytes.len()));
         is_clean.then(|| Received { part, message_len: message.len() })
     }
 

@@ -2,11 +2,13 @@
 #![expect(unsafe_code, reason = "lends the bytes of a mapping as slices")]
 
 use super::cache::{Shelf, ViewKey};
+use super::pagemap::PageMap;
 use super::pages::Pages;
 use mesh_wire::frame::Part;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// Called when the last slice of a message is dropped.
@@ -22,6 +24,8 @@ pub(super) struct Message {
     /// Which use of the segment.
     generation: u32,
     shelf: Weak<Shelf>,
+    /// Whether somebody was given a way to write to the view.
+    may_be_written: AtomicBool,
     /// Behind a lock only because a message is shared between threads and the closure is not.
     on_drop: Mutex<Option<OnDrop>>,
     /// The process that opened it; a fork of it must neither reuse the view nor give it back.
@@ -39,7 +43,8 @@ impl Message {
         assert!(range.end <= pages.len(), "the view covers the message");
         let (shelf, on_drop) = (Arc::downgrade(shelf), Mutex::new(Some(on_drop)));
         let pid = std::process::id();
-        Self { pages: Some(pages), range, key, generation, shelf, on_drop, pid }
+        let (pages, may_be_written) = (Some(pages), AtomicBool::new(false));
+        Self { pages, range, key, generation, shelf, may_be_written, on_drop, pid }
     }
 
     /// Where the view begins.
@@ -63,7 +68,13 @@ impl Message {
 
     /// Copies every page that still is the sender's; see [`super::SegmentCache::prepare_fork`].
     pub(super) fn own(&self) -> io::Result<()> {
+        self.may_be_written.store(true, Ordering::Relaxed);
         self.pages().own(&self.range)
+    }
+
+    /// Whether no page of `range` was written, as far as `pagemap` can tell.
+    pub(super) fn is_clean(&self, pagemap: &PageMap, range: &Range<usize>) -> bool {
+        !self.may_be_written.load(Ordering::Relaxed) || pagemap.is_clean(self.pages(), range)
     }
 
     pub(super) fn pages(&self) -> &Pages {
@@ -80,7 +91,8 @@ impl Drop for Message {
             return;
         }
         if let (Some(shelf), Some(pages)) = (self.shelf.upgrade(), self.pages.take()) {
-            shelf.put_back(self.key, pages, &self.range);
+            let written = self.may_be_written.get_mut().then_some(&self.range);
+            shelf.put_back(self.key, pages, written);
         }
         on_drop.expect("a message is dropped once")();
     }
@@ -118,6 +130,17 @@ impl Mapping {
     /// They may be read and written for as long as the mapping lives, but not while a slice of it
     /// is in use.
     pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.message.may_be_written.store(true, Ordering::Relaxed);
+        self.start()
+    }
+
+    /// As [`Mapping::as_mut_ptr`], for a caller that only reads. Where nobody writes, nobody has to
+    /// look for written pages when the message is dropped.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start()
+    }
+
+    fn start(&self) -> *mut u8 {
         self.message.pages().at(self.start).as_ptr()
     }
 }
@@ -128,7 +151,7 @@ impl Deref for Mapping {
     fn deref(&self) -> &[u8] {
         // SAFETY: the range was checked against a file that cannot shrink, no other mapping has
         // these bytes, and the sender leaves the pages alone until the message is given back.
-        unsafe { std::slice::from_raw_parts(self.as_mut_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
 

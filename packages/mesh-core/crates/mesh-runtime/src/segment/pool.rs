@@ -1,6 +1,6 @@
 //! The sender's side: segments that are filled, read by others, and filled again.
 
-use super::copy::Copier;
+use super::copy::{Copier, THREADS_MAX};
 use super::memory::Memory;
 use super::slots::{Refusal, Slots, Taken};
 use mesh_wire::frame::Part;
@@ -34,7 +34,7 @@ impl Default for SegmentLimits {
             bytes_max: 4 << 30,
             idle_bytes_max: 512 << 20,
             segments_max: 64,
-            copy_threads_max: 2,
+            copy_threads_max: THREADS_MAX,
         }
     }
 }
