@@ -8,10 +8,12 @@
 //! # Layout
 //! - `peer`: links to other processes, handshake, replay, deaths;
 //! - `call`: calls and their answers;
+//! - `holds`: what messages hold of shared memory;
 //! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod call;
+mod holds;
 mod peer;
 mod unborn;
 
@@ -24,7 +26,7 @@ use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
 use bytes::Bytes;
 use call::PendingCall;
-use mesh_wire::frame::{Frame, HOPS_MAX, Head, Hold, Kind};
+use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use std::cmp::Reverse;
@@ -513,37 +515,6 @@ impl Node {
                 self.dispatch(Frame::bare(back));
             }
             _ => {}
-        }
-    }
-}
-
-impl Node {
-    /// Holds what a message that has come in hands back of our own segments.
-    fn hold_own(&mut self, frame: &Frame) {
-        for Hold { owner, segment, generation } in frame.holds() {
-            if owner == self.config.me {
-                self.effects.push_back(Effect::Held { segment, generation });
-            }
-        }
-    }
-
-    /// Gives back what a message that nobody will open holds of shared memory.
-    fn discard(&mut self, frame: &Frame) {
-        let (me, sender, reader) = (self.config.me, frame.head.from.proc, frame.head.to.proc);
-        for Hold { owner, segment, generation } in frame.holds() {
-            if owner == me {
-                // It came here, or it came from here and never left.
-                self.effects.push_back(Effect::Released { reader, segment, generation });
-            } else if owner == sender {
-                self.release(owner, segment, generation);
-            }
-            // Else it is the receiver's, which has not seen it.
-        }
-    }
-
-    fn discard_answers(&mut self, call: &PendingCall) {
-        for answer in call.answers() {
-            self.discard(&answer.frame);
         }
     }
 }

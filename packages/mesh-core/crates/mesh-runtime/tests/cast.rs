@@ -82,7 +82,8 @@ proptest! {
             tail: Bytes::from(tail),
         }).collect();
         entries.retain(|entry| {
-            usize::from(entry.meta_len) + usize::from(entry.part_count) * PART_LEN <= entry.tail.len()
+            let parts_len = usize::from(entry.part_count) * PART_LEN;
+            usize::from(entry.meta_len) + parts_len <= entry.tail.len()
         });
         let mut packer = Packer::new(len_max);
         for entry in &entries {

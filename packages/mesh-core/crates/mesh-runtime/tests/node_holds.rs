@@ -57,7 +57,7 @@ impl Pair {
                     _ => {}
                 }
             }
-            for frame in self.from_worker() {
+            for frame in self.sent_by_worker() {
                 self.owner.receive(self.at_owner, frame);
             }
         }
@@ -65,7 +65,7 @@ impl Pair {
     }
 
     /// What the worker puts on the link.
-    fn from_worker(&mut self) -> Vec<Frame> {
+    fn sent_by_worker(&mut self) -> Vec<Frame> {
         let frame = |effect| match effect {
             Effect::Transmit { frame, .. } => Some(frame),
             _ => None,
@@ -156,7 +156,7 @@ fn an_answer_that_nobody_takes_is_given_back_with_its_call() {
 fn an_answer_that_comes_twice_is_held_once() {
     let (mut pair, _) = called();
     pair.answer(OWNER);
-    for frame in pair.from_worker() {
+    for frame in pair.sent_by_worker() {
         pair.owner.receive(pair.at_owner, frame.clone());
         pair.owner.receive(pair.at_owner, frame);
     }
