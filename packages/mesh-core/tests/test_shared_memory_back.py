@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from test_shared_memory import LEN, Store, ours, returns_to
+from test_shared_memory import LEN, Store, returns_to
 
 from mesh_core import Actor, Channel, Port, PortReceiver, ProcDied, endpoint, this_host
+from mesh_core.testing import shared_bytes_in_use as ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ class Keeper(Store):
         self.kept: list[Bytes] = []
 
     @endpoint
-    def echo(self, value: object) -> object:
+    def echo(self, value: Any) -> Any:
         return value
 
     @endpoint
