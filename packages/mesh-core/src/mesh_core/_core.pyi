@@ -9,6 +9,7 @@ from mesh_core._shape import Extent, Point, Shape, Slice
 
 __all__ = [
     "Engine",
+    "FrozenBuffer",
     "Full",
     "Message",
     "PortClosed",
@@ -237,6 +238,10 @@ class _HasBuffer:
 @final
 class SharedBuffer(_HasBuffer):
     def __len__(self) -> int: ...
+    def frozen(self) -> FrozenBuffer: ...
+
+@final
+class FrozenBuffer(_HasBuffer): ...
 
 @final
 class SharedSender:

@@ -9,7 +9,7 @@ use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{Answer, CallSpec, NodeConfig, Progress, SendError, Target};
-use mesh_wire::frame::{Frame, Kind, Part, TAIL_LEN_MAX};
+use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
@@ -148,7 +148,7 @@ impl PyEngine {
             // The callback ends the process; what it raises has nobody to go to.
             Python::attach(|py| on_orphaned.call0(py).map_or_else(|error| error.print(py), drop));
         };
-        let segments = Arc::new(Segments::new(segment_pool_bytes_max));
+        let segments = Arc::new(Segments::new(me, segment_pool_bytes_max));
         let descriptors = Arc::clone(&segments) as Arc<dyn Descriptors>;
         let epoch = *EPOCH.get_or_init(Instant::now);
         let engine = Engine::start(config, directory, descriptors, Box::new(orphaned), epoch)?;
@@ -395,16 +395,18 @@ impl PyEngine {
 
     /// The large parts of a message, in their order.
     fn buffers<'py>(&self, py: Python<'py>, message: &Message) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let Some(first) = message.frame.parts().next() else { return Ok(Vec::new()) };
-        if first.segment == Part::INLINE {
-            return message.inline_buffers(py);
+        if message.frame.head.part_count == 0 {
+            return Ok(Vec::new());
         }
         if !message.open() {
             return Err(PyValueError::new_err("the large parts of a message are opened once"));
         }
         let opened = self.segments.open(&self.engine, message).map_err(PyOSError::new_err)?;
-        let object = |mapping| Ok(Bound::new(py, SharedBuffer::new(mapping))?.into_any());
-        opened.into_iter().map(object).collect()
+        let object = |(part, mapping)| match mapping {
+            Some(mapping) => Ok(Bound::new(py, SharedBuffer::new(mapping))?.into_any()),
+            None => message.inline_buffer(py, part),
+        };
+        message.frame.parts().zip(opened).map(object).collect()
     }
 
     /// Bytes of this process's shared memory that readers hold.

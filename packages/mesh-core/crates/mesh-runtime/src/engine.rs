@@ -256,7 +256,7 @@ impl Engine {
         let result = {
             let mut shared = self.enter();
             let result = step(&mut shared.node);
-            shared.collect(&mut chores);
+            shared.collect(&mut chores, &*self.descriptors);
             result
         };
         self.finish(chores);
@@ -313,7 +313,7 @@ impl Engine {
                 if out.is_empty() {
                     shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
                 }
-                shared.collect(&mut chores);
+                shared.collect(&mut chores, &*self.descriptors);
             }
             self.finish(chores);
             if !out.is_empty() {
@@ -462,7 +462,7 @@ impl Engine {
                 for frame in frames.drain(..) {
                     shared.node.receive(link, frame);
                 }
-                shared.collect(&mut chores);
+                shared.collect(&mut chores, &*self.descriptors);
             }
             woke_others |= chores.wake.iter().any(|(_, waiter)| waiter.is_other(me));
             self.finish(chores);
@@ -559,7 +559,7 @@ impl Engine {
             let mut shared = lock(&self.shared);
             let link = introduce(&mut shared.node);
             shared.wires.insert(link, Arc::clone(&wire));
-            shared.collect(&mut chores);
+            shared.collect(&mut chores, &*self.descriptors);
             link
         };
         let token = u64::from(link.0);
@@ -672,7 +672,7 @@ impl Shared {
     }
 
     /// Turns the effects of the node into chores; frames are queued here, in the node's order.
-    fn collect(&mut self, chores: &mut Chores) {
+    fn collect(&mut self, chores: &mut Chores, descriptors: &dyn Descriptors) {
         chores.has_timer |= self.node.is_untimed();
         for effect in self.node.effects() {
             match effect {
@@ -696,6 +696,7 @@ impl Shared {
                     self.redials.push(Reverse((Instant::now() + after, peer)));
                     chores.has_timer = true;
                 }
+                Effect::Held { segment, generation } => descriptors.held(segment, generation),
                 Effect::Released { reader, segment, generation } => {
                     chores.released.push((reader, segment, generation));
                     if self.sweep_at.is_none() {

@@ -27,7 +27,10 @@ pub trait Descriptors: Send + Sync {
     fn get(&self, segment: u32) -> Option<Arc<OwnedFd>>;
     /// A peer has passed the descriptor of one of its segments.
     fn learn(&self, owner: ProcId, segment: u32, descriptor: OwnedFd);
-    /// A peer no longer reads one use of one of our segments.
+    /// A message that came in hands back one use of one of our segments: this process reads it
+    /// until it is released in our own name. Called with the engine's lock held.
+    fn held(&self, segment: u32, generation: u32);
+    /// A process no longer reads one use of one of our segments.
     fn released(&self, reader: ProcId, segment: u32, generation: u32);
     /// A peer is dead.
     fn buried(&self, proc: ProcId);

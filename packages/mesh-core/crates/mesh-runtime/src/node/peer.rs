@@ -298,6 +298,10 @@ impl Node {
             self.ask_ack(proc);
         }
         if is_new && frame.head.kind.is_sequenced() {
+            if frame.head.to.proc == self.config.me {
+                // Before a release that the sender has sent behind it.
+                self.hold_own(&frame);
+            }
             self.dispatch(frame);
         }
     }
