@@ -20,6 +20,7 @@ class Worlds(Protocol):
 
     def __call__(self, hosts: int | Sequence[str] = HOSTS, **settings: Any) -> World:
         """Makes so many hosts, named h0, h1 and so on, or hosts of these names."""
+        ...
 
 
 def pytest_configure(config: pytest.Config) -> None:

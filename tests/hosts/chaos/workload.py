@@ -39,6 +39,7 @@ class Workload(Protocol):
 
     def victims(self, host: Host) -> Sequence[int]:
         """Returns the processes on a host that may be killed or stopped."""
+        ...
 
     def restore(self, host: Host) -> None:
         """Brings a host back into service, once its power or a process has been taken from it.
@@ -48,6 +49,7 @@ class Workload(Protocol):
 
     def executions(self) -> Mapping[int, int]:
         """Returns how often the call of each number was carried out; asked once, at the end."""
+        ...
 
     def stop(self) -> None:
         """Ends the service."""
