@@ -172,7 +172,7 @@ def test_interrupt_that_is_caught_lets_the_program_go_on(tmp_path: Path) -> None
     assert "caught\n[None, None] [2, 2]" in ended.out
 
 
-@pytest.mark.parametrize("hanging", ["mesh.spin.call()", "mesh.sleep.call(1000)"])
+@pytest.mark.parametrize("hanging", ["self.spin", "self.sleep(1000)"])
 @pytest.mark.parametrize(
     ("rest", "status", "limit_s"),
     [("raise OSError", 1, PROMPT_S), ("pass", 0, 12.0), ("sys.exit(3)", 3, 12.0)],
@@ -181,10 +181,14 @@ def test_endpoint_that_never_returns_does_not_hold_the_end_up(
     tmp_path: Path, hanging: str, rest: str, status: int, limit_s: float
 ) -> None:
     program = f"""
-    {START}
-    call = {hanging}
-    time.sleep(0.2)  # tidy: sleeps because the call must hang
-    ended_at = time.time()
+    class Hanging(Worker):
+        @endpoint
+        def hang(self, begun):
+            begun.send(None)
+            {hanging}
+    begun, receiver = Channel.open()
+    call = this_host().spawn_procs().spawn("hanging", Hanging).hang.call(begun)
+    receiver.recv().get()
     {rest}
     """
     ended = run(tmp_path, program)

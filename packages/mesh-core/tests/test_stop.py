@@ -336,6 +336,28 @@ def test_mesh_with_a_dead_rank_is_stopped_quietly(brisk: ProcMesh) -> None:
     assert mesh.stop().get() is None
 
 
+@pytest.mark.parametrize("what", ["this_host()", 'this_host().spawn_procs({"n": 2})'])
+def test_leaving_a_with_statement_stops_the_processes(tmp_path: Path, what: str) -> None:
+    ended = run(
+        tmp_path,
+        f"""
+        async def use_async():
+            async with {what} as mesh:
+                return spawn(mesh)
+        def use():
+            with {what} as mesh:
+                return spawn(mesh)
+        def spawn(mesh):
+            procs = mesh if isinstance(mesh, ProcMesh) else mesh.spawn_procs({{"n": 2}})
+            return procs.spawn("worker", Worker).pid.call().get().values()
+        for pid in use() + asyncio.run(use_async()):
+            assert not os.path.exists(f"/proc/{{pid}}")
+        print("all gone")
+        """,
+    )
+    assert ended.out == "all gone\n", ended.err
+
+
 def test_children_are_cleaned_before_their_owner(proc: ProcMesh, tmp_path: Path) -> None:
     log = tmp_path / "log"
     owner = proc.spawn("owner", Owner, True, str(log))

@@ -9,16 +9,9 @@ from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, endpoint_of
 from mesh_core._errors import MeshStopped
-from mesh_core._mesh_place import (
-    AGENT_WINDOW,
-    ENDED,
-    check_owned,
-    index_in,
-    place_in,
-    ranks_on,
-)
+from mesh_core._mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
+from mesh_core._placed_mesh import PlacedMesh
 from mesh_core._runtime import runtime
-from mesh_core._shape import MemberMesh, Point
 from mesh_core._task_future import AgentFuture, EndFuture, StopFuture
 from mesh_core._wire import CALL, INTERNAL, READY, SPAWN
 
@@ -30,6 +23,7 @@ if TYPE_CHECKING:
     from mesh_core._mesh import ProcMesh
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
+    from mesh_core._shape import Point
 
 __all__ = ["ActorMesh", "check_class"]
 
@@ -37,7 +31,7 @@ A = TypeVar("A", bound=Actor)
 _READY = bytes([INTERNAL]) + READY.encode() + b"\0"
 
 
-class ActorMesh(MemberMesh, Generic[A]):
+class ActorMesh(PlacedMesh, Generic[A]):
     """Actors in processes. Endpoints of their class are attributes: `mesh.step.call(...)`."""
 
     def __init__(
@@ -53,7 +47,7 @@ class ActorMesh(MemberMesh, Generic[A]):
         current: Runtime | None = None,
     ) -> None:
         self._runtime = runtime() if current is None else current
-        self._port = port
+        self._port = self._uid = port
         self._name = name
         self._cls = cls
         self._class_name = cls.__qualname__
@@ -77,28 +71,12 @@ class ActorMesh(MemberMesh, Generic[A]):
         )
 
     @property
-    def _uid(self) -> int:
-        return self._port
-
-    @property
     def _stopped(self) -> bool:
         current = self._runtime
         return self._port in current.stopped_meshes or current.is_over
 
     def _mark_stopped(self) -> None:
         self._runtime.stopped_meshes.setdefault(self._port, ENDED)
-
-    def _proc_of(self, index: int) -> int:
-        return self._table.proc(self._region.rank_at(index))
-
-    def _ranks_on(self, proc: int) -> list[int]:
-        return ranks_on(self._table, self._region, proc)
-
-    def _point(self, index: int) -> Point:
-        return Point(index, self.extent)
-
-    def _place(self, index: int) -> tuple[int, dict[str, int]]:
-        return place_in(self._region, self._whole, index)
 
     def _target(self, index: int) -> Targets:
         return Targets([(self._proc_of(index), index)])
@@ -139,7 +117,7 @@ class ActorMesh(MemberMesh, Generic[A]):
         current = self._runtime
         if current.is_over:
             return ENDED
-        check_owned(self, self._region != self._whole, self._owner_address)
+        check_owned(self, self._is_slice, self._owner_address)
         if self._port in current.stopped_meshes:
             return current.stopped_meshes[self._port]
         current.ownership.stopping(self._port)
@@ -182,7 +160,7 @@ class ActorMesh(MemberMesh, Generic[A]):
             IndexError: There is no such rank.
             ValueError: The mesh is a slice, or is owned by somebody else.
         """
-        check_owned(self, self._region != self._whole, self._owner_address, "replace a rank of")
+        check_owned(self, self._is_slice, self._owner_address, "replace a rank of")
         index = index_in(self, rank)
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
@@ -225,16 +203,6 @@ class ActorMesh(MemberMesh, Generic[A]):
             True,
         )
         return AgentFuture(reply, self, "__init__")
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ActorMesh)
-            and self._port == other._port
-            and self._region == other._region
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._port, self._region))
 
     def __repr__(self) -> str:
         return f"<ActorMesh {self._name!r} of {self._class_name} {self.extent}>"

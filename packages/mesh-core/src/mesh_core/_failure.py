@@ -106,7 +106,7 @@ def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
         fields = {**known, **{k: v for k, v in where.items() if v is not None}}
     else:
         fields = {**where, **known}
-    error = _CLASSES[detail.code](**fields)
+    error: SupervisionError = _CLASSES[detail.code](**fields)
     if detail.cause is not None:
         error.__cause__ = as_itself(decode_exception(detail.cause))
     error.__dict__["_failure_id"] = detail.failure_id

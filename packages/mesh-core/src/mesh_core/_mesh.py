@@ -22,14 +22,13 @@ from mesh_core._mesh_place import (
     check_owned,
     index_in,
     owner_here,
-    place_in,
-    ranks_on,
 )
 from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
+from mesh_core._placed_mesh import ContextMesh, PlacedMesh
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
-from mesh_core._shape import MemberMesh, Point
+from mesh_core._shape import Point
 from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._supervision import RestartPolicy
@@ -39,7 +38,6 @@ from mesh_core._wire import SPAWN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from types import TracebackType
     from typing import Literal, Self
 
     from mesh_core._future import Future
@@ -51,7 +49,7 @@ A = TypeVar("A", bound=Actor)
 P = ParamSpec("P")
 
 
-class HostMesh(MemberMesh):
+class HostMesh(ContextMesh):
     """Machines. `this_host()` is the one where the caller runs."""
 
     def __init__(
@@ -148,13 +146,13 @@ class HostMesh(MemberMesh):
         """Done when every host can be reached."""
         return DoneFuture(True)
 
-    def stop(self) -> Future[None]:
+    def stop(self) -> EndFuture:
         """Stops every process that the caller has started on these hosts."""
         owner = owner_here()[1]
         meshes = [m for m in runtime().ownership.children_of(owner) if isinstance(m, ProcMesh)]
         return EndFuture([mesh.stop() for mesh in reversed(meshes)], runtime().ownership)
 
-    def shutdown(self) -> Future[None]:
+    def shutdown(self) -> EndFuture:
         """Stops every process on these hosts; the local host is there again on the next use.
 
         Raises:
@@ -162,16 +160,7 @@ class HostMesh(MemberMesh):
         """
         return self.stop()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.shutdown()
+    _end_context = shutdown
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -190,7 +179,7 @@ class HostMesh(MemberMesh):
         return HostMesh, (self._hosts, self._region, self._command)
 
 
-class ProcMesh(MemberMesh):
+class ProcMesh(PlacedMesh, ContextMesh):
     """Processes on hosts. Actors are spawned on them."""
 
     def __init__(self, table: ProcTable, region: Region, current: Runtime | None = None) -> None:
@@ -198,14 +187,11 @@ class ProcMesh(MemberMesh):
         self._runtime = runtime() if current is None else current
         self._table = table
         self._region = region
-        self._is_slice = region != table.region
+        self._whole = table.region
+        self._uid = table.uid
 
     def _with_region(self, region: Region) -> Self:
         return type(self)(self._table, region, self._runtime)
-
-    @property
-    def _uid(self) -> int:
-        return self._table.uid
 
     @property
     def _name(self) -> str:
@@ -213,18 +199,6 @@ class ProcMesh(MemberMesh):
 
     # Errors name a process by its mesh and rank.
     _class_name = None
-
-    def _place(self, index: int) -> tuple[int, dict[str, int]]:
-        return place_in(self._region, self._table.region, index)
-
-    def _proc_of(self, index: int) -> int:
-        return self._table.proc(self._region.rank_at(index))
-
-    def _point(self, index: int) -> Point:
-        return Point(index, self.extent)
-
-    def _ranks_on(self, proc: int) -> list[int]:
-        return ranks_on(self._table, self._region, proc)
 
     def _targets(self) -> Targets:
         return Targets([(self._proc_of(index), index) for index in range(len(self))])
@@ -465,59 +439,14 @@ class ProcMesh(MemberMesh):
         reply = self._runtime.call_agents(self._targets(), "log_level", level)
         await AgentFuture(reply, self, "logging_option")
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        ended = self.stop()
-        if error is None:
-            await ended
-        else:
-            await ended._settled()
-            _note_failure(error, ended)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        ended = self.stop()
-        if error is None:
-            ended.get()
-        else:
-            _note_failure(error, ended)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ProcMesh)
-            and self._table == other._table
-            and self._region == other._region
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._table, self._region))
+    def _end_context(self) -> EndFuture:
+        return self.stop()
 
     def __repr__(self) -> str:
         return f"<ProcMesh {self._name!r} {self.extent}>"
 
     def __reduce__(self) -> Any:
         return ProcMesh, (self._table, self._region)
-
-
-def _note_failure(error: BaseException, ended: EndFuture) -> None:
-    """Adds what went wrong with a stop to the exception that has led to it."""
-    failure = ended.exception()
-    if failure is not None:
-        error.add_note(f"and its processes did not stop in good order: {failure}")
 
 
 def this_host() -> HostMesh:

@@ -103,6 +103,9 @@ class Ownership:
         self._gone: dict[int, Owned] = {}
         # Set when the program fails: what it leaves has less time.
         self.hurry_s: float | None = None
+        # Ranks that are being brought back; held while one is said to be, before what follows.
+        self._reviving: dict[tuple[int, int], Future[Any] | None] = {}
+        self._revival = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._ending: set[int] = set()
 
@@ -243,6 +246,11 @@ class Ownership:
             # Somebody holds a call that has failed of it, and will look.
             self.observed(failure_id)
         for uid, rank in hit:
+            with self._revival:
+                future = self._reviving.get((uid, rank))
+                if future is not None and future.done():
+                    # It has come back first, and failed again before anybody has looked.
+                    self._end_revival(uid, rank)
             self._do_failed(uid, rank, failure_id, kind)
 
     def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
@@ -360,9 +368,18 @@ class Ownership:
                 futures.append(mesh._revive(rank))
             except (MeshError, RuntimeError, OSError):
                 futures.append(None)
+            self._reviving[mesh._uid, rank] = futures[-1]
         for rank, future in zip(ranks, futures, strict=True):
-            is_back = future is not None and future.exception() is None
-            self.restart_done(mesh._uid, rank, is_back)
+            if future is not None:
+                future.exception()
+            with self._revival:
+                self._end_revival(mesh._uid, rank)
+
+    def _end_revival(self, uid: int, rank: int) -> None:
+        """Says whether a rank is back, once; with `_revival` held."""
+        if (uid, rank) in self._reviving:
+            future = self._reviving.pop((uid, rank))
+            self.restart_done(uid, rank, future is not None and future.exception() is None)
 
     def _ask_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         cell = self._runtime.actors.get(owner)

@@ -17,6 +17,7 @@ from mesh_core._wire import AGENT, CALL, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Any
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mesh_core._stop_watch import StopWatch
     from mesh_core._task_future import EndFuture
 
-__all__ = ["Identity", "Runtime", "adopt", "is_running", "runtime", "value_of"]
+__all__ = ["Identity", "Runtime", "adopt", "follow", "is_running", "runtime", "value_of"]
 
 
 class Identity:
@@ -178,6 +179,7 @@ class Runtime:
 
 _lock = threading.RLock()
 _current: Runtime | None = None
+_followers: list[Callable[[Runtime | None], None]] = []
 
 
 def runtime() -> Runtime:
@@ -200,6 +202,13 @@ def adopt(new: Runtime | None) -> None:
     """Makes a runtime this process's own; None ends it."""
     global _current
     _current = new
+    for tell in _followers:
+        tell(new)
+
+
+def follow(tell: Callable[[Runtime | None], None]) -> None:
+    """Calls back with every runtime that this process gets, and with None when one has ended."""
+    _followers.append(tell)
 
 
 def _boot() -> Runtime:
