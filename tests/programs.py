@@ -44,9 +44,11 @@ def left_behind(mark: str) -> list[str]:
     """Waits until all processes with this mark have gone; returns those that stay."""
     deadline = time.monotonic() + LEAVING_LIMIT_S
     pause = threading.Event()
-    while (found := _marked(f"{MARK}={mark}".encode())) and time.monotonic() < deadline:
+    while True:
+        found, is_sure = _marked(f"{MARK}={mark}".encode())
+        if (not found and is_sure) or time.monotonic() > deadline:
+            return found
         pause.wait(0.01)
-    return found
 
 
 def missing_line(printed: str, expected: Sequence[str]) -> str | None:
@@ -90,13 +92,22 @@ def _matches(line: str, wanted: str) -> bool:
     return line.endswith(others[-1]) and len(line) - len(others[-1]) >= position
 
 
-def _marked(mark: bytes) -> list[str]:
-    found = []
+def _marked(mark: bytes) -> tuple[list[str], bool]:
+    """Returns the processes with a mark, and whether the marks of all could be seen."""
+    found, is_sure = [], True
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
+            environment = (folder / "environ").read_bytes()
+            if mark in environment.split(b"\0"):
                 status = (folder / "stat").read_text()
                 found.append(f"pid {folder.name}: {status.partition('(')[2]}")
+            elif not environment and _start_time(folder) >= _start_time(Path("/proc/self")):
+                # In the middle of an exec a process has memory, but no environment yet.
+                is_sure = is_sure and (folder / "statm").read_text().startswith("0 ")
         except OSError:
             continue  # it went while we looked
-    return found
+    return found, is_sure
+
+
+def _start_time(folder: Path) -> int:
+    return int((folder / "stat").read_text().rpartition(")")[2].split()[19])

@@ -57,6 +57,11 @@ class Worker(Actor):
             pass
 
     @endpoint
+    def wait_for(self, path: str) -> None:
+        while not os.path.exists(path):
+            time.sleep(0.001)
+
+    @endpoint
     def fail(self, text: str = "boom") -> None:
         raise KeyError(text)
 

@@ -19,6 +19,7 @@ from mesh_core import (
     configured,
     endpoint,
 )
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from mesh_core import Port, ProcMesh
@@ -123,7 +124,7 @@ def test_a_deadline_raises_at_the_caller_and_ends_the_endpoint(
     assert isinstance(raised.value, TimeoutError)
     assert isinstance(raised.value, MeshError)
     assert name in str(raised.value)
-    assert mesh.read.call_one().get() == ["a begins", "a was cancelled"]
+    wait_until(lambda: mesh.read.call_one().get() == ["a begins", "a was cancelled"])
 
 
 @pytest.mark.parametrize(("cls", "name"), PLACES)
@@ -142,7 +143,8 @@ def test_cancelling_a_future_ends_the_endpoint(proc: ProcMesh, cls: type[Any], n
     if queued is not None:
         queued.get()
         expected.append("queued")
-    assert mesh.read.call_one().get() == expected
+    # What runs beside others ends beside them as well.
+    wait_until(lambda: mesh.read.call_one().get() == expected)
 
 
 @pytest.mark.parametrize(("cls", "name"), PLACES)

@@ -157,6 +157,20 @@ def test_owner_in_another_process_restarts_what_it_owns(trio: ProcMesh, how: str
     assert owner.told.call_one().get() == []
 
 
+def test_what_is_not_restarted_with_its_process_is_told_and_what_is_restarted_is_not(
+    trio: ProcMesh,
+) -> None:
+    owner = trio.slice(n=0).spawn("owner", Owner, True)
+    kept = owner.spawn.call_one(trio.slice(n=1), "kept", "permanent").get()
+    lost = owner.spawn.call_one(trio.slice(n=1), "lost").get()
+    assert lost.add.call_one().get() == 1
+    kept.add.call_one(5).get()
+    kill(kept)
+    wait_until(lambda: answer(kept) < 5)
+    wait_until(lambda: bool(owner.told.call_one().get()))
+    assert owner.told.call_one().get() == [("lost", 0, "ProcDied")]
+
+
 def test_too_many_failures_go_to_the_owner(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     policy = RestartPolicy("permanent", intensity_max=2, period_s=60)

@@ -83,6 +83,20 @@ def test_a_view_has_the_bytes_as_they_were_sent(
     assert (view.nbytes, view.readonly, view.format, bytes(view)) == (5, False, "B", b"short")
 
 
+def test_a_frozen_buffer_can_only_be_read(sender: SharedSender, receiver: SharedReceiver) -> None:
+    for seed in range(3):
+        fd, parts = sender.fill([pattern(seed)], [READER])
+        receiver.learn(parts[0][0], fd)
+        (buffer,) = receiver.open(parts, ignore)
+        view = memoryview(buffer.frozen())
+        assert view.readonly
+        assert view.nbytes == LEN
+        del buffer
+        assert bytes(view) == pattern(seed).tobytes()
+        view.release()
+        sender.release(parts[0][0], parts[0][1], READER)
+
+
 def test_writes_of_a_receiver_are_seen_by_nobody_else(sender: SharedSender) -> None:
     ours, theirs = SharedReceiver(), SharedReceiver()
     source = pattern(1)

@@ -223,39 +223,68 @@ def test_actor_that_lets_nothing_else_run_is_ended_with_its_process(brisk: ProcM
 
 def test_process_that_is_still_being_set_up_is_not_taken_for_silent(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
+    os.mkfifo(gate)
 
     def wait_for_gate() -> None:
-        while not gate.exists():
-            time.sleep(0.01)  # tidy: sleeps because a file cannot be waited for
+        gate.read_bytes()
 
     with configured(stop_grace_s=GRACE_S):
         procs = this_host().spawn_procs({"n": 1}, bootstrap=wait_for_gate)
         stopping = procs.spawn("worker", Worker).stop()
         with pytest.raises(TimeoutError):
             stopping.get(timeout=3)
-        gate.touch()
+        gate.write_bytes(b"")
         stopping.get()
         assert procs.spawn("worker", Worker).add.call().get().values() == [1]
         procs.stop().get()
 
 
-def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh) -> None:
+def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh, tmp_path: Path) -> None:
     mesh = proc.spawn("worker", Worker)
-    mesh.sleep.broadcast(0.2)
+    mesh.wait_for.broadcast(str(tmp_path / "stop is under way"))
     mesh.fail.broadcast("on the way")
+    stopped = mesh.stop()
+    (tmp_path / "stop is under way").touch()
     with pytest.raises(ActorFailed, match="on the way"):
-        mesh.stop().get()
+        stopped.get()
 
 
-def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop() -> None:
+def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop(tmp_path: Path) -> None:
     procs = this_host().spawn_procs({"n": 2})
     mesh = procs.spawn("worker", Worker)
-    mesh.slice(n=1).sleep.broadcast(0.2)
+    mesh.slice(n=1).wait_for.broadcast(str(tmp_path / "stop is under way"))
     mesh.slice(n=1).fail.broadcast("on the way")
+    stopped = procs.stop()
+    (tmp_path / "stop is under way").touch()
     with pytest.raises(ActorFailed, match="on the way") as raised:
-        procs.stop().get()
+        stopped.get()
     assert raised.value.rank == 1
     assert procs.stop().exception() is None
+
+
+def test_exception_that_leaves_a_with_block_is_kept_whatever_the_stop_runs_into() -> None:
+    def plain() -> None:
+        with this_host().spawn_procs() as procs:
+            procs.spawn("worker", Worker).fail.broadcast("on the way")
+            raise OSError("of the block")
+
+    with pytest.raises(OSError, match="of the block") as raised:
+        plain()
+    assert "on the way" in "".join(raised.value.__notes__)
+
+    async def program() -> None:
+        async with this_host().spawn_procs() as procs:
+            procs.spawn("worker", Worker).fail.broadcast("on the way")
+            raise OSError("of the block")
+
+    with pytest.raises(OSError, match="of the block") as raised:
+        asyncio.run(program())
+    assert "on the way" in "".join(raised.value.__notes__)
+
+
+def test_with_block_that_ends_well_raises_what_its_stop_runs_into() -> None:
+    with pytest.raises(ActorFailed, match="on the way"), this_host().spawn_procs() as procs:
+        procs.spawn("worker", Worker).fail.broadcast("on the way")
 
 
 def hold_news(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:

@@ -209,6 +209,22 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
     assert ended.err == ""
 
 
+def test_held_call_that_is_never_looked_at_keeps_its_failure_to_the_end(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        note_failures()
+        mesh = this_host().spawn_procs().spawn("worker", Worker)
+        mesh.fail.broadcast()
+        held = mesh.add.call()
+        print(noted_failures())
+        """,
+    )
+    assert ended.status == 0, ended.err
+    assert ended.out == "[]\n"
+    assert "Nobody handled" not in ended.err
+
+
 def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) -> None:
     ended = run(
         tmp_path,

@@ -9,6 +9,7 @@ from mesh_core._shape import Extent, Point, Shape, Slice
 
 __all__ = [
     "Engine",
+    "FrozenBuffer",
     "Full",
     "Keys",
     "Message",
@@ -152,6 +153,7 @@ class Engine:
     def expect_host(self, host: int, heartbeat_s: float, obituary: bytes) -> None: ...
     def host_gone(self, host: int, obituary: bytes) -> None: ...
     def watch(self, proc: int) -> None: ...
+    def drain(self, limit_s: float) -> None: ...
     def is_up(self, proc: int) -> bool: ...
     def call(
         self,
@@ -270,6 +272,10 @@ class _HasBuffer:
 @final
 class SharedBuffer(_HasBuffer):
     def __len__(self) -> int: ...
+    def frozen(self) -> FrozenBuffer: ...
+
+@final
+class FrozenBuffer(_HasBuffer): ...
 
 @final
 class SharedSender:

@@ -33,6 +33,8 @@ __all__ = ["HostAgent", "StartOrder"]
 # Beyond the graces that a process gives its own parts.
 _END_S = 2.0
 _FLUSH_S = 2.0
+# How often in a row of looks a process may be found silent: once it may just have come up.
+_SILENT_MAX = 2
 
 
 class StartOrder:
@@ -69,7 +71,15 @@ class StartOrder:
 class _Slot:
     """One place for a process."""
 
-    __slots__ = ("incarnation", "is_alive", "is_stopping", "order", "rank", "why_ended")
+    __slots__ = (
+        "incarnation",
+        "is_alive",
+        "is_stopping",
+        "order",
+        "rank",
+        "silent_count",
+        "why_ended",
+    )
 
     def __init__(self, order: StartOrder, rank: int) -> None:
         self.order = order
@@ -77,6 +87,8 @@ class _Slot:
         self.incarnation = 0
         self.is_alive = True
         self.is_stopping = False
+        # How often somebody has waited for it in vain since it was up.
+        self.silent_count = 0
         # Why we have ended it although nobody had told it to stop.
         self.why_ended: str | None = None
 
@@ -179,6 +191,7 @@ class HostAgent:
             slot.is_alive = True
             slot.is_stopping = False
             slot.why_ended = None
+            slot.silent_count = 0
             spec = self._spec(number, slot)
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
@@ -230,11 +243,14 @@ class HostAgent:
         return any(self._slots[number].is_alive for number in numbers)
 
     def end_silent(self, number: int, why: str) -> None:
-        """Kills a process that somebody waits for in vain; not one that is still being set up."""
+        """Kills a process that somebody waits for in vain again and again since it was up."""
         proc = proc_id(self._runtime.identity.host, number)
         with self._changed:
             slot = self._slots.get(number)
             if slot is None or not slot.is_alive or not self._runtime.engine.is_up(proc):
+                return
+            slot.silent_count += 1
+            if slot.silent_count < _SILENT_MAX:
                 return
             slot.why_ended = why
         self._host.kill(number)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["leave", "main"]
 
+# How long a process that leaves may wait for others to read what it has sent.
+_DRAIN_LIMIT_S = 1.0
+
 _over = threading.Event()
 _status = 0
 
@@ -46,6 +49,8 @@ def main(entry: bytes) -> int:
     thread = threading.Thread(target=runtime.agent.run, name="mesh-agent", daemon=True)
     thread.start()
     _over.wait()
+    # What was answered last may still wait for room in a socket.
+    runtime.engine.drain(_DRAIN_LIMIT_S)
     return _status
 
 

@@ -210,8 +210,8 @@ class Ownership:
         with self._lock:
             meshes = list(self._owned.values())
         hit = [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
-        # The processes first: a failure is named after the mesh that it began in.
-        hit.sort(key=lambda pair: not _is_procs(pair[0]))
+        # The processes first: a failure is named after the mesh that it began in; then the lost.
+        hit.sort(key=lambda pair: (not _is_procs(pair[0]), self._brings_back(pair[0])))
         if any(self._brings_back(mesh) for mesh, _ in hit):
             # The process comes back with what is restarted there, so it is not lost itself.
             hit = [pair for pair in hit if not _is_procs(pair[0])]

@@ -33,7 +33,7 @@ from types import (
     ModuleType,
 )
 
-from mesh_core._core import copy_fresh
+from mesh_core._core import SharedBuffer, copy_fresh
 from mesh_core._pickle_arrays import array_reducers
 from mesh_core._pickle_classes import find_parcel, keep_parcel, open_parcel
 from mesh_core._pickle_path import unpicklable
@@ -317,7 +317,9 @@ def _decode_spliced(body: memoryview, buffers: Sequence[Buffer]) -> Any:
     parts: list[memoryview] = []
     for at, piece in zip(range(5, rest, 8), buffers, strict=False):
         length = int.from_bytes(body[at : at + 8], "little")
-        parts += (body[rest : rest + length], memoryview(piece).cast("B"))
+        # What is only read need not be looked through for writes when it is let go.
+        source = piece.frozen() if type(piece) is SharedBuffer else piece
+        parts += (body[rest : rest + length], memoryview(source).cast("B"))
         rest += length
     parts = [part for part in (*parts, body[rest:]) if part]
     beside = buffers[count:]

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from mesh_core._core import Region
-    from mesh_core._future import Future
     from mesh_core._proc_table import ProcTable
+    from mesh_core._task_future import EndFuture
 
 __all__ = ["ContextMesh", "PlacedMesh"]
 
@@ -20,7 +20,7 @@ __all__ = ["ContextMesh", "PlacedMesh"]
 class ContextMesh(MemberMesh):
     """A mesh that a `with` or `async with` statement ends, and then waits for the end."""
 
-    def _end_context(self) -> Future[None]:
+    def _end_context(self) -> EndFuture:
         """Begins the end."""
         raise NotImplementedError
 
@@ -33,7 +33,11 @@ class ContextMesh(MemberMesh):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._end_context().get()
+        ended = self._end_context()
+        if error is None:
+            ended.get()
+        else:
+            _note_failure(error, ended)
 
     async def __aenter__(self) -> Self:
         return self
@@ -44,7 +48,12 @@ class ContextMesh(MemberMesh):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._end_context()
+        ended = self._end_context()
+        if error is None:
+            await ended
+        else:
+            await ended._settled()
+            _note_failure(error, ended)
 
 
 class PlacedMesh(MemberMesh):
@@ -88,3 +97,10 @@ class PlacedMesh(MemberMesh):
 
     def __hash__(self) -> int:
         return hash((self._uid, self._region))
+
+
+def _note_failure(error: BaseException, ended: EndFuture) -> None:
+    """Adds what went wrong with a stop to the exception that has led to it."""
+    failure = ended.exception()
+    if failure is not None:
+        error.add_note(f"and its processes did not stop in good order: {failure}")

@@ -11,7 +11,7 @@ use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{Answer, CallSpec, NodeConfig, Progress, SendError, Target};
-use mesh_wire::frame::{Frame, Kind, Part, TAIL_LEN_MAX};
+use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
@@ -150,7 +150,7 @@ impl PyEngine {
             // The callback ends the process; what it raises has nobody to go to.
             Python::attach(|py| on_orphaned.call0(py).map_or_else(|error| error.print(py), drop));
         };
-        let segments = Arc::new(Segments::new(segment_pool_bytes_max));
+        let segments = Arc::new(Segments::new(me, segment_pool_bytes_max));
         let descriptors = Arc::clone(&segments) as Arc<dyn Descriptors>;
         let epoch = *EPOCH.get_or_init(Instant::now);
         let engine = Engine::start(config, directory, descriptors, Box::new(orphaned), epoch)?;
@@ -179,7 +179,11 @@ impl PyEngine {
     }
 
     fn is_up(&self, proc: u64) -> bool {
-        self.engine.with_node(|node| node.is_up(ProcId::from_u64(proc)))
+        self.engine.with_node(|node| node.link_to(ProcId::from_u64(proc))).is_some()
+    }
+
+    fn drain(&self, py: Python<'_>, limit_s: f64) {
+        py.detach(|| self.engine.drain(Duration::from_secs_f64(limit_s)));
     }
 
     fn expect_only(&self, up_to: u64, coming: Vec<u64>) {
@@ -205,9 +209,9 @@ impl PyEngine {
         self.engine.with_node(|node| node.proc_started(ProcId::from_u64(proc), incarnation));
     }
 
-    fn proc_died(&self, proc: u64, incarnation: u32, detail: &[u8]) {
-        let detail = detail.to_vec().into();
-        self.engine.with_node(|node| node.proc_died(ProcId::from_u64(proc), incarnation, detail));
+    fn proc_died(&self, py: Python<'_>, proc: u64, incarnation: u32, detail: &[u8]) {
+        let (proc, detail) = (ProcId::from_u64(proc), detail.to_vec().into());
+        py.detach(|| self.engine.proc_died(proc, incarnation, detail));
     }
 
     /// Where another host listens, as `address:port`.
@@ -423,16 +427,18 @@ impl PyEngine {
 
     /// The large parts of a message, in their order.
     fn buffers<'py>(&self, py: Python<'py>, message: &Message) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let Some(first) = message.frame.parts().next() else { return Ok(Vec::new()) };
-        if first.segment == Part::INLINE {
-            return message.inline_buffers(py);
+        if message.frame.head.part_count == 0 {
+            return Ok(Vec::new());
         }
         if !message.open() {
             return Err(PyValueError::new_err("the large parts of a message are opened once"));
         }
         let opened = self.segments.open(&self.engine, message).map_err(PyOSError::new_err)?;
-        let object = |mapping| Ok(Bound::new(py, SharedBuffer::new(mapping))?.into_any());
-        opened.into_iter().map(object).collect()
+        let object = |(part, mapping)| match mapping {
+            Some(mapping) => Ok(Bound::new(py, SharedBuffer::new(mapping))?.into_any()),
+            None => message.inline_buffer(py, part),
+        };
+        message.frame.parts().zip(opened).map(object).collect()
     }
 
     /// Bytes of this process's shared memory that readers hold.

@@ -2,7 +2,7 @@
 
 use mesh_runtime::engine::Engine;
 use mesh_runtime::node::Answer;
-use mesh_wire::frame::{Frame, Head, Kind, Part};
+use mesh_wire::frame::{Frame, Head, Hold, Kind, Part};
 use mesh_wire::id::{Address, PortId, ProcId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,23 +14,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct Message {
     pub(crate) frame: Frame,
-    /// Shared memory of the sender that the message holds until somebody opens it.
+    /// Shared memory that the message holds until somebody opens it.
     held: Option<Held>,
 }
 
-/// A part of a segment that is given back when nobody has opened it.
+/// What is given back when nobody has opened it.
 struct Held {
     engine: Arc<Engine>,
-    owner: ProcId,
-    part: Part,
+    holds: Vec<Hold>,
     is_open: AtomicBool,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if !*self.is_open.get_mut() {
-            let (segment, generation) = (self.part.segment, self.part.generation);
-            self.engine.with_node(|node| node.release(self.owner, segment, generation));
+            self.engine.with_node(|node| {
+                for hold in &self.holds {
+                    node.release(hold.owner, hold.segment, hold.generation);
+                }
+            });
         }
     }
 }
@@ -38,15 +40,19 @@ impl Drop for Held {
 impl Message {
     /// A message or an answer that has come in.
     pub(crate) fn of_frame(frame: Frame, engine: &Arc<Engine>) -> Self {
-        let owner = frame.head.from.proc;
-        let part = frame.parts().next().filter(|part| part.segment != Part::INLINE);
-        let hold = |part| Held {
-            engine: Arc::clone(engine),
-            owner,
-            part,
-            is_open: AtomicBool::new(false),
-        };
-        Self { held: part.map(hold), frame }
+        let (me, sender) = (engine.me(), frame.head.from.proc);
+        let mut holds = frame.holds();
+        holds.retain(|hold| hold.owner == sender || hold.owner == me);
+        let held = (!holds.is_empty()).then(|| {
+            let (engine, is_open) = (Arc::clone(engine), AtomicBool::new(false));
+            Held { engine, holds, is_open }
+        });
+        Self { frame, held }
+    }
+
+    /// What the message makes this process hold.
+    pub(crate) fn holds(&self) -> &[Hold] {
+        self.held.as_ref().map_or(&[], |held| &held.holds)
     }
 
     /// Takes over who gives the shared parts back; `false` when somebody has before.
@@ -54,18 +60,17 @@ impl Message {
         self.held.as_ref().is_none_or(|held| !held.is_open.swap(true, Ordering::Relaxed))
     }
 
-    /// The parts that travel behind the body, as objects of their own that can be written to.
-    pub(crate) fn inline_buffers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    /// A part that travels behind the body, as an object of its own that can be written to.
+    pub(crate) fn inline_buffer<'py>(
+        &self,
+        py: Python<'py>,
+        part: Part,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let body = self.frame.body();
-        let slice = |part: Part| {
-            let (start, len) = (part.offset as usize, part.len as usize);
-            let end = start.checked_add(len).filter(|_| part.segment == Part::INLINE);
-            let bytes = end.and_then(|end| body.get(start..end));
-            let bytes =
-                bytes.ok_or_else(|| PyValueError::new_err("a part lies outside its frame"))?;
-            Ok(PyByteArray::new(py, bytes).into_any())
-        };
-        self.frame.parts().map(slice).collect()
+        let (start, len) = (part.offset as usize, part.len as usize);
+        let bytes = start.checked_add(len).and_then(|end| body.get(start..end));
+        let bytes = bytes.ok_or_else(|| PyValueError::new_err("a part lies outside its frame"))?;
+        Ok(PyByteArray::new(py, bytes).into_any())
     }
 
     pub(crate) fn of_answer(answer: Answer, engine: &Arc<Engine>) -> Self {

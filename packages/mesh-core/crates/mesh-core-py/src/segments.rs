@@ -4,16 +4,20 @@ use crate::message::Message;
 use mesh_runtime::engine::Engine;
 use mesh_runtime::engine::wire::{Descriptors, tail_of};
 use mesh_runtime::segment::{
-    CacheLimits, FillError, Filled, Mapping, SegmentCache, SegmentLimits, SegmentPool,
+    CacheLimits, FillError, Mapping, Received, SegmentCache, SegmentLimits, SegmentPool,
 };
-use mesh_wire::frame::{PART_COUNT_MAX, Part};
+use mesh_wire::frame::{Hold, PART_COUNT_MAX, Part};
 use mesh_wire::id::ProcId;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Where bytes that are handed on uncopied begin: no element of an array is wider.
+const HAND_ON_ALIGN: u64 = 16;
+
 /// Both ends of shared memory.
 pub(crate) struct Segments {
+    me: ProcId,
     pool: SegmentPool,
     cache: SegmentCache,
     descriptors: Mutex<HashMap<u32, Arc<OwnedFd>>>,
@@ -56,17 +60,19 @@ impl Packed {
 }
 
 impl Segments {
-    /// Empty, with room for `bytes_max` of messages under way.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// Those of process `me`: empty, with room for `bytes_max` of messages under way.
+    pub(crate) fn new(me: ProcId, bytes_max: usize) -> Self {
         let limits = SegmentLimits { bytes_max, ..SegmentLimits::default() };
         Self {
-            pool: SegmentPool::new(limits),
+            me,
+            pool: SegmentPool::new(me, limits),
             cache: SegmentCache::new(CacheLimits::default()),
             descriptors: Mutex::default(),
         }
     }
 
-    /// Copies buffers to where `readers` can map them, or inline where that cannot be.
+    /// Puts buffers where `readers` can map them, or inline where that cannot be. What has come
+    /// from where it is going is named as it lies there; the rest is copied.
     pub(crate) fn pack(
         &self,
         engine: &Engine,
@@ -80,34 +86,105 @@ impl Segments {
         if buffers.len() > PART_COUNT_MAX {
             return Err("more than 255 large buffers in one message: join some of them");
         }
-        let me = engine.me();
-        let is_local = readers.iter().all(|reader| reader.host == me.host);
-        if is_local {
-            match self.pool.fill(buffers, readers) {
-                Ok(filled) => return Ok(self.announce(engine, filled, readers)),
-                Err(FillError::Forked) => return Err("this process was forked from a running one"),
-                // Full or refused by the kernel: slower, but it arrives.
-                Err(_) => {}
-            }
+        let mut parts = vec![None; buffers.len()];
+        if readers.iter().all(|reader| reader.host == self.me.host) {
+            self.hand_on(engine, buffers, readers, &mut parts);
+            self.copy(engine, buffers, readers, &mut parts)?;
         }
-        let mut inline = Vec::with_capacity(buffers.iter().map(|buffer| buffer.len()).sum());
-        let mut parts = Vec::with_capacity(buffers.len());
-        for buffer in buffers {
-            let offset = (body_len + inline.len()) as u64;
-            let len = buffer.len() as u64;
-            parts.push(Part { segment: Part::INLINE, generation: 0, offset, len });
-            inline.extend_from_slice(buffer);
-        }
+        let left = parts.iter().zip(buffers).filter(|(part, _)| part.is_none());
+        let mut inline = Vec::with_capacity(left.map(|(_, buffer)| buffer.len()).sum());
+        let in_place = |(part, buffer): (Option<Part>, &&[u8])| {
+            part.unwrap_or_else(|| {
+                let offset = (body_len + inline.len()) as u64;
+                inline.extend_from_slice(buffer);
+                Part::inline(offset, buffer.len() as u64)
+            })
+        };
+        let parts = parts.into_iter().zip(buffers).map(in_place).collect();
         Ok(Packed { parts, inline })
     }
 
-    fn announce(&self, engine: &Engine, filled: Filled, readers: &[ProcId]) -> Packed {
-        let segment = filled.segment;
-        let before = self.lock().insert(segment, Arc::clone(&filled.fd));
-        let is_new = before.is_none_or(|before| !Arc::ptr_eq(&before, &filled.fd));
-        let me = engine.me();
-        if readers.contains(&me) {
-            self.learn_own(me, segment, is_new, &filled.fd);
+    /// Names the buffers that every reader can be given without a copy.
+    ///
+    /// Those are bytes that were received, are as they came, and lie either in a segment of ours,
+    /// which the readers then hold as well, or in one of the only reader, which takes a hold of its
+    /// own when it gets the message: our release follows on the same link. A third process would
+    /// depend on our life: when we die, the owner takes the segment back.
+    fn hand_on(
+        &self,
+        engine: &Engine,
+        buffers: &[&[u8]],
+        readers: &[ProcId],
+        parts: &mut [Option<Part>],
+    ) {
+        let may_name = |received: &Received| {
+            let Part { owner, offset, .. } = received.part;
+            let is_known = owner == self.me || readers.iter().all(|reader| *reader == owner);
+            is_known && offset.is_multiple_of(HAND_ON_ALIGN)
+        };
+        let found = |buffer: &&[u8]| self.cache.received(buffer).filter(may_name);
+        let found: Vec<_> = buffers.iter().map(found).collect();
+        if found.iter().all(Option::is_none) {
+            return;
+        }
+        for (at, part) in worthwhile(&found) {
+            parts[at] = Some(part);
+        }
+        for hold in Hold::all(parts.iter().copied().flatten()) {
+            let Hold { owner, segment, generation } = hold;
+            if owner != self.me {
+                continue;
+            }
+            if self.pool.hold(segment, generation, readers) {
+                self.announce(engine, segment, None, readers);
+            } else {
+                let is_of_it = |part: &Part| part.hold() == Some(hold);
+                parts.iter_mut().for_each(|part| *part = part.filter(|part| !is_of_it(part)));
+            }
+        }
+    }
+
+    /// Copies the buffers that have no place yet into a segment of ours, if there is room.
+    fn copy(
+        &self,
+        engine: &Engine,
+        buffers: &[&[u8]],
+        readers: &[ProcId],
+        parts: &mut [Option<Part>],
+    ) -> Result<(), &'static str> {
+        let is_left = |(_, part): &(&&[u8], &mut Option<Part>)| part.is_none();
+        let (left, places): (Vec<&[u8]>, Vec<_>) =
+            buffers.iter().zip(parts).filter(is_left).map(|(buffer, part)| (*buffer, part)).unzip();
+        if left.is_empty() {
+            return Ok(());
+        }
+        match self.pool.fill(&left, readers) {
+            Ok(filled) => {
+                self.announce(engine, filled.segment, Some(&filled.fd), readers);
+                places.into_iter().zip(filled.parts).for_each(|(place, part)| *place = Some(part));
+                Ok(())
+            }
+            Err(FillError::Forked) => Err("this process was forked from a running one"),
+            // Full or refused by the kernel: slower, but it arrives.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Sees to it that `readers` have the descriptor of a segment of ours, which may be a new one.
+    fn announce(
+        &self,
+        engine: &Engine,
+        segment: u32,
+        fd: Option<&Arc<OwnedFd>>,
+        readers: &[ProcId],
+    ) {
+        let is_new = fd.is_some_and(|fd| {
+            let before = self.lock().insert(segment, Arc::clone(fd));
+            before.is_none_or(|before| !Arc::ptr_eq(&before, fd))
+        });
+        if let (true, Some(fd)) = (is_new, fd) {
+            // For what comes back to us. A refusal shows when the message is opened.
+            let _ = self.cache.learn(self.me, segment, Arc::clone(fd));
         }
         engine.with_node(|node| {
             if is_new {
@@ -117,42 +194,64 @@ impl Segments {
                 node.announce(*reader, segment);
             }
         });
-        Packed { parts: filled.parts, inline: Vec::new() }
-    }
-
-    /// A message to this process itself: the descriptor does not travel.
-    fn learn_own(&self, me: ProcId, segment: u32, is_new: bool, fd: &Arc<OwnedFd>) {
-        if is_new && let Ok(copy) = fd.try_clone() {
-            // A refusal shows when the message is opened.
-            let _ = self.cache.learn(me, segment, copy);
-        }
     }
 
     /// Gives back what a message that was not sent holds.
     pub(crate) fn unpack(&self, packed: &Packed, readers: &[ProcId]) {
-        if let Some(part) = packed.parts.first()
-            && part.segment != Part::INLINE
-        {
-            for reader in readers {
-                self.pool.release(part.segment, part.generation, *reader);
+        for Hold { owner, segment, generation } in Hold::all(packed.parts.iter().copied()) {
+            if owner == self.me {
+                for reader in readers {
+                    self.pool.release(segment, generation, *reader);
+                }
             }
         }
     }
 
-    /// Maps the shared parts of a message; they are given back when the last is dropped.
+    /// Maps the shared parts of a message, in their order, with nothing where a part is inline.
+    /// What the message holds is given back bit by bit, as the last mapping of each use is dropped.
     pub(crate) fn open(
         &self,
         engine: &Arc<Engine>,
         message: &Message,
-    ) -> Result<Vec<Mapping>, String> {
+    ) -> Result<Vec<Option<Mapping>>, String> {
         let parts: Vec<Part> = message.frame.parts().collect();
-        let owner = message.frame.head.from.proc;
-        let Some(first) = parts.first().copied() else { return Ok(Vec::new()) };
+        let mut opened: Vec<_> = parts.iter().map(|_| None).collect();
+        let mut left = message.holds().iter();
+        for hold in left.by_ref() {
+            if let Err(error) = self.open_hold(engine, *hold, &parts, &mut opened) {
+                for hold in std::iter::once(hold).chain(left) {
+                    give_back(engine, *hold);
+                }
+                return Err(error);
+            }
+        }
+        let is_open =
+            |(part, mapping): (&Part, &Option<_>)| part.hold().is_none() == mapping.is_none();
+        if parts.iter().zip(&opened).all(is_open) {
+            Ok(opened)
+        } else {
+            Err("a part lies in a segment of neither side: check that both sides match".to_owned())
+        }
+    }
+
+    fn open_hold(
+        &self,
+        engine: &Arc<Engine>,
+        hold: Hold,
+        parts: &[Part],
+        opened: &mut [Option<Mapping>],
+    ) -> Result<(), String> {
+        if hold.owner == self.me && !self.pool.is_held(hold.segment, hold.generation) {
+            return Err("a part was handed back after it was given back".to_owned());
+        }
+        let is_of_it = |part: &Part| part.hold() == Some(hold);
+        let theirs: Vec<Part> = parts.iter().copied().filter(is_of_it).collect();
         let engine = Arc::clone(engine);
-        let on_drop = Box::new(move || {
-            engine.with_node(|node| node.release(owner, first.segment, first.generation));
-        });
-        self.cache.open(owner, &parts, on_drop).map_err(|error| error.to_string())
+        let on_drop = Box::new(move || give_back(&engine, hold));
+        let mappings = self.cache.open(&theirs, on_drop).map_err(|error| error.to_string())?;
+        let places = opened.iter_mut().zip(parts).filter(|(_, part)| is_of_it(part));
+        places.zip(mappings).for_each(|((place, _), mapping)| *place = Some(mapping));
+        Ok(())
     }
 
     /// Bytes of shared memory that readers hold.
@@ -170,6 +269,36 @@ impl Segments {
     }
 }
 
+/// The received buffers that are named as they lie, with their places: of each use of a segment
+/// those that do not overlap, if together they are at least half of what its owner has to keep.
+fn worthwhile(found: &[Option<Received>]) -> Vec<(usize, Part)> {
+    let mut named: Vec<(usize, Received)> = Vec::new();
+    for (at, received) in found.iter().enumerate() {
+        let Some(received) = *received else { continue };
+        let overlaps = |(_, other): &(usize, Received)| is_overlap(&other.part, &received.part);
+        if !named.iter().any(overlaps) {
+            named.push((at, received));
+        }
+    }
+    let is_worth = |received: &Received| {
+        let is_beside = |other: &&(usize, Received)| other.1.part.hold() == received.part.hold();
+        let len: u64 = named.iter().filter(is_beside).map(|other| other.1.part.len).sum();
+        len.saturating_mul(2) >= received.message_len as u64
+    };
+    let worth = named.iter().filter(|(_, received)| is_worth(received));
+    worth.map(|(at, received)| (*at, received.part)).collect()
+}
+
+fn is_overlap(one: &Part, other: &Part) -> bool {
+    one.hold() == other.hold()
+        && one.offset < other.offset + other.len
+        && other.offset < one.offset + one.len
+}
+
+fn give_back(engine: &Engine, hold: Hold) {
+    engine.with_node(|node| node.release(hold.owner, hold.segment, hold.generation));
+}
+
 impl Descriptors for Segments {
     fn get(&self, segment: u32) -> Option<Arc<OwnedFd>> {
         self.lock().get(&segment).cloned()
@@ -178,6 +307,11 @@ impl Descriptors for Segments {
     fn learn(&self, owner: ProcId, segment: u32, descriptor: OwnedFd) {
         // A refusal shows when the message is opened.
         let _ = self.cache.learn(owner, segment, descriptor);
+    }
+
+    fn held(&self, segment: u32, generation: u32) {
+        // When that use is over, nothing is held, and opening the message fails.
+        self.pool.hold(segment, generation, &[self.me]);
     }
 
     fn released(&self, reader: ProcId, segment: u32, generation: u32) {

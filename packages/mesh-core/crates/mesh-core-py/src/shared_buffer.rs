@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "implements and uses the buffer protocol")]
 
 use mesh_runtime::segment::{
-    CacheLimits, FillError, Mapping, OpenError, SegmentCache, SegmentLimits, SegmentPool,
+    self, CacheLimits, FillError, Mapping, OpenError, SegmentCache, SegmentLimits, SegmentPool,
 };
 use mesh_wire::frame::Part;
 use mesh_wire::id::ProcId;
@@ -20,6 +20,7 @@ const SLOW_DROP_LEN: usize = 1 << 20;
 /// Adds the classes of this file to `mesh_core._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SharedBuffer>()?;
+    module.add_class::<FrozenBuffer>()?;
     module.add_class::<SharedSender>()?;
     module.add_class::<SharedReceiver>()?;
     module.add_function(wrap_pyfunction!(copy_fresh, module)?)
@@ -53,6 +54,12 @@ impl SharedBuffer {
         self.bytes().len()
     }
 
+    /// The same bytes for reading only. Where a message is lent in no other way, nobody has to look
+    /// for written pages when it is dropped.
+    fn frozen(slf: Py<Self>) -> FrozenBuffer {
+        FrozenBuffer(slf)
+    }
+
     fn __repr__(&self) -> String {
         format!("<SharedBuffer of {} bytes>", self.bytes().len())
     }
@@ -67,14 +74,10 @@ impl SharedBuffer {
         flags: c_int,
     ) -> PyResult<()> {
         let bytes = slf.get().bytes();
-        let len = ffi::Py_ssize_t::try_from(bytes.len())
-            .map_err(|_| PyBufferError::new_err("the bytes are too many for a view"))?;
-        let (start, is_read_only) = (bytes.as_mut_ptr().cast(), 0);
+        let start = bytes.as_mut_ptr();
         // SAFETY: the bytes stay mapped as long as `slf` lives, which the view holds. No slice of
         // them is made in Rust any more, so Python alone decides who writes.
-        let result =
-            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, is_read_only, flags) };
-        if result == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        unsafe { fill_view(view, slf.as_any(), (start, bytes.len()), false, flags) }
     }
 
     /// Nothing to do: the reference that the view held is all there was.
@@ -95,6 +98,56 @@ impl Drop for SharedBuffer {
     }
 }
 
+/// Bytes of a received message that are only read: `SharedBuffer.frozen()`.
+#[pyclass(frozen, module = "mesh_core._core")]
+pub(crate) struct FrozenBuffer(Py<SharedBuffer>);
+
+#[pymethods]
+impl FrozenBuffer {
+    /// Lends the bytes for reading.
+    ///
+    /// # Safety
+    /// Called by Python, with a view to fill in.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = slf.get().0.get().bytes();
+        let start = bytes.as_ptr().cast_mut();
+        // SAFETY: the bytes stay mapped as long as `slf` lives, which the view holds.
+        unsafe { fill_view(view, slf.as_any(), (start, bytes.len()), true, flags) }
+    }
+
+    /// Nothing to do: the reference that the view held is all there was.
+    ///
+    /// # Safety
+    /// Called by Python.
+    #[expect(clippy::unused_self, reason = "a slot of the protocol")]
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
+}
+
+/// Fills in a view of `owner`'s bytes.
+///
+/// # Safety
+/// `view` is one that Python wants filled in; the bytes are there for as long as `owner` is.
+unsafe fn fill_view(
+    view: *mut ffi::Py_buffer,
+    owner: &Bound<'_, PyAny>,
+    (start, len): (*mut u8, usize),
+    is_read_only: bool,
+    flags: c_int,
+) -> PyResult<()> {
+    let len = ffi::Py_ssize_t::try_from(len)
+        .map_err(|_| PyBufferError::new_err("the bytes are too many for a view"))?;
+    let (start, owner_ptr, is_read_only) =
+        (start.cast(), owner.as_ptr(), c_int::from(is_read_only));
+    // SAFETY: passed on to the caller.
+    let result =
+        unsafe { ffi::PyBuffer_FillInfo(view, owner_ptr, start, len, is_read_only, flags) };
+    if result == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}
+
 /// The sending half of shared segments, without a link between: for tests of buffers.
 #[pyclass(frozen, module = "mesh_core._core")]
 struct SharedSender {
@@ -108,7 +161,7 @@ type PartTuple = (u32, u32, u64, u64);
 impl SharedSender {
     #[new]
     fn new() -> Self {
-        Self { pool: SegmentPool::new(SegmentLimits::default()) }
+        Self { pool: SegmentPool::new(OWNER, SegmentLimits::default()) }
     }
 
     /// Copies buffers of bytes for readers in these slots; gives the descriptor and the parts.
@@ -164,7 +217,10 @@ impl SharedReceiver {
 
     /// Opens a message; `on_drop` is called when the last of its buffers is gone.
     fn open(&self, parts: Vec<PartTuple>, on_drop: Py<PyAny>) -> PyResult<Vec<SharedBuffer>> {
-        let part = |(segment, generation, offset, len)| Part { segment, generation, offset, len };
+        let part = |(segment, generation, offset, len)| {
+            let owner = OWNER;
+            Part { owner, segment, generation, offset, len }
+        };
         let parts: Vec<_> = parts.into_iter().map(part).collect();
         let call = move || {
             Python::try_attach(|py| {
@@ -173,7 +229,7 @@ impl SharedReceiver {
                 }
             });
         };
-        let views = self.cache.open(OWNER, &parts, Box::new(call)).map_err(io::Error::from)?;
+        let views = self.cache.open(&parts, Box::new(call)).map_err(io::Error::from)?;
         Ok(views.into_iter().map(SharedBuffer::new).collect())
     }
 
@@ -197,8 +253,7 @@ pub(crate) fn contiguous(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
 
 /// Copies all of `source` to the start of `target`, whose memory is new and has no pages yet.
 ///
-/// Most of the time of such a copy goes into page faults, so huge pages are asked for first: 64 MB
-/// then take 32 faults instead of 16,384. The GIL is free meanwhile.
+/// The GIL is free meanwhile.
 ///
 /// # Errors
 /// `BufferError` when a buffer has gaps, the target is read-only or it is too short.
@@ -211,23 +266,8 @@ fn copy_fresh(py: Python<'_>, target: PyBuffer<u8>, source: PyBuffer<u8>) -> PyR
     if from.is_empty() {
         return Ok(());
     }
-    let to = target.buf_ptr() as usize;
-    py.detach(|| {
-        advise_huge(to, from.len());
-        // SAFETY: both are contiguous and stay exported; the target is as long as the source, and
-        // nobody else has it yet, so it does not overlap the source.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to as *mut u8, from.len()) };
-    });
+    // SAFETY: the target is contiguous, not empty and stays exported, and nobody else has it yet.
+    let to = unsafe { std::slice::from_raw_parts_mut(target.buf_ptr().cast(), target.len_bytes()) };
+    py.detach(|| segment::copy_fresh(from, to));
     Ok(())
-}
-
-/// Asks for huge pages for the whole ones of a range; the kernel may not have any.
-fn advise_huge(start: usize, len: usize) {
-    const HUGE_LEN: usize = 2 << 20;
-    let first = start.next_multiple_of(HUGE_LEN);
-    let end = (start + len) / HUGE_LEN * HUGE_LEN;
-    if first < end {
-        // SAFETY: the advice changes how memory of this range is backed, never what is in it.
-        unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
-    }
 }

@@ -99,8 +99,8 @@ struct Side {
 }
 
 impl Side {
-    fn new(peer: ProcId, peer_pid: u32, link: UnixStream) -> Self {
-        let pool = SegmentPool::new(SegmentLimits::default());
+    fn new(me: ProcId, peer: ProcId, peer_pid: u32, link: UnixStream) -> Self {
+        let pool = SegmentPool::new(me, SegmentLimits::default());
         let cache = SegmentCache::new(CacheLimits::default());
         Self { peer, peer_pid, link: Arc::new(link), pool, cache, known: HashSet::new() }
     }
@@ -111,7 +111,7 @@ impl Side {
     }
 
     fn send_bare(&self, len: usize) -> Outcome<()> {
-        let part = Part { segment: 0, generation: 0, offset: 0, len: len as u64 };
+        let part = Part { owner: self.peer, segment: 0, generation: 0, offset: 0, len: len as u64 };
         note(&self.link, Tag::Bare, 0, part)
     }
 
@@ -129,7 +129,7 @@ impl Side {
                     let link = Arc::clone(&self.link);
                     // The other side may have gone, and then needs no release.
                     let on_drop = Box::new(move || drop(note(&link, Tag::Release, 0, part)));
-                    let mut views = self.cache.open(self.peer, &[part], on_drop)?;
+                    let mut views = self.cache.open(&[part], on_drop)?;
                     return Ok(views.pop().map(Arrival::Message));
                 }
             }
@@ -196,7 +196,7 @@ fn answer(parent: u32, there: i32, back: i32) -> Outcome<()> {
     let link = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
     let there = Bare::map(&fetch_fd(parent, there)?);
     let back = Bare::map(&fetch_fd(parent, back)?);
-    let mut side = Side::new(CALLER, parent, link);
+    let mut side = Side::new(ECHO, CALLER, parent, link);
     while let Some(arrival) = side.receive()? {
         match arrival {
             Arrival::Message(view) => side.send(&view)?,
@@ -221,7 +221,7 @@ fn call(rounds: usize) -> Outcome<()> {
         .args(numbers)
         .stdin(OwnedFd::from(theirs))
         .spawn()?;
-    let mut side = Side::new(ECHO, child.id(), ours);
+    let mut side = Side::new(CALLER, ECHO, child.id(), ours);
     println!("{:>9}  {:>22}  {:>22}  {:>22}", "bytes", "fill+read", "bare echo", "segment echo");
     for len in SIZES {
         let source = vec![7_u8; len];

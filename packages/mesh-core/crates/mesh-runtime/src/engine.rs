@@ -22,6 +22,7 @@ pub mod wire;
 use crate::hash::FastMap;
 use crate::mailbox::Closed;
 use crate::node::{Answer, Effect, LinkId, Node, NodeConfig, Progress};
+use bytes::Bytes;
 use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, PortId, ProcId};
@@ -54,6 +55,8 @@ const EVENTS_MAX: usize = 64;
 /// How long the IO thread leaves the links to a thread that has just led them: it will most likely
 /// wait again at once, and then reads what came meanwhile without any hand-over.
 const HEAD_START: Duration = Duration::from_micros(500);
+/// How often a process that leaves looks whether all that it sent is written.
+const DRAIN_LOOK: Duration = Duration::from_millis(1);
 /// How often idle shared memory is looked for: what was idle for all of it is given back.
 const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 /// How long the first thread sleeps before it looks for signals again: one may slip in between the
@@ -221,6 +224,32 @@ impl Engine {
         let _ = std::fs::remove_file(socket_path(&self.dir, self.me));
     }
 
+    /// The host reports the death of one of its processes. What it wrote before comes first.
+    pub fn proc_died(&self, proc: ProcId, incarnation: u32, detail: Bytes) {
+        let link = lock(&self.shared).node.link_to(proc);
+        if let Some(link) = link {
+            self.read_link(link, None);
+        }
+        self.with_node(|node| node.proc_died(proc, incarnation, detail));
+    }
+
+    /// Waits until all that was sent is written, for a process that is about to leave.
+    pub fn drain(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        loop {
+            let (wires, is_held) = {
+                let shared = lock(&self.shared);
+                let wires: Vec<_> = shared.wires.values().cloned().collect();
+                (wires, shared.node.holds_frames())
+            };
+            let is_drained = !is_held && wires.iter().all(|wire| wire.is_drained());
+            if is_drained || Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(DRAIN_LOOK);
+        }
+    }
+
     /// Locks the node; tells it the time when somebody wants to know when things happen.
     fn enter(&self) -> MutexGuard<'_, Shared> {
         let mut shared = lock(&self.shared);
@@ -242,7 +271,7 @@ impl Engine {
         let result = {
             let mut shared = self.enter();
             let result = step(&mut shared.node);
-            shared.collect(&mut chores);
+            shared.collect(&mut chores, &*self.descriptors);
             result
         };
         self.finish(chores);
@@ -299,7 +328,7 @@ impl Engine {
                 if out.is_empty() {
                     shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
                 }
-                shared.collect(&mut chores);
+                shared.collect(&mut chores, &*self.descriptors);
             }
             self.finish(chores);
             if !out.is_empty() {
@@ -451,7 +480,7 @@ impl Engine {
                 for frame in frames.drain(..) {
                     shared.node.receive(link, frame);
                 }
-                shared.collect(&mut chores);
+                shared.collect(&mut chores, &*self.descriptors);
             }
             woke_others |= chores.wake.iter().any(|(_, waiter)| waiter.is_other(me));
             self.finish(chores);
@@ -547,7 +576,7 @@ impl Engine {
             let mut shared = lock(&self.shared);
             let link = introduce(&mut shared.node);
             shared.wires.insert(link, Arc::clone(&wire));
-            shared.collect(&mut chores);
+            shared.collect(&mut chores, &*self.descriptors);
             link
         };
         let token = u64::from(link.0);
@@ -660,7 +689,7 @@ impl Shared {
     }
 
     /// Turns the effects of the node into chores; frames are queued here, in the node's order.
-    fn collect(&mut self, chores: &mut Chores) {
+    fn collect(&mut self, chores: &mut Chores, descriptors: &dyn Descriptors) {
         chores.has_timer |= self.node.is_untimed();
         for effect in self.node.effects() {
             match effect {
@@ -684,6 +713,7 @@ impl Shared {
                     self.redials.push(Reverse((Instant::now() + after, peer)));
                     chores.has_timer = true;
                 }
+                Effect::Held { segment, generation } => descriptors.held(segment, generation),
                 Effect::Released { reader, segment, generation } => {
                     chores.released.push((reader, segment, generation));
                     if self.sweep_at.is_none() {

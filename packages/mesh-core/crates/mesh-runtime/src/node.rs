@@ -8,11 +8,13 @@
 //! # Layout
 //! - `peer`: links to other processes, handshake, replay, deaths;
 //! - `call`: calls and their answers;
+//! - `holds`: what messages hold of shared memory;
 //! - `pulse`: whether other hosts are alive;
 //! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod call;
+mod holds;
 mod peer;
 mod pulse;
 mod unborn;
@@ -26,7 +28,7 @@ use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
 use bytes::Bytes;
 use call::PendingCall;
-use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind, Part};
+use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use pulse::Pulse;
@@ -80,6 +82,15 @@ pub enum Effect {
     Released {
         /// Who read it.
         reader: ProcId,
+        /// The segment.
+        segment: u32,
+        /// Which use of it.
+        generation: u32,
+    },
+    /// A message has handed back a part of one of our segments, which this process now holds
+    /// itself until it is [`Effect::Released`]. To be done before anyone can take the message, and
+    /// before the effects that follow.
+    Held {
         /// The segment.
         segment: u32,
         /// Which use of it.
@@ -489,8 +500,9 @@ impl Node {
 
     /// A call that is queued is taken back; one that runs is for the agent to end.
     fn deliver_cancel(&mut self, frame: Frame) {
-        if self.unborn.withdraw(frame.head.to.port, frame.head.from) {
-            return;
+        let unborn = self.unborn.withdraw(frame.head.to.port, frame.head.from);
+        if !unborn.is_empty() {
+            return unborn.iter().for_each(|withdrawn| self.discard(withdrawn));
         }
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
         match mailbox.withdraw(frame.head.from) {
@@ -533,28 +545,6 @@ impl Node {
                 self.dispatch(Frame::bare(back));
             }
             _ => {}
-        }
-    }
-}
-
-impl Node {
-    /// Gives back what a message that nobody will open holds of its sender's shared memory.
-    fn discard(&mut self, frame: &Frame) {
-        let Some(part) = frame.parts().next().filter(|part| part.segment != Part::INLINE) else {
-            return;
-        };
-        let (segment, generation) = (part.segment, part.generation);
-        if frame.head.from.proc == self.config.me {
-            let reader = frame.head.to.proc;
-            self.effects.push_back(Effect::Released { reader, segment, generation });
-        } else {
-            self.release(frame.head.from.proc, segment, generation);
-        }
-    }
-
-    fn discard_answers(&mut self, call: &PendingCall) {
-        for answer in call.answers() {
-            self.discard(&answer.frame);
         }
     }
 }

@@ -12,13 +12,13 @@
 //! use mesh_wire::id::ProcId;
 //!
 //! let (sender, receiver) = (ProcId::new(0, 1), ProcId::new(0, 2));
-//! let pool = SegmentPool::new(SegmentLimits::default());
+//! let pool = SegmentPool::new(sender, SegmentLimits::default());
 //! let filled = pool.fill(&[b"weights"], &[receiver])?;
 //!
 //! // The link carries the descriptor once and the parts with every message.
 //! let cache = SegmentCache::new(CacheLimits::default());
 //! cache.learn(sender, filled.segment, filled.fd.try_clone()?)?;
-//! let mut views = cache.open(sender, &filled.parts, Box::new(|| {}))?;
+//! let mut views = cache.open(&filled.parts, Box::new(|| {}))?;
 //! views[0][0] = b'W';
 //! assert_eq!(&views[0][..], b"Weights");
 //!
@@ -44,6 +44,7 @@ mod pages;
 pub mod pool;
 mod slots;
 
-pub use cache::{CacheLimits, OpenError, SegmentCache};
+pub use cache::{CacheLimits, OpenError, Received, SegmentCache};
+pub use copy::copy_fresh;
 pub use message::{Mapping, OnDrop};
 pub use pool::{FillError, Filled, SegmentLimits, SegmentPool, SegmentStats};

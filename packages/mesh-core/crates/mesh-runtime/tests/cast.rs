@@ -3,6 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use mesh_runtime::cast::bundle::{ENTRY_HEAD_LEN, Entry, Malformed, Packer, unpack};
 use mesh_runtime::cast::{Merge, Progress, Tree};
+use mesh_wire::frame::PART_LEN;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -77,11 +78,12 @@ proptest! {
             is_fault,
             flags: rank as u8,
             meta_len: tail.len() as u16 % 5,
-            part_count: u8::from(tail.len() >= 30),
+            part_count: u8::from(tail.len() >= PART_LEN + 6),
             tail: Bytes::from(tail),
         }).collect();
         entries.retain(|entry| {
-            usize::from(entry.meta_len) + usize::from(entry.part_count) * 24 <= entry.tail.len()
+            let parts_len = usize::from(entry.part_count) * PART_LEN;
+            usize::from(entry.meta_len) + parts_len <= entry.tail.len()
         });
         let mut packer = Packer::new(len_max);
         for entry in &entries {

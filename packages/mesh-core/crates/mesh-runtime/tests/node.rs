@@ -1,6 +1,7 @@
 //! Two processes and the wire between them, by hand.
 
 use bytes::Bytes;
+use mesh_runtime::events::{EventKind, RECORD_LEN};
 use mesh_runtime::node::{CallSpec, Effect, LinkId, Node, NodeConfig, Target};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{JobId, PortId, ProcId};
@@ -39,6 +40,28 @@ fn pump(left: (&mut Node, LinkId), right: (&mut Node, LinkId)) {
         if !moved {
             return;
         }
+    }
+}
+
+#[test]
+fn a_link_that_was_up_goes_down_once_whoever_is_the_first_to_hear_of_a_death() {
+    for is_link_first in [true, false] {
+        let (mut agent, mut worker) = (node(0), node(1));
+        agent.events().start(16);
+        agent.proc_started(ProcId::new(0, 1), 0);
+        worker.dial(ProcId::new(0, 0));
+        let at_worker = worker.connected(ProcId::new(0, 0));
+        let at_agent = agent.accepted();
+        pump((&mut agent, at_agent), (&mut worker, at_worker));
+        if is_link_first {
+            agent.link_down(at_agent);
+        }
+        agent.proc_died(ProcId::new(0, 1), 0, Bytes::new());
+        agent.link_down(at_agent);
+        let (records, _) = agent.events().take(usize::MAX);
+        let kinds: Vec<u8> = records.chunks(RECORD_LEN).map(|record| record[44]).collect();
+        let expected = [EventKind::LinkUp, EventKind::LinkDown, EventKind::Died];
+        assert_eq!(kinds, expected.map(|kind| kind as u8));
     }
 }
 

@@ -18,7 +18,7 @@ const OTHER: ProcId = ProcId::new(0, 3);
 const LEN: usize = 3 << 20;
 
 fn pool() -> SegmentPool {
-    SegmentPool::new(SegmentLimits::default())
+    SegmentPool::new(SENDER, SegmentLimits::default())
 }
 
 fn cache() -> SegmentCache {
@@ -35,7 +35,7 @@ fn nothing() -> OnDrop {
 }
 
 fn open(cache: &SegmentCache, filled: &Filled) -> Vec<Mapping> {
-    cache.open(SENDER, &filled.parts, nothing()).expect("a message of a pool can be opened")
+    cache.open(&filled.parts, nothing()).expect("a message of a pool can be opened")
 }
 
 /// Bytes that differ from page to page and from seed to seed.
@@ -150,7 +150,7 @@ fn the_owner_is_told_once_when_the_last_part_is_dropped() {
     let on_drop = Box::new(move || {
         counter.fetch_add(1, Ordering::Relaxed);
     });
-    let mut views = cache.open(SENDER, &filled.parts, on_drop).unwrap();
+    let mut views = cache.open(&filled.parts, on_drop).unwrap();
     drop(views.pop());
     assert_eq!(told.load(Ordering::Relaxed), 0);
     drop(views);
@@ -167,7 +167,7 @@ fn an_open_message_survives_its_owner() {
     drop(pool);
     cache.owner_died(SENDER);
     assert!(view[0][..] == bytes[..]);
-    let error = cache.open(SENDER, &filled.parts, nothing()).unwrap_err();
+    let error = cache.open(&filled.parts, nothing()).unwrap_err();
     assert!(matches!(error, OpenError::Unknown { segment: 0, .. }), "{error}");
 }
 
@@ -191,7 +191,7 @@ fn a_forgotten_segment_is_unknown_until_it_is_announced_again() {
     let filled = pool.fill(&[b"bytes"], &[READER]).unwrap();
     learn(&cache, &filled);
     cache.forget(SENDER, filled.segment);
-    let error = cache.open(SENDER, &filled.parts, nothing()).unwrap_err();
+    let error = cache.open(&filled.parts, nothing()).unwrap_err();
     assert!(matches!(error, OpenError::Unknown { .. }), "{error}");
     learn(&cache, &filled);
     assert_eq!(&open(&cache, &filled)[0][..], b"bytes");
@@ -203,22 +203,66 @@ fn a_peer_that_lies_about_parts_is_an_error() {
     let filled = pool.fill(&[&pattern(1, LEN), b"second"], &[READER]).unwrap();
     learn(&cache, &filled);
     let (honest, second) = (filled.parts[0], filled.parts[1]);
-    let lies: [(&str, Vec<Part>); 8] = [
+    let lies: [(&str, Vec<Part>); 9] = [
         ("no parts", vec![]),
         ("too long", vec![Part { len: 1 << 40, ..honest }]),
         ("too far out", vec![Part { offset: 1 << 40, ..honest }]),
         ("beyond every address", vec![Part { offset: u64::MAX, len: 2, ..honest }]),
         ("at the end of the address space", vec![Part { offset: u64::MAX - 8, len: 8, ..honest }]),
         ("overlapping", vec![honest, Part { offset: second.offset - 64, ..second }]),
-        ("out of order", vec![second, honest]),
+        ("overlapping, out of order", vec![Part { offset: second.offset - 64, ..second }, honest]),
+        ("behind a body", vec![Part::inline(0, 1)]),
         ("of two generations", vec![honest, Part { generation: 9, ..second }]),
     ];
     for (lie, parts) in lies {
         let never = Box::new(|| panic!("a message that was not opened is not dropped"));
-        let error = cache.open(SENDER, &parts, never).expect_err(lie);
+        let error = cache.open(&parts, never).expect_err(lie);
         assert!(matches!(error, OpenError::Refused { .. }), "{lie}: {error}");
     }
-    assert_eq!(&open(&cache, &filled)[1][..], b"second");
+    let swapped = cache.open(&[second, honest], nothing()).unwrap();
+    assert_eq!(&swapped[0][..], b"second", "parts may stand in any order");
+}
+
+#[test]
+fn bytes_are_as_received_until_their_page_is_written() {
+    let (pool, cache) = (pool(), cache());
+    let filled = pool.fill(&[&pattern(1, LEN), b"second"], &[READER]).unwrap();
+    learn(&cache, &filled);
+    let mut views = open(&cache, &filled);
+    let (whole, second) = (filled.parts[0], filled.parts[1]);
+    let part = |bytes: &[u8]| cache.received(bytes).map(|received| received.part);
+    assert_eq!(part(&views[0]), Some(whole));
+    assert_eq!(part(&views[1]), Some(second));
+    let slice = Part { offset: 4096, len: 100, ..whole };
+    assert_eq!(part(&views[0][4096..4196]), Some(slice));
+    let message_len = usize::try_from(second.offset + second.len).unwrap();
+    assert_eq!(cache.received(&views[0]).map(|received| received.message_len), Some(message_len));
+
+    views[0][LEN / 2] ^= 1;
+    assert_eq!(part(&views[0]), None);
+    assert_eq!(part(&views[0][4096..4196]), Some(slice), "no page of these was written");
+    assert_eq!(part(&pattern(1, 64)), None, "these came from nowhere");
+}
+
+#[test]
+fn bytes_of_a_message_that_was_dropped_are_nobodys() {
+    let (pool, cache) = (pool(), cache());
+    let mut last = None;
+    for seed in 0..8 {
+        let filled = pool.fill(&[&pattern(seed, LEN)], &[READER]).unwrap();
+        learn(&cache, &filled);
+        let views = open(&cache, &filled);
+        let received = cache.received(&views[0]).expect("nobody has written");
+        assert_eq!(received.part, filled.parts[0], "of this message, not of one before");
+        last = Some((filled, views));
+    }
+    let (filled, views) = last.expect("there were messages");
+    drop(views);
+    pool.release(filled.segment, filled.generation, READER);
+    let again = pool.fill(&[&pattern(9, LEN)], &[READER]).unwrap();
+    assert_eq!(cache.received(&pattern(9, LEN)), None);
+    let views = open(&cache, &again);
+    assert_eq!(cache.received(&views[0]).map(|received| received.part), Some(again.parts[0]));
 }
 
 #[test]

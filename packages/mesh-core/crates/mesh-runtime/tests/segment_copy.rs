@@ -1,8 +1,10 @@
 //! Large messages are copied by several threads, and arrive whole.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![expect(unsafe_code, reason = "reads what was written to memory without a value")]
 
-use mesh_runtime::segment::{CacheLimits, SegmentCache, SegmentLimits, SegmentPool};
+use mesh_runtime::segment::{CacheLimits, SegmentCache, SegmentLimits, SegmentPool, copy_fresh};
 use mesh_wire::id::ProcId;
+use std::mem::MaybeUninit;
 use std::thread;
 
 const SENDER: ProcId = ProcId::new(0, 1);
@@ -22,7 +24,7 @@ fn check(pool: &SegmentPool, seed: u64, lens: &[usize]) {
         let filled = pool.fill(&slices, &[READER]).unwrap();
         let cache = SegmentCache::new(CacheLimits::default());
         cache.learn(SENDER, filled.segment, filled.fd.try_clone().unwrap()).unwrap();
-        let views = cache.open(SENDER, &filled.parts, Box::new(|| {})).unwrap();
+        let views = cache.open(&filled.parts, Box::new(|| {})).unwrap();
         assert!(views.iter().zip(&buffers).all(|(view, buffer)| view[..] == buffer[..]));
         pool.release(filled.segment, filled.generation, READER);
     }
@@ -31,7 +33,8 @@ fn check(pool: &SegmentPool, seed: u64, lens: &[usize]) {
 #[test]
 fn large_buffers_arrive_whole_however_many_threads_copy() {
     for copy_threads_max in [0, 1, 2, 8] {
-        let pool = SegmentPool::new(SegmentLimits { copy_threads_max, ..Default::default() });
+        let pool =
+            SegmentPool::new(SENDER, SegmentLimits { copy_threads_max, ..Default::default() });
         check(&pool, 1, &[9 << 20]);
         check(&pool, 2, &[3, (4 << 20) + 1, 0, 512 << 10, (5 << 20) - 7]);
         // Half in warm pages, half in new ones.
@@ -41,7 +44,7 @@ fn large_buffers_arrive_whole_however_many_threads_copy() {
 
 #[test]
 fn several_threads_may_send_large_messages_at_once() {
-    let pool = SegmentPool::new(SegmentLimits::default());
+    let pool = SegmentPool::new(SENDER, SegmentLimits::default());
     thread::scope(|scope| {
         for seed in 0..4 {
             let pool = &pool;
@@ -49,4 +52,17 @@ fn several_threads_may_send_large_messages_at_once() {
         }
     });
     assert_eq!(pool.stats().bytes_in_use, 0);
+}
+
+#[test]
+fn new_memory_gets_every_byte_and_no_more() {
+    for (start, len) in [(0, 0), (3, 5), (0, 4 << 20), (7, (9 << 20) + 1), (64, 16 << 20)] {
+        let source = numbered(5, len);
+        let mut target = vec![MaybeUninit::new(0xEE); start + len + 1];
+        copy_fresh(&source, &mut target[start..start + len]);
+        // SAFETY: every byte has a value from the start.
+        let target: Vec<u8> = target.iter().map(|byte| unsafe { byte.assume_init() }).collect();
+        assert!(target[start..start + len] == source[..], "{len} bytes at {start}");
+        assert!(target[..start].iter().all(|byte| *byte == 0xEE) && target[start + len] == 0xEE);
+    }
 }

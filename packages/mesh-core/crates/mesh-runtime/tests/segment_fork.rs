@@ -34,13 +34,13 @@ fn holds_in_child(check: impl FnOnce() -> bool) -> bool {
 
 /// A pool with one message of `byte`s, a cache, and the opened message.
 fn opened(byte: u8, told: &Arc<AtomicBool>) -> (SegmentPool, SegmentCache, Vec<Mapping>) {
-    let pool = SegmentPool::new(SegmentLimits::default());
+    let pool = SegmentPool::new(SENDER, SegmentLimits::default());
     let cache = SegmentCache::new(CacheLimits::default());
     let filled = pool.fill(&[&vec![byte; LEN]], &[READER]).unwrap();
     cache.learn(SENDER, filled.segment, filled.fd.try_clone().unwrap()).unwrap();
     let told = Arc::clone(told);
     let on_drop = Box::new(move || told.store(true, Ordering::Relaxed));
-    let views = cache.open(SENDER, &filled.parts, on_drop).unwrap();
+    let views = cache.open(&filled.parts, on_drop).unwrap();
     (pool, cache, views)
 }
 
@@ -53,7 +53,7 @@ fn a_child_cannot_use_the_pool_or_the_cache_of_its_parent() {
         pool.sweep();
         cache.owner_died(SENDER);
         let fill = pool.fill(&[b"bytes"], &[READER]);
-        let open = cache.open(SENDER, &[], Box::new(|| {}));
+        let open = cache.open(&[], Box::new(|| {}));
         matches!(fill, Err(FillError::Forked)) && matches!(open, Err(OpenError::Forked))
     }));
     assert_eq!(pool.stats().bytes_in_use, LEN);

@@ -6,12 +6,13 @@ use mesh_wire::id::ProcId;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
+const SENDER: ProcId = ProcId::new(0, 0);
 const A: ProcId = ProcId::new(0, 1);
 const B: ProcId = ProcId::new(0, 2);
 const MB: usize = 1 << 20;
 
 fn pool(limits: SegmentLimits) -> SegmentPool {
-    SegmentPool::new(limits)
+    SegmentPool::new(SENDER, limits)
 }
 
 fn fill(pool: &SegmentPool, len: usize, readers: &[ProcId]) -> Filled {
@@ -32,11 +33,35 @@ fn a_segment_is_free_when_its_last_reader_has_let_go() {
     let pool = pool(SegmentLimits::default());
     let filled = fill(&pool, MB, &[A, B, A]);
     release(&pool, &filled, A);
-    assert_eq!(pool.stats().bytes_in_use, MB);
     release(&pool, &filled, B);
+    assert_eq!(pool.stats().bytes_in_use, MB, "two messages went to A");
+    release(&pool, &filled, A);
     assert_eq!(pool.stats().bytes_in_use, 0);
     assert_eq!(fill(&pool, MB, &[A]).segment, filled.segment);
     assert_eq!(pool.stats().fills_warm, 1);
+}
+
+#[test]
+fn a_use_that_is_not_over_may_be_held_by_more() {
+    let pool = pool(SegmentLimits::default());
+    let filled = fill(&pool, MB, &[A]);
+    let hold = |readers: &[ProcId]| pool.hold(filled.segment, filled.generation, readers);
+    assert!(hold(&[SENDER]) && hold(&[SENDER, B]));
+    release(&pool, &filled, A);
+    pool.reader_died(B);
+    release(&pool, &filled, SENDER);
+    assert_eq!(pool.stats().bytes_in_use, MB, "the sender holds it twice");
+    assert!(pool.is_held(filled.segment, filled.generation));
+    release(&pool, &filled, SENDER);
+    assert_eq!(pool.stats().bytes_in_use, 0);
+    assert!(!hold(&[SENDER]), "it is over");
+    let next = fill(&pool, MB, &[A]);
+    assert_eq!(next.segment, filled.segment);
+    assert!(!hold(&[SENDER]), "this is another use");
+    assert!(!pool.is_held(filled.segment, filled.generation));
+    release(&pool, &filled, SENDER);
+    assert_eq!(pool.stats().bytes_in_use, MB);
+    assert!(!pool.hold(77, 1, &[A]), "there is no such segment");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn exchange(
                 let (segment, generation) = (filled.segment, filled.generation);
                 let pool = Arc::clone(pool);
                 let on_drop = Box::new(move || pool.release(segment, generation, reader));
-                held.push((value, cache.open(SENDER, &filled.parts, on_drop).unwrap()));
+                held.push((value, cache.open(&filled.parts, on_drop).unwrap()));
             }
             Err(FillError::Full { .. }) => held.clear(),
             Err(error) => panic!("{error}"),
@@ -69,7 +69,7 @@ fn exchange(
 
 #[test]
 fn no_message_is_mixed_up_with_another() {
-    let pool = Arc::new(SegmentPool::new(LIMITS));
+    let pool = Arc::new(SegmentPool::new(SENDER, LIMITS));
     let cache = SegmentCache::new(CacheLimits::default());
     let known = Mutex::new(HashSet::new());
     thread::scope(|scope| {

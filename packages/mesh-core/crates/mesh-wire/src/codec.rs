@@ -91,20 +91,22 @@ impl Part {
     /// The descriptor as it travels.
     pub fn encode(&self) -> [u8; PART_LEN] {
         let mut out = [0; PART_LEN];
-        out[0..4].copy_from_slice(&self.segment.to_le_bytes());
-        out[4..8].copy_from_slice(&self.generation.to_le_bytes());
-        out[8..16].copy_from_slice(&self.offset.to_le_bytes());
-        out[16..24].copy_from_slice(&self.len.to_le_bytes());
+        out[0..8].copy_from_slice(&self.owner.to_u64().to_le_bytes());
+        out[8..12].copy_from_slice(&self.segment.to_le_bytes());
+        out[12..16].copy_from_slice(&self.generation.to_le_bytes());
+        out[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        out[24..32].copy_from_slice(&self.len.to_le_bytes());
         out
     }
 
     /// The inverse of [`Part::encode`].
     pub fn decode(bytes: &[u8; PART_LEN]) -> Self {
         Self {
-            segment: u32_at(bytes, 0),
-            generation: u32_at(bytes, 4),
-            offset: u64_at(bytes, 8),
-            len: u64_at(bytes, 16),
+            owner: ProcId::from_u64(u64_at(bytes, 0)),
+            segment: u32_at(bytes, 8),
+            generation: u32_at(bytes, 12),
+            offset: u64_at(bytes, 16),
+            len: u64_at(bytes, 24),
         }
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// Bytes of a head on the wire.
 pub const HEAD_LEN: usize = 64;
 /// Bytes of one part descriptor.
-pub const PART_LEN: usize = 24;
+pub const PART_LEN: usize = 32;
 /// The longest tail that a receiver accepts; a sender checks before it sends.
 pub const TAIL_LEN_MAX: usize = 1 << 30;
 /// How many parts a frame may carry.
@@ -146,7 +146,9 @@ impl Head {
 /// Bytes that travel beside a body: a range of a segment that sender and receiver share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// The segment, numbered by its owner (the sending process).
+    /// Whose segment it is: the sender's, or the receiver's own, which the sender hands back.
+    pub owner: ProcId,
+    /// The segment, numbered by its owner.
     pub segment: u32,
     /// How often the segment has been used; a release names it.
     pub generation: u32,
@@ -154,6 +156,17 @@ pub struct Part {
     pub offset: u64,
     /// Bytes.
     pub len: u64,
+}
+
+/// One use of a segment that a message keeps from being filled again: what a receiver gives back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// Whose segment it is.
+    pub owner: ProcId,
+    /// The segment.
+    pub segment: u32,
+    /// Which use of it.
+    pub generation: u32,
 }
 
 /// One message on a link. Cloning shares the tail.
@@ -169,6 +182,31 @@ impl Part {
     /// The segment number of a part that travels behind the body; `offset` counts from the start
     /// of the body.
     pub const INLINE: u32 = u32::MAX;
+
+    /// A part that travels behind the body.
+    pub const fn inline(offset: u64, len: u64) -> Self {
+        Self { owner: NOBODY, segment: Self::INLINE, generation: 0, offset, len }
+    }
+
+    /// What the message holds because of this part; nothing when it travels behind the body.
+    pub fn hold(&self) -> Option<Hold> {
+        let Self { owner, segment, generation, .. } = *self;
+        (segment != Self::INLINE).then_some(Hold { owner, segment, generation })
+    }
+}
+
+impl Hold {
+    /// What parts hold, each once.
+    pub fn all(parts: impl IntoIterator<Item = Part>) -> Vec<Self> {
+        let mut holds = Vec::new();
+        for hold in parts.into_iter().filter_map(|part| part.hold()) {
+            // Usually all parts are of one segment.
+            if !holds.contains(&hold) {
+                holds.push(hold);
+            }
+        }
+        holds
+    }
 }
 
 impl Frame {
@@ -191,6 +229,11 @@ impl Frame {
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
         let start = usize::from(self.head.meta_len);
         self.tail[start..self.body_start()].as_chunks::<PART_LEN>().0.iter().map(Part::decode)
+    }
+
+    /// What the message holds of segments: of its sender's, and of its receiver's own.
+    pub fn holds(&self) -> Vec<Hold> {
+        Hold::all(self.parts())
     }
 
     fn body_start(&self) -> usize {

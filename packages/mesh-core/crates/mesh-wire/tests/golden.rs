@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use mesh_wire::codec::{Decoder, Malformed};
-use mesh_wire::frame::{Frame, Head, Kind, Part};
+use mesh_wire::frame::{Frame, Head, Hold, Kind, Part};
 use mesh_wire::id::{Address, PortId, ProcId};
 use mesh_wire::region::{Region, Selector};
 use std::path::Path;
@@ -52,7 +52,8 @@ fn check_frame(name: &str, frame: &Frame) {
 
 #[test]
 fn a_call_is_written_as_documented() {
-    let part = Part { segment: 9, generation: 2, offset: 4096, len: 64 << 20 };
+    let owner = ProcId::new(0, 0);
+    let part = Part { owner, segment: 9, generation: 2, offset: 4096, len: 64 << 20 };
     let tail = [b"met".as_slice(), &part.encode(), b"body"].concat();
     let head = Head {
         flags: 5,
@@ -69,6 +70,25 @@ fn a_call_is_written_as_documented() {
     assert_eq!(frame.meta(), b"met");
     assert_eq!(frame.parts().collect::<Vec<_>>(), [part]);
     assert_eq!(frame.body(), Bytes::from_static(b"body"));
+}
+
+#[test]
+fn what_is_handed_back_is_written_as_documented() {
+    let owner = ProcId::new(0, 3);
+    let back = Part { owner, segment: 9, generation: 2, offset: 4096, len: 64 << 20 };
+    let behind = Part::inline(4, 2);
+    let tail = [back.encode().as_slice(), &behind.encode(), b"body", b"hi"].concat();
+    let head = Head {
+        hops: 1,
+        part_count: 2,
+        seq: 43,
+        ack: 42,
+        ..Head::new(Kind::Answer, address(0, 3, 0x111), address(0, 5, PortId::FIRST_FREE))
+    };
+    let frame = Frame { head, tail: tail.into() };
+    check_frame("answer", &frame);
+    assert_eq!(frame.parts().collect::<Vec<_>>(), [back, behind]);
+    assert_eq!(frame.holds(), [Hold { owner, segment: 9, generation: 2 }]);
 }
 
 #[test]

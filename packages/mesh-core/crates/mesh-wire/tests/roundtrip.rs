@@ -19,8 +19,16 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 fn part() -> impl Strategy<Value = Part> {
-    (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>())
-        .prop_map(|(segment, generation, offset, len)| Part { segment, generation, offset, len })
+    let owner = any::<u64>().prop_map(ProcId::from_u64);
+    (owner, any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
+        |(owner, segment, generation, offset, len)| Part {
+            owner,
+            segment,
+            generation,
+            offset,
+            len,
+        },
+    )
 }
 
 prop_compose! {

@@ -29,7 +29,10 @@ pub trait Descriptors: Send + Sync {
     fn get(&self, segment: u32) -> Option<Arc<OwnedFd>>;
     /// A peer has passed the descriptor of one of its segments.
     fn learn(&self, owner: ProcId, segment: u32, descriptor: OwnedFd);
-    /// A peer no longer reads one use of one of our segments.
+    /// A message that came in hands back one use of one of our segments: this process reads it
+    /// until it is released in our own name. Called with the engine's lock held.
+    fn held(&self, segment: u32, generation: u32);
+    /// A process no longer reads one use of one of our segments.
     fn released(&self, reader: ProcId, segment: u32, generation: u32);
     /// A peer is dead.
     fn buried(&self, proc: ProcId);
@@ -141,6 +144,12 @@ impl Wire {
     /// Adds a frame; [`Wire::flush`] sends it.
     pub fn push(&self, frame: Frame) {
         lock(&self.queue).push_back(frame);
+    }
+
+    /// Whether all that was pushed has gone to the socket.
+    pub fn is_drained(&self) -> bool {
+        let writing = lock(&self.writing);
+        writing.batch.is_empty() && lock(&self.queue).is_empty()
     }
 
     /// Keeps the descriptor under which an epoll set watches for room in the socket.

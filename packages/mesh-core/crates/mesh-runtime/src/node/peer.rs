@@ -107,9 +107,19 @@ impl Node {
         self.peers.entry(proc).or_default()
     }
 
-    /// Whether frames flow to and from another process.
-    pub fn is_up(&self, proc: ProcId) -> bool {
-        self.peers.get(&proc).is_some_and(|peer| matches!(peer.reach, Reach::Up(_)))
+    /// Whether frames wait for a link that is being made.
+    pub fn holds_frames(&self) -> bool {
+        self.peers
+            .values()
+            .any(|peer| matches!(peer.reach, Reach::Dialling { .. }) && peer.unacked_bytes() > 0)
+    }
+
+    /// The link on which frames flow to and from another process, if there is one.
+    pub fn link_to(&self, proc: ProcId) -> Option<LinkId> {
+        match self.peers.get(&proc)?.reach {
+            Reach::Up(link) => Some(link),
+            Reach::Idle | Reach::Dialling { .. } | Reach::Dead(_) => None,
+        }
     }
 
     /// Whether this process looks after the host that `proc` is on.
@@ -311,6 +321,10 @@ impl Node {
             self.ask_ack(proc);
         }
         if is_new && frame.head.kind.is_sequenced() {
+            if frame.head.to.proc == self.config.me {
+                // Before a release that the sender has sent behind it.
+                self.hold_own(&frame);
+            }
             self.dispatch(frame);
         }
     }
@@ -453,6 +467,9 @@ impl Node {
         peer.obituary = Some(detail.clone());
         let reach = std::mem::replace(&mut peer.reach, Reach::Dead(detail.clone()));
         if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
+            if matches!(reach, Reach::Up(_)) {
+                self.record_peer(EventKind::LinkDown, proc);
+            }
             self.close(link);
         }
         self.fail_calls_to(proc, code, &detail);

@@ -61,11 +61,9 @@ impl Unborn {
     }
 
     /// Takes a call back whose caller no longer waits.
-    pub(super) fn withdraw(&mut self, port: PortId, from: Address) -> bool {
-        let Some(frames) = self.frames.get_mut(&port) else { return false };
-        let before = frames.len();
-        frames.retain(|frame| frame.head.from != from);
-        frames.len() < before
+    pub(super) fn withdraw(&mut self, port: PortId, from: Address) -> Vec<Frame> {
+        let Some(frames) = self.frames.get_mut(&port) else { return Vec::new() };
+        frames.extract_if(.., |frame| frame.head.from == from).collect()
     }
 
     /// Takes the messages that have waited too long.

@@ -4,9 +4,9 @@ use super::memory::checked_len;
 use super::message::{Mapping, Message, OnDrop};
 use super::pagemap::PageMap;
 use super::pages::{Pages, Sharing};
-use mesh_wire::frame::Part;
+use mesh_wire::frame::{Hold, NOBODY, Part};
 use mesh_wire::id::ProcId;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -85,9 +85,18 @@ impl From<OpenError> for io::Error {
 /// Which announced segment a view shows. A segment that is announced again is another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ViewKey {
-    owner: ProcId,
-    segment: u32,
+    pub(super) owner: ProcId,
+    pub(super) segment: u32,
     serial: u64,
+}
+
+/// Bytes of an open message that are as they came: whoever has the owner's segment sees them there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Where the owner has them.
+    pub part: Part,
+    /// Bytes of the message that they are of, all of which its owner keeps for them.
+    pub message_len: usize,
 }
 
 /// One announced segment.
@@ -104,8 +113,8 @@ struct Known {
 struct Segments {
     known: HashMap<ProcId, HashMap<u32, Known>>,
     serial: u64,
-    /// Every open message, for [`SegmentCache::prepare_fork`].
-    open: HashMap<u64, Weak<Message>>,
+    /// Every open message, by where its view begins.
+    open: BTreeMap<usize, Weak<Message>>,
 }
 
 /// What messages return to: it outlives the cache for as long as one of them is open.
@@ -121,11 +130,13 @@ impl Shelf {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the view of a message that was dropped, to use it for the next one.
-    pub(super) fn put_back(&self, key: ViewKey, pages: Pages, range: &Range<usize>) {
+    /// Takes the view of a message that was dropped, to use it for the next one. `written` is
+    /// where it may have been written to.
+    pub(super) fn put_back(&self, key: ViewKey, pages: Pages, written: Option<&Range<usize>>) {
         // Before anyone else can have the view: what was written to it is the old message's.
-        let is_clean = self.pagemap.wipe(&pages, range).is_ok();
+        let is_clean = written.is_none_or(|range| self.pagemap.wipe(&pages, range).is_ok());
         let mut segments = self.lock();
+        segments.open.remove(&(pages.at(0).as_ptr() as usize));
         let known = segments.known.get_mut(&key.owner).and_then(|all| all.get_mut(&key.segment));
         let is_current = |known: &&mut Known| is_clean && known.serial == key.serial;
         if let Some(known) = known.filter(is_current)
@@ -161,8 +172,14 @@ impl SegmentCache {
     /// # Errors
     /// [`OpenError::Refused`] when the owner could shrink the file under our feet,
     /// [`OpenError::TooMany`] when it has announced too many.
-    pub fn learn(&self, owner: ProcId, segment: u32, fd: OwnedFd) -> Result<(), OpenError> {
+    pub fn learn(
+        &self,
+        owner: ProcId,
+        segment: u32,
+        fd: impl Into<Arc<OwnedFd>>,
+    ) -> Result<(), OpenError> {
         self.check_process()?;
+        let fd = fd.into();
         let len = checked_len(&fd).map_err(|source| match source.kind() {
             io::ErrorKind::InvalidData => {
                 OpenError::Refused { owner, reason: "the segment is not sealed against shrinking" }
@@ -177,14 +194,14 @@ impl SegmentCache {
         if of_owner.len() >= max && !of_owner.contains_key(&segment) {
             return Err(OpenError::TooMany { owner, max });
         }
-        let known = Known { serial, fd: Arc::new(fd), len, idle: Vec::new() };
+        let known = Known { serial, fd, len, idle: Vec::new() };
         let replaced = of_owner.insert(segment, known);
         drop(segments);
         drop(replaced);
         Ok(())
     }
 
-    /// Opens the parts of one message as private bytes, one [`Mapping`] for each part.
+    /// Opens parts of one use of one segment as private bytes, one [`Mapping`] for each part.
     ///
     /// `on_drop` is called once, when the last of them is dropped, by the thread that drops it;
     /// when this returns an error it is not called.
@@ -192,21 +209,35 @@ impl SegmentCache {
     /// # Errors
     /// [`OpenError`]. Parts are checked against the real size of the segment first, so that a peer
     /// which lies is an error and not a SIGBUS.
-    pub fn open(
-        &self,
-        owner: ProcId,
-        parts: &[Part],
-        on_drop: OnDrop,
-    ) -> Result<Vec<Mapping>, OpenError> {
+    pub fn open(&self, parts: &[Part], on_drop: OnDrop) -> Result<Vec<Mapping>, OpenError> {
         self.check_process()?;
-        let (segment, range) = extent(owner, parts)?;
-        let (key, pages) = self.view(owner, segment, range.end)?;
-        let message = Arc::new(Message::new(pages, range, key, &self.shelf, on_drop));
-        self.note(&message);
+        let (hold, range) = extent(parts)?;
+        let (key, pages) = self.view(hold.owner, hold.segment, range.end)?;
+        let of = (key, hold.generation);
+        let message = Arc::new(Message::new(pages, range, of, &self.shelf, on_drop));
+        self.shelf.lock().open.insert(message.address(), Arc::downgrade(&message));
         let byte = |at| usize::try_from(at).expect("the extent was converted before");
         let mapping =
             |part: &Part| Mapping::new(&message, byte(part.offset)..byte(part.offset + part.len));
         Ok(parts.iter().map(mapping).collect())
+    }
+
+    /// Where the owner of a segment has these bytes, if they lie in an open message and none of
+    /// their pages was written since it came.
+    ///
+    /// Whoever else may write to the bytes meanwhile changes nothing: a write makes a page private.
+    pub fn received(&self, bytes: &[u8]) -> Option<Received> {
+        self.check_process().ok()?;
+        let address = bytes.as_ptr() as usize;
+        let message = {
+            let segments = self.shelf.lock();
+            let (_, message) = segments.open.range(..=address).next_back()?;
+            message.upgrade()?
+        };
+        let part = message.part_at(address, bytes.len())?;
+        let start = usize::try_from(part.offset).expect("it is an offset in a mapping");
+        let is_clean = message.is_clean(&self.shelf.pagemap, &(start..start + bytes.len()));
+        is_clean.then(|| Received { part, message_len: message.len() })
     }
 
     /// Drops a segment that its owner no longer has. Open messages stay valid.
@@ -274,38 +305,31 @@ impl SegmentCache {
             }
         }
     }
-
-    /// Remembers an open message, and from time to time drops those that are not open any more.
-    fn note(&self, message: &Arc<Message>) {
-        let mut segments = self.shelf.lock();
-        segments.serial += 1;
-        let serial = segments.serial;
-        if segments.open.len() == segments.open.capacity() {
-            segments.open.retain(|_, message| message.strong_count() > 0);
-        }
-        segments.open.insert(serial, Arc::downgrade(message));
-    }
 }
 
-/// The segment that the parts of a message lie in, and the range that covers them.
-fn extent(owner: ProcId, parts: &[Part]) -> Result<(u32, Range<usize>), OpenError> {
+/// The use of a segment that parts lie in, and the range that covers them.
+fn extent(parts: &[Part]) -> Result<(Hold, Range<usize>), OpenError> {
+    let owner = parts.first().map_or(NOBODY, |part| part.owner);
     let refused = |reason| OpenError::Refused { owner, reason };
+    let mut parts = parts.to_vec();
+    parts.sort_by_key(|part| part.offset);
     let first = parts.first().ok_or_else(|| refused("there are none"))?;
+    let hold = first.hold().ok_or_else(|| refused("they are not in a segment"))?;
     let start = usize::try_from(first.offset).map_err(|_| refused("they are too far out"))?;
     let mut end = first.offset;
-    for part in parts {
-        if (part.segment, part.generation) != (first.segment, first.generation) {
+    for part in &parts {
+        if part.hold() != Some(hold) {
             return Err(refused("they are of several messages"));
         }
         // Two slices of the same bytes would see each other's writes.
         if part.offset < end {
-            return Err(refused("they overlap or are out of order"));
+            return Err(refused("they overlap"));
         }
         end = part.offset.checked_add(part.len).ok_or_else(|| refused("they are too long"))?;
     }
     // Leaves room to round up to whole pages.
     match usize::try_from(end) {
-        Ok(end) if end <= isize::MAX as usize / 2 => Ok((first.segment, start..end)),
+        Ok(end) if end <= isize::MAX as usize / 2 => Ok((hold, start..end)),
         _ => Err(refused("they are too long")),
     }
 }

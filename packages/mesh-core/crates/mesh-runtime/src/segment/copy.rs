@@ -5,14 +5,22 @@
 //! stretches off the same list, so on a busy machine the caller simply does them all.
 #![expect(unsafe_code, reason = "copies between raw addresses on two threads")]
 
+use super::pages::{HUGE_LEN, advise_huge};
+use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Copies shorter than this are made by the caller alone: to wake a thread takes as long.
 const SHARED_LEN_MIN: usize = 4 << 20;
+/// As above, where the thread has to be made first.
+const FRESH_SHARED_LEN_MIN: usize = 8 << 20;
 /// How much is copied between two looks at the list.
 const STRETCH_LEN: usize = 512 << 10;
+/// Threads of one copy, unless a pool says otherwise. Two take all the bandwidth that a machine
+/// has to spare for one process.
+pub(super) const THREADS_MAX: usize = 2;
 /// A helper calls nothing but `memcpy`.
 const STACK_LEN: usize = 64 << 10;
 
@@ -89,6 +97,7 @@ impl Shared {
 pub(super) struct Copier {
     shared: Arc<Shared>,
     helpers_max: usize,
+    stretch_len: usize,
     /// The process that has the helpers; in a fork of it one may seem to hold the lock for ever.
     pid: u32,
 }
@@ -96,9 +105,13 @@ pub(super) struct Copier {
 impl Copier {
     /// A copier that uses at most `threads_max` threads, the caller's among them.
     pub(super) fn new(threads_max: usize) -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let helpers_max = threads_max.min(cores).saturating_sub(1);
-        Self { shared: Arc::default(), helpers_max, pid: std::process::id() }
+        Self::with_stretches(threads_max, STRETCH_LEN)
+    }
+
+    fn with_stretches(threads_max: usize, stretch_len: usize) -> Self {
+        let helpers_max = threads_max.min(cores()).saturating_sub(1);
+        let shared = Arc::default();
+        Self { shared, helpers_max, stretch_len, pid: std::process::id() }
     }
 
     /// Makes all copies; when it returns, no thread uses the addresses any more.
@@ -133,7 +146,8 @@ impl Copier {
             return false;
         }
         work.is_taken = true;
-        work.waiting.extend(stretches.iter().flat_map(|stretch| cut(*stretch)));
+        let cut = |stretch: &Stretch| cut(*stretch, self.stretch_len);
+        work.waiting.extend(stretches.iter().flat_map(cut));
         // The list is taken from its end.
         work.waiting.reverse();
         for _ in work.helpers..self.helpers_max {
@@ -156,10 +170,50 @@ impl Drop for Copier {
     }
 }
 
-fn cut(stretch: Stretch) -> impl Iterator<Item = Stretch> {
-    (0..stretch.len).step_by(STRETCH_LEN).map(move |at| Stretch {
-        from: stretch.from.wrapping_add(at),
-        to: stretch.to.wrapping_add(at),
-        len: STRETCH_LEN.min(stretch.len - at),
+/// Copies all of `from` to the start of `to`, which is new memory that has no pages yet.
+///
+/// Most of the time of such a copy goes into getting the pages, so huge ones are asked for, and
+/// from 8 MB on a second thread helps. It ends with the copy: there is nothing that a fork in
+/// another thread could leave behind.
+///
+/// # Panics
+/// When `to` is shorter than `from`.
+pub fn copy_fresh(from: &[u8], to: &mut [MaybeUninit<u8>]) {
+    assert!(from.len() <= to.len(), "the target is long enough");
+    advise_huge(to.as_mut_ptr_range());
+    let threads = if from.len() < FRESH_SHARED_LEN_MIN { 1 } else { THREADS_MAX };
+    // Two threads that touch one huge page for the first time would both clear one.
+    let copier = Copier::with_stretches(threads, HUGE_LEN);
+    let to = to.as_mut_ptr().cast();
+    let stretch = Stretch { from: from.as_ptr(), to, len: from.len() };
+    // SAFETY: both are borrowed until we return, `to` for us alone, and it is long enough.
+    unsafe { copier.copy(&[stretch]) };
+}
+
+/// How many cores there are; asked for once, since the answer takes longer than a small copy.
+fn cores() -> usize {
+    static CORES: AtomicUsize = AtomicUsize::new(0);
+    match CORES.load(Ordering::Relaxed) {
+        0 => {
+            let cores = thread::available_parallelism().map_or(1, usize::from);
+            CORES.store(cores, Ordering::Relaxed);
+            cores
+        }
+        cores => cores,
+    }
+}
+
+/// Pieces that end where the target's address is a multiple of `len`.
+fn cut(stretch: Stretch, len: usize) -> impl Iterator<Item = Stretch> {
+    let start = stretch.to.addr();
+    let end = start + stretch.len;
+    let first = (start / len * len..end).step_by(len);
+    first.map(move |at| {
+        let (from, to) = (at.max(start) - start, (at + len).min(end) - start);
+        Stretch {
+            from: stretch.from.wrapping_add(from),
+            to: stretch.to.wrapping_add(from),
+            len: to - from,
+        }
     })
 }

@@ -2,10 +2,13 @@
 #![expect(unsafe_code, reason = "lends the bytes of a mapping as slices")]
 
 use super::cache::{Shelf, ViewKey};
+use super::pagemap::PageMap;
 use super::pages::Pages;
+use mesh_wire::frame::Part;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// Called when the last slice of a message is dropped.
@@ -18,7 +21,11 @@ pub(super) struct Message {
     /// What of the view the message uses.
     range: Range<usize>,
     key: ViewKey,
+    /// Which use of the segment.
+    generation: u32,
     shelf: Weak<Shelf>,
+    /// Whether somebody was given a way to write to the view.
+    may_be_written: AtomicBool,
     /// Behind a lock only because a message is shared between threads and the closure is not.
     on_drop: Mutex<Option<OnDrop>>,
     /// The process that opened it; a fork of it must neither reuse the view nor give it back.
@@ -29,21 +36,48 @@ impl Message {
     pub(super) fn new(
         pages: Pages,
         range: Range<usize>,
-        key: ViewKey,
+        (key, generation): (ViewKey, u32),
         shelf: &Arc<Shelf>,
         on_drop: OnDrop,
     ) -> Self {
         assert!(range.end <= pages.len(), "the view covers the message");
         let (shelf, on_drop) = (Arc::downgrade(shelf), Mutex::new(Some(on_drop)));
-        Self { pages: Some(pages), range, key, shelf, on_drop, pid: std::process::id() }
+        let pid = std::process::id();
+        let (pages, may_be_written) = (Some(pages), AtomicBool::new(false));
+        Self { pages, range, key, generation, shelf, may_be_written, on_drop, pid }
+    }
+
+    /// Where the view begins.
+    pub(super) fn address(&self) -> usize {
+        self.pages().at(0).as_ptr() as usize
+    }
+
+    /// The part that `len` bytes from an address on are, if they lie in this message.
+    pub(super) fn part_at(&self, address: usize, len: usize) -> Option<Part> {
+        let start = address.checked_sub(self.address())?;
+        let is_inside = start >= self.range.start && len <= self.range.end.checked_sub(start)?;
+        let ViewKey { owner, segment, .. } = self.key;
+        let (generation, offset, len) = (self.generation, start as u64, len as u64);
+        is_inside.then_some(Part { owner, segment, generation, offset, len })
+    }
+
+    /// Bytes from the first part's first to the last part's last.
+    pub(super) fn len(&self) -> usize {
+        self.range.len()
     }
 
     /// Copies every page that still is the sender's; see [`super::SegmentCache::prepare_fork`].
     pub(super) fn own(&self) -> io::Result<()> {
+        self.may_be_written.store(true, Ordering::Relaxed);
         self.pages().own(&self.range)
     }
 
-    fn pages(&self) -> &Pages {
+    /// Whether no page of `range` was written, as far as `pagemap` can tell.
+    pub(super) fn is_clean(&self, pagemap: &PageMap, range: &Range<usize>) -> bool {
+        !self.may_be_written.load(Ordering::Relaxed) || pagemap.is_clean(self.pages(), range)
+    }
+
+    pub(super) fn pages(&self) -> &Pages {
         self.pages.as_ref().expect("a message has its view until it is dropped")
     }
 }
@@ -57,7 +91,8 @@ impl Drop for Message {
             return;
         }
         if let (Some(shelf), Some(pages)) = (self.shelf.upgrade(), self.pages.take()) {
-            shelf.put_back(self.key, pages, &self.range);
+            let written = self.may_be_written.get_mut().then_some(&self.range);
+            shelf.put_back(self.key, pages, written);
         }
         on_drop.expect("a message is dropped once")();
     }
@@ -95,6 +130,17 @@ impl Mapping {
     /// They may be read and written for as long as the mapping lives, but not while a slice of it
     /// is in use.
     pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.message.may_be_written.store(true, Ordering::Relaxed);
+        self.start()
+    }
+
+    /// As [`Mapping::as_mut_ptr`], for a caller that only reads. Where nobody writes, nobody has to
+    /// look for written pages when the message is dropped.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start()
+    }
+
+    fn start(&self) -> *mut u8 {
         self.message.pages().at(self.start).as_ptr()
     }
 }
@@ -105,7 +151,7 @@ impl Deref for Mapping {
     fn deref(&self) -> &[u8] {
         // SAFETY: the range was checked against a file that cannot shrink, no other mapping has
         // these bytes, and the sender leaves the pages alone until the message is given back.
-        unsafe { std::slice::from_raw_parts(self.as_mut_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
 

@@ -38,30 +38,55 @@ impl PageMap {
 
     /// Discards what was written to `range` of a private mapping.
     pub(super) fn wipe(&self, pages: &Pages, range: &Range<usize>) -> io::Result<()> {
-        let Some(file) = &self.file else { return pages.discard(range) };
+        let page = page_len();
+        let mut run: Option<Range<usize>> = None;
+        let is_known = self.each_written(pages, range, |at| {
+            match &mut run {
+                Some(run) if at <= run.end + GAP * page => run.end = at + page,
+                _ => {
+                    if let Some(run) = run.replace(at..at + page) {
+                        pages.discard(&run)?;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        match run {
+            _ if !is_known => pages.discard(range),
+            Some(run) => pages.discard(&run),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether `range` of a private mapping is known to show the file: none of its pages was
+    /// written.
+    pub(super) fn is_clean(&self, pages: &Pages, range: &Range<usize>) -> bool {
+        let found = self.each_written(pages, range, |_| Err(io::ErrorKind::AlreadyExists.into()));
+        found.unwrap_or(false)
+    }
+
+    /// Calls `found` with the offset of every written page, in order, until it fails. `false` when
+    /// the kernel does not tell; then it may have been called for some of them.
+    fn each_written(
+        &self,
+        pages: &Pages,
+        range: &Range<usize>,
+        mut found: impl FnMut(usize) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let Some(file) = &self.file else { return Ok(false) };
         let page = page_len();
         let range = whole_pages(range);
-        let mut run: Option<Range<usize>> = None;
         let mut entries = [0; BATCH * size_of::<u64>()];
         for batch in range.clone().step_by(BATCH * page) {
             let count = BATCH.min((range.end - batch) / page);
             let entries = &mut entries[..count * size_of::<u64>()];
             let number = (pages.at(batch).as_ptr() as usize / page) as u64;
             if file.read_exact_at(entries, number * size_of::<u64>() as u64).is_err() {
-                return pages.discard(&range);
+                return Ok(false);
             }
-            for at in written(entries).map(|index| batch + index * page) {
-                match &mut run {
-                    Some(run) if at <= run.end + GAP * page => run.end = at + page,
-                    _ => {
-                        if let Some(run) = run.replace(at..at + page) {
-                            pages.discard(&run)?;
-                        }
-                    }
-                }
-            }
+            written(entries).try_for_each(|index| found(batch + index * page))?;
         }
-        run.map_or(Ok(()), |run| pages.discard(&run))
+        Ok(true)
     }
 }
 
@@ -123,6 +148,25 @@ mod tests {
         let pagemap = PageMap::open();
         assert!(pagemap.file.is_some(), "the test is about the page map");
         check_wipe(&pagemap);
+    }
+
+    #[test]
+    fn only_a_range_without_written_pages_is_clean() {
+        let (_memory, mut view) = segment();
+        let (pagemap, page) = (PageMap::open(), page_len());
+        assert!(pagemap.is_clean(&view, &(0..LEN)), "never touched");
+        heads(&view);
+        assert!(pagemap.is_clean(&view, &(0..LEN)), "only read");
+        write(&mut view, 7 * page + 5, 9);
+        assert!(!pagemap.is_clean(&view, &(0..LEN)));
+        assert!(!pagemap.is_clean(&view, &(8 * page - 1..LEN)), "the page is, not the bytes");
+        assert!(pagemap.is_clean(&view, &(0..7 * page)));
+        assert!(pagemap.is_clean(&view, &(8 * page..LEN)));
+        pagemap.wipe(&view, &(0..LEN)).expect("the kernel discards pages");
+        assert!(pagemap.is_clean(&view, &(0..LEN)));
+        view.own(&(0..LEN)).expect("there is memory");
+        assert!(!pagemap.is_clean(&view, &(0..LEN)), "what is owned no longer shows the file");
+        assert!(!PageMap { file: None }.is_clean(&segment().1, &(0..LEN)), "who knows?");
     }
 
     #[test]

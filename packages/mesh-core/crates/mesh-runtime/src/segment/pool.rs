@@ -1,6 +1,6 @@
 //! The sender's side: segments that are filled, read by others, and filled again.
 
-use super::copy::Copier;
+use super::copy::{Copier, THREADS_MAX};
 use super::memory::Memory;
 use super::slots::{Refusal, Slots, Taken};
 use mesh_wire::frame::Part;
@@ -34,7 +34,7 @@ impl Default for SegmentLimits {
             bytes_max: 4 << 30,
             idle_bytes_max: 512 << 20,
             segments_max: 64,
-            copy_threads_max: 2,
+            copy_threads_max: THREADS_MAX,
         }
     }
 }
@@ -114,6 +114,7 @@ pub struct SegmentStats {
 ///
 /// All methods may be called from any thread; copies are made outside the lock.
 pub struct SegmentPool {
+    owner: ProcId,
     limits: SegmentLimits,
     copier: Copier,
     slots: Mutex<Slots>,
@@ -121,13 +122,14 @@ pub struct SegmentPool {
 }
 
 impl SegmentPool {
-    /// A pool without segments.
-    pub fn new(limits: SegmentLimits) -> Self {
+    /// The pool of process `owner`, without segments yet.
+    pub fn new(owner: ProcId, limits: SegmentLimits) -> Self {
         let copier = Copier::new(limits.copy_threads_max);
-        Self { limits, copier, slots: Mutex::default(), pid: std::process::id() }
+        Self { owner, limits, copier, slots: Mutex::default(), pid: std::process::id() }
     }
 
-    /// Copies `buffers` into one segment, which `readers` hold until each has released it.
+    /// Copies `buffers` into one segment, which `readers` hold until each has released it; one that
+    /// is named several times releases it as often.
     ///
     /// A reader that the message could not be sent to must be released by the caller.
     ///
@@ -149,14 +151,27 @@ impl SegmentPool {
         let generation = self.lock().publish(index, memory, readers);
         let segment = u32::try_from(index).expect("segments are few");
         let part = |(offset, buffer): &(usize, &[u8])| {
-            let (offset, len) = (*offset as u64, buffer.len() as u64);
-            Part { segment, generation, offset, len }
+            let (owner, offset, len) = (self.owner, *offset as u64, buffer.len() as u64);
+            Part { owner, segment, generation, offset, len }
         };
         let parts = placed.iter().map(part).collect();
         Ok(Filled { segment, generation, fd, parts })
     }
 
-    /// Notes that `reader` has let go. Repeated, late and unknown releases change nothing.
+    /// Lets `readers` hold a use of a segment too; each has to release it. `false` when that use is
+    /// over: then nothing is held, and a release changes nothing.
+    ///
+    /// For bytes that a reader has handed back, or that are handed on while somebody holds them.
+    pub fn hold(&self, segment: u32, generation: u32, readers: &[ProcId]) -> bool {
+        !self.is_forked() && self.lock().hold(segment as usize, generation, readers)
+    }
+
+    /// Whether somebody holds this use of a segment.
+    pub fn is_held(&self, segment: u32, generation: u32) -> bool {
+        !self.is_forked() && self.lock().is_read(segment as usize, generation)
+    }
+
+    /// Notes that `reader` has let go once. Repeated, late and unknown releases change nothing.
     pub fn release(&self, segment: u32, generation: u32, reader: ProcId) {
         if self.is_forked() {
             return;

@@ -17,7 +17,7 @@ enum Use {
     Idle(u64),
     /// One thread fills or empties it, without the lock.
     Busy,
-    /// These processes may still read it.
+    /// These processes may still read it; one that holds it several times stands there as often.
     Read(Vec<ProcId>),
 }
 
@@ -109,10 +109,7 @@ impl Slots {
     pub(super) fn publish(&mut self, index: usize, memory: Memory, readers: &[ProcId]) -> u32 {
         let slot = &mut self.slots[index];
         assert!(matches!(slot.usage, Use::Busy), "a segment is taken before it is published");
-        let mut readers = readers.to_vec();
-        readers.sort_unstable();
-        readers.dedup();
-        slot.usage = Use::Read(readers);
+        slot.usage = Use::Read(readers.to_vec());
         slot.memory = Some(memory);
         slot.generation = slot.generation.wrapping_add(1);
         slot.generation
@@ -129,17 +126,40 @@ impl Slots {
         slot.usage = Use::Idle(self.tick);
     }
 
-    /// Ends the reading of `segment` by `reader`, if it is still the same use of the segment.
+    /// Adds readers to a use of a segment that has not ended; `false` when it has.
+    pub(super) fn hold(&mut self, index: usize, generation: u32, more: &[ProcId]) -> bool {
+        match self.slots.get_mut(index) {
+            Some(Slot { usage: Use::Read(readers), generation: current, .. })
+                if *current == generation =>
+            {
+                readers.extend_from_slice(more);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether somebody may still read this use of a segment.
+    pub(super) fn is_read(&self, index: usize, generation: u32) -> bool {
+        let slot = self.slots.get(index).filter(|slot| slot.generation == generation);
+        slot.is_some_and(|slot| matches!(slot.usage, Use::Read(_)))
+    }
+
+    /// Ends one hold of `reader`, if it is still the same use of the segment.
     pub(super) fn release(&mut self, index: usize, generation: u32, reader: ProcId) {
-        if self.slots.get(index).is_some_and(|slot| slot.generation == generation) {
-            self.let_go(index, reader);
+        if self.is_read(index, generation) {
+            self.let_go(index, |readers| {
+                if let Some(at) = readers.iter().position(|other| *other == reader) {
+                    readers.swap_remove(at);
+                }
+            });
         }
     }
 
     /// Ends the reading of every segment by `reader`.
     pub(super) fn release_all(&mut self, reader: ProcId) {
         for index in 0..self.slots.len() {
-            self.let_go(index, reader);
+            self.let_go(index, |readers| readers.retain(|other| *other != reader));
         }
     }
 
@@ -233,10 +253,11 @@ impl Slots {
         taken
     }
 
-    fn let_go(&mut self, index: usize, reader: ProcId) {
+    /// Takes readers from a segment; without any it is idle.
+    fn let_go(&mut self, index: usize, remove: impl FnOnce(&mut Vec<ProcId>)) {
         let slot = &mut self.slots[index];
         let Use::Read(readers) = &mut slot.usage else { return };
-        readers.retain(|other| *other != reader);
+        remove(readers);
         if readers.is_empty() {
             self.tick += 1;
             slot.usage = Use::Idle(self.tick);

@@ -1,0 +1,185 @@
+//! What a message holds of shared memory is given back whatever becomes of the message.
+
+use bytes::Bytes;
+use mesh_runtime::mailbox::Closed;
+use mesh_runtime::node::{Answer, CallSpec, Effect, LinkId, Node, NodeConfig, Target};
+use mesh_wire::frame::{Frame, Kind, Part};
+use mesh_wire::id::{JobId, PortId, ProcId};
+use std::sync::Arc;
+
+const OWNER: ProcId = ProcId::new(0, 0);
+const WORKER: ProcId = ProcId::new(0, 1);
+const SEGMENT: u32 = 3;
+const GENERATION: u32 = 5;
+const HELD: Effect = Effect::Held { segment: SEGMENT, generation: GENERATION };
+
+fn released_by(reader: ProcId) -> Effect {
+    Effect::Released { reader, segment: SEGMENT, generation: GENERATION }
+}
+
+/// The owner of a segment and one who was sent bytes in it, with a link between them.
+struct Pair {
+    owner: Node,
+    worker: Node,
+    at_owner: LinkId,
+    at_worker: LinkId,
+    port: PortId,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let config = |me| NodeConfig {
+            me,
+            incarnation: 0,
+            job: JobId([1; 16]),
+            token: [2; 32],
+            backlog_bytes_max: 1 << 20,
+        };
+        let (mut owner, mut worker) = (Node::new(config(OWNER)), Node::new(config(WORKER)));
+        owner.proc_started(WORKER, 0);
+        worker.dial(OWNER);
+        let (at_worker, at_owner) = (worker.connected(OWNER), owner.accepted());
+        let port = owner.new_port();
+        let mut pair = Self { owner, worker, at_owner, at_worker, port };
+        pair.pump();
+        pair
+    }
+
+    /// Carries frames both ways until nothing moves; what the owner is to do about its segments.
+    fn pump(&mut self) -> Vec<Effect> {
+        let mut about_segments = Vec::new();
+        while self.owner.has_effects() || self.worker.has_effects() {
+            let effects: Vec<Effect> = self.owner.effects().collect();
+            for effect in effects {
+                match effect {
+                    Effect::Transmit { frame, .. } => self.worker.receive(self.at_worker, frame),
+                    Effect::Held { .. } | Effect::Released { .. } => about_segments.push(effect),
+                    _ => {}
+                }
+            }
+            for frame in self.sent_by_worker() {
+                self.owner.receive(self.at_owner, frame);
+            }
+        }
+        about_segments
+    }
+
+    /// What the worker puts on the link.
+    fn sent_by_worker(&mut self) -> Vec<Frame> {
+        let frame = |effect| match effect {
+            Effect::Transmit { frame, .. } => Some(frame),
+            _ => None,
+        };
+        self.worker.effects().filter_map(frame).collect()
+    }
+
+    /// The owner calls the worker, with a part in the owner's segment.
+    fn call(&mut self) -> PortId {
+        let spec = CallSpec {
+            kind: Kind::Call,
+            targets: Arc::new([Target { proc: WORKER, rank: 0 }]),
+            port: self.port,
+            meta_len: 0,
+            part_count: 1,
+            tail: part(OWNER),
+            window: 8,
+            timeout: None,
+        };
+        self.owner.call(&spec).expect("there is room")
+    }
+
+    /// The worker takes the call, answers with a part of `part_owner` and lets go of what it got.
+    fn answer(&mut self, part_owner: ProcId) {
+        let mut got = Vec::new();
+        self.worker.take_messages(self.port, 1, &mut got).expect("the mailbox is open");
+        self.worker.answer(&got[0].head, 0, (0, 1), part(part_owner));
+        self.worker.release(OWNER, SEGMENT, GENERATION);
+    }
+}
+
+fn part(owner: ProcId) -> Bytes {
+    let part = Part { owner, segment: SEGMENT, generation: GENERATION, offset: 0, len: 64 };
+    Bytes::copy_from_slice(&part.encode())
+}
+
+fn called() -> (Pair, PortId) {
+    let mut pair = Pair::new();
+    pair.worker.open_mailbox(pair.port, 8);
+    let reply = pair.call();
+    assert_eq!(pair.pump(), [], "nothing is held but by the worker");
+    (pair, reply)
+}
+
+#[test]
+fn the_owner_holds_what_is_handed_back_before_the_worker_has_let_go() {
+    let (mut pair, reply) = called();
+    pair.answer(OWNER);
+    assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
+    let mut answers: Vec<Answer> = Vec::new();
+    pair.owner.take_answers(reply, &mut answers);
+    assert_eq!(answers[0].frame.holds().len(), 1);
+    pair.owner.release(OWNER, SEGMENT, GENERATION);
+    assert_eq!(pair.pump(), [released_by(OWNER)], "as whoever opened it does in the end");
+}
+
+#[test]
+fn an_answer_in_the_workers_own_segment_holds_nothing_of_the_owners() {
+    let (mut pair, _) = called();
+    pair.answer(WORKER);
+    assert_eq!(pair.pump(), [released_by(WORKER)]);
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_is_given_back_at_once() {
+    let (mut pair, reply) = called();
+    pair.answer(OWNER);
+    pair.owner.cancel(reply);
+    assert_eq!(pair.pump(), [HELD, released_by(OWNER), released_by(WORKER)]);
+}
+
+#[test]
+fn an_answer_that_nobody_takes_is_given_back_with_its_call() {
+    for is_cancelled in [true, false] {
+        let (mut pair, reply) = called();
+        pair.answer(OWNER);
+        assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
+        if is_cancelled {
+            pair.owner.cancel(reply);
+        } else {
+            pair.owner.forget(reply);
+        }
+        assert_eq!(pair.pump(), [released_by(OWNER)]);
+    }
+}
+
+#[test]
+fn an_answer_that_comes_twice_is_held_once() {
+    let (mut pair, _) = called();
+    pair.answer(OWNER);
+    for frame in pair.sent_by_worker() {
+        pair.owner.receive(pair.at_owner, frame.clone());
+        pair.owner.receive(pair.at_owner, frame);
+    }
+    assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
+}
+
+#[test]
+fn a_call_that_is_taken_back_is_given_back() {
+    for is_open in [true, false] {
+        let mut pair = Pair::new();
+        if is_open {
+            pair.worker.open_mailbox(pair.port, 8);
+        }
+        let reply = pair.call();
+        assert_eq!(pair.pump(), [], "it waits for its receiver, or for the spawn of it");
+        pair.owner.cancel(reply);
+        assert_eq!(pair.pump(), [released_by(WORKER)], "with a mailbox: {is_open}");
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_is_given_back() {
+    let (mut pair, _) = called();
+    pair.worker.close_mailbox(pair.port, Closed { code: 1, detail: Bytes::new() });
+    assert_eq!(pair.pump(), [released_by(WORKER)]);
+}
