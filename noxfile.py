@@ -12,7 +12,7 @@ import nox.command
 # Nox loads this file by its path, so the tree is not importable by itself.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import toolbox
+from tools import system, toolbox
 from tools.wheels import wheel
 from tools.workspace import PACKAGES, ROOT, package, packages
 
@@ -80,7 +80,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check types with mypy and pyright, also that wrong programs are refused by both."""
     _install(session, "types", *PACKAGES)
-    own = ["noxfile.py", "tools", *(str(one.source) for one in packages())]
+    own = ["noxfile.py", "tools", "tests/hosts", *(str(one.source) for one in packages())]
     stubs = [stub for one in packages() for stub in one.source.glob("_*.pyi")]
     stubtest = [["stubtest", f"{stub.parent.name}.{stub.stem}"] for stub in stubs]
     complete = ["pyright", "--ignoreexternal", "--verifytypes"]
@@ -131,6 +131,22 @@ def bench(session: nox.Session) -> None:
         session.run("python", "bench/run.py", *arguments)
 
 
+@nox.session
+def hosts(session: nox.Session) -> None:
+    """Run the tests across hosts, in namespaces of this machine: `-- -k power_cut`."""
+    _install(session, "test", "mesh-core")
+    _have(session, system.HOSTS)
+    _pytest(session, "tests/hosts", *session.posargs)
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """Break something every 3 s under load: `nox -s chaos -- --minutes 10 --seed 7`."""
+    _install(session, "test", "mesh-core")
+    _have(session, system.HOSTS)
+    session.run("python", "-m", "tests.hosts.chaos", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
     """Drive the real state machines through seeded faults: `nox -s sim -- --seeds 200`."""
@@ -173,6 +189,12 @@ def _install(session: nox.Session, group: str, *names: str) -> None:
 
 def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None) -> None:
     session.run("python", "-m", "pytest", *args, env=env)
+
+
+def _have(session: nox.Session, programs: dict[str, str]) -> None:
+    """Installs programs of the system that are missing, or fails."""
+    if packages := system.ensure(programs):
+        session.error(f"not installed: apt-get install {' '.join(packages)}")
 
 
 def _run_each(session: nox.Session, *commands: list[str]) -> None:

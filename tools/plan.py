@@ -30,6 +30,7 @@ Stage = tuple[tuple[Session, ...], ...]
 STAGES: tuple[Stage, ...] = (
     ((Session("lint"), Session("types")), (Session("rust"),)),
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
+    ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     ((Session("layers"), Session("docs")), (Session("sim", ("--seeds", "50")),)),
     ((Session("examples"),),),
 )

@@ -64,11 +64,8 @@ def test_it_brings_what_it_promises_and_no_more(install: Install, promise: Promi
 @each_package
 def test_its_three_doors_open(install: Install, promise: Promise) -> None:
     name = promise.import_name
-    environment = install(promise.distribution)
-    environment.run(f"import {name}, {name}.spi")
-    # Whoever opens the door for tests has pytest; we lend ours, behind what is installed there.
-    lent = Path(pytest.__file__).parent.parent
-    environment.run(f"import sys; sys.path.append({str(lent)!r}); import {name}.testing")
+    # Also that for tests, although pytest is not there.
+    install(promise.distribution).run(f"import {name}, {name}.spi, {name}.testing")
 
 
 @each_package

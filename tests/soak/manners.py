@@ -182,7 +182,13 @@ _ENDS = {
     ),
     "Ctrl-C in get": _End("call = mesh.sleep.call(60)\nready()\ncall.get()", -2, signal.SIGINT),
     "Ctrl-C in a sleep": _End("ready()\ntime.sleep(60)", -2, signal.SIGINT),
-    "Ctrl-C in asyncio": _End("ready()\nasyncio.run(asyncio.sleep(60))", -2, signal.SIGINT),
+    # Ready inside: a Ctrl-C that comes while `asyncio.run` puts its handler in ends any Python
+    # program with CancelledError, which it takes for a cancellation of the program's own.
+    "Ctrl-C in asyncio": _End(
+        "async def end():\n    ready()\n    await asyncio.sleep(60)\nasyncio.run(end())",
+        -2,
+        signal.SIGINT,
+    ),
     "SIGTERM": _End("call = mesh.sleep.call(60)\nready()\ncall.get()", -15, signal.SIGTERM),
     "SIGKILL": _End("call = mesh.sleep.call(60)\nready()\ncall.get()", -9, signal.SIGKILL),
     "SIGKILL while it spawns": _End(

@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree, is_test
 
-#: A line may sleep when the sleep is what is under test, and says so: `# tidy: sleeps because ...`.
-EXCUSE = re.compile(r"tidy: sleeps because \w+")
-
 _SLEEP = re.compile(r"\b(?:time\.|asyncio\.|thread::)sleep\((?!0\))")
 #: As long as the caller says, or longer than a test may take: nobody waits for the end of it.
 _WORK_OR_FOREVER = re.compile(r"sleep\((?:seconds|\d*[6-9]\d|\d{3,})\)")
@@ -24,7 +21,7 @@ def no_sleep_in_tests(tree: Tree) -> Iterator[Finding]:
             continue
         lines = list(tree.lines(path))
         for number, line in enumerate(lines, 1):
-            if not _SLEEP.search(line) or EXCUSE.search(line) or _WORK_OR_FOREVER.search(line):
+            if not _SLEEP.search(line) or _WORK_OR_FOREVER.search(line):
                 continue
             if not _is_poll(lines[max(0, number - _POLL_LEN_MAX) : number]):
                 yield Finding(path, number, "sleep in a test: wait for a condition")

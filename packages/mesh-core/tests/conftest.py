@@ -13,6 +13,7 @@ from host_recorder import children, wait_until_gone
 
 import mesh_core
 from mesh_core import _runtime, this_host
+from mesh_core._supervision import set_unhandled_fault_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session")
+def unhandled_reports() -> list[str]:
+    """Failures that nobody took. They would end the program, which here is the run of the tests."""
+    reports: list[str] = []
+    set_unhandled_fault_hook(lambda failure: reports.append(failure.report()))
+    return reports
+
+
+@pytest.fixture(autouse=True)
+def no_failure_is_left(unhandled_reports: list[str]) -> Iterator[None]:
+    """Sees that every failure is taken; one of a test's end is told of within the next test."""
+    yield
+    found = "\n".join(unhandled_reports)
+    unhandled_reports.clear()
+    assert not found, f"a failure of this test, or of the one before, was left to nobody:\n{found}"
 
 
 @pytest.fixture(scope="session")
@@ -68,11 +86,12 @@ def proc(procs: ProcMesh) -> ProcMesh:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_process_is_left() -> Iterator[None]:
+def no_process_is_left(unhandled_reports: list[str]) -> Iterator[None]:
     """Ends Mesh after the last test, and sees that no process outlives it."""
     yield
     if _runtime.is_running():
         mesh_core.shutdown_context().get(timeout=30)
+    assert unhandled_reports == []
     wait_until_gone(descendants(os.getpid()))
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)  # Not even one that nobody has waited for.

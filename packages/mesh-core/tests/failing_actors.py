@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import signal
 import time
 from typing import Any
 
@@ -192,6 +193,10 @@ class Owner(Actor):
         return os.getpid()
 
     @endpoint
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    @endpoint
     def replace_procs(self, rank: int) -> None:
         self.procs.replace(rank)
 
@@ -222,6 +227,18 @@ class AsyncOwner(Owner):
     async def __supervise__(self, failure: MeshFailure) -> object:  # type: ignore[override]
         self.heard.append(failure)
         return self.verdict
+
+
+def kill_held(mesh: Any) -> Any:
+    """Kills the process of an actor in the middle of a call, and gives that.
+
+    The death concerns the owner of the processes as well: this program, which takes as its own
+    what a call that it holds will tell it. Nobody has to be quick.
+    """
+    pid = mesh.pid.call_one().get()
+    held = mesh.sleep.call_one(1000)
+    os.kill(pid, signal.SIGKILL)
+    return held
 
 
 def note(path: str, line: str) -> None:

@@ -125,7 +125,8 @@ def test_concurrent_endpoints_start_in_the_order_of_their_sender(proc: ProcMesh)
         @concurrent_endpoint
         async def start(self, n: int) -> None:
             self.order.append(n)
-            await asyncio.sleep(0.001 * (n % 3))  # tidy: sleeps because they end in another order
+            for _ in range(n % 3):  # So that they end in another order.
+                await asyncio.sleep(0)
 
         @endpoint
         async def read(self) -> list[int]:
@@ -179,3 +180,37 @@ def test_a_call_may_be_awaited_again_after_each_of_many_timeouts(proc: ProcMesh)
         return await future
 
     assert asyncio.run(main()) == "at last"
+
+
+def test_task_group_that_fails_is_no_cancellation(proc: ProcMesh) -> None:
+    class Grouped(Actor):
+        async def _fail(self) -> None:
+            await asyncio.sleep(0)
+            raise OSError("in a task")
+
+        async def _wait_for_group(self) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._fail())
+
+        @endpoint
+        async def raises(self) -> None:
+            await self._wait_for_group()
+
+        @concurrent_endpoint
+        async def raises_beside(self) -> None:
+            await self._wait_for_group()
+
+        @endpoint
+        async def catches(self) -> str:
+            try:
+                await self._wait_for_group()
+            except* OSError as caught:
+                text = str(caught.exceptions[0])
+            return text
+
+    mesh = proc.spawn("grouped", Grouped)
+    for call in (mesh.raises.call_one(), mesh.raises_beside.call_one()):
+        with pytest.raises(ExceptionGroup) as raised:
+            call.get()
+        assert "in a task" in str(raised.value.exceptions[0])
+    assert mesh.catches.call_one().get() == "in a task"

@@ -285,22 +285,23 @@ def test_a_thousand_tasks_may_receive_from_one_channel() -> None:
 
 
 def test_a_thread_and_a_task_may_receive_from_one_channel() -> None:
-    port, receiver = Channel[Any].open()
-    first = receiver.recv()
-    got = []
-    thread = threading.Thread(target=lambda: got.append(first.get()))
-    thread.start()
-
-    async def main() -> Any:
+    async def receive_second(port: Port[Any], receiver: PortReceiver[Any]) -> Any:
         second = asyncio.ensure_future(receiver.recv().as_asyncio())
-        await asyncio.sleep(0.05)  # tidy: sleeps because a waiter must be asleep
+        await asyncio.sleep(0)
         port.send("first")
         port.send("second")
         return await second
 
-    assert asyncio.run(main()) == "second"
-    thread.join(10)
-    assert got == ["first"]
+    # Again and again: now the thread sleeps already, now it is just about to.
+    for _ in range(100):
+        port, receiver = Channel[Any].open()
+        first = receiver.recv()
+        got: list[Any] = []
+        thread = threading.Thread(target=lambda: got.append(first.get()))  # noqa: B023
+        thread.start()
+        assert asyncio.run(receive_second(port, receiver)) == "second"
+        thread.join(10)
+        assert got == ["first"]
 
 
 def test_the_death_of_a_process_that_holds_a_port_is_raised_after_what_it_sent() -> None:

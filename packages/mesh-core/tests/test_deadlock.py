@@ -113,6 +113,44 @@ class Async(Actor):
     async def await_task(self, other: Any) -> Any:
         return await asyncio.create_task(self._ask(other))
 
+    @endpoint
+    async def group(self, other: Any) -> Any:
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(self._ask(other))
+            group.create_task(asyncio.sleep(0))
+        return asked.result()
+
+    @endpoint
+    async def wait(self, other: Any) -> Any:
+        return await self._wait(other)
+
+    async def _wait(self, other: Any) -> Any:
+        asked = asyncio.create_task(self._ask(other))
+        await asyncio.wait([asked, asyncio.create_task(asyncio.sleep(0))])
+        return asked.result()
+
+    @endpoint
+    async def shield(self, other: Any) -> Any:
+        return await asyncio.shield(asyncio.create_task(self._ask(other)))
+
+    @endpoint
+    async def nested(self, other: Any) -> Any:
+        return await asyncio.gather(asyncio.create_task(self._wait(other)))
+
+    @endpoint
+    async def wait_for_first(self, other: Any, seconds: float) -> str:
+        """Waits for itself or for some time, whatever is over first."""
+        asked = asyncio.create_task(self._ask(other))
+        passed = asyncio.create_task(asyncio.sleep(seconds))
+        await asyncio.wait([asked, passed], return_when=asyncio.FIRST_COMPLETED)
+        return "waited" if passed.done() and not asked.done() else str(asked.exception())
+
+    @endpoint
+    async def wait_a_while(self, other: Any, seconds: float) -> str:
+        asked = asyncio.create_task(self._ask(other))
+        done, _ = await asyncio.wait([asked], timeout=seconds)
+        return "done" if done else "waited"
+
     @concurrent_endpoint
     async def beside(self, other: Any) -> str:
         return await other.answer.call_one()
@@ -137,6 +175,8 @@ class Async(Actor):
     async def later(self, me: Any) -> str:
         """Leaves a task behind that waits for this actor, and ends."""
         self.task = asyncio.create_task(self._ask(me))
+        # In its first step it sends the call.
+        await asyncio.sleep(0)
         return "left"
 
     async def _ask(self, me: Any) -> str:
@@ -195,11 +235,28 @@ def test_an_actor_that_waits_for_itself_is_told_at_once(
     assert mesh.answer.call_one().get() == "answer"
 
 
-@pytest.mark.parametrize("name", ["gather", "await_task"])
+@pytest.mark.parametrize("name", ["gather", "await_task", "wait", "shield", "nested"])
 def test_tasks_of_an_actor_that_wait_for_itself_are_found(proc: ProcMesh, name: str) -> None:
     mesh = proc.spawn("narcissus", Async)
     with pytest.raises(DeadlockError, match="narcissus"):
         getattr(mesh, name).call_one(mesh).get(timeout=10)
+    assert mesh.answer.call_one().get() == "answer"
+
+
+def test_task_of_a_group_that_waits_for_its_actor_is_found(proc: ProcMesh) -> None:
+    mesh = proc.spawn("narcissus", Async)
+    with pytest.raises(ExceptionGroup) as raised:
+        mesh.group.call_one(mesh).get(timeout=10)
+    (error,) = raised.value.exceptions
+    assert "narcissus" in str(error)
+    assert raised.group_contains(DeadlockError)
+    assert mesh.answer.call_one().get() == "answer"
+
+
+@pytest.mark.parametrize("name", ["wait_for_first", "wait_a_while"])
+def test_a_task_that_is_waited_for_only_a_while_is_left_alone(proc: ProcMesh, name: str) -> None:
+    mesh = proc.spawn("patient", Async)
+    assert getattr(mesh, name).call_one(mesh, 4 * PROBE_S).get(timeout=10) == "waited"
     assert mesh.answer.call_one().get() == "answer"
 
 
@@ -288,7 +345,6 @@ def test_calling_itself_without_waiting_is_fine(proc: ProcMesh) -> None:
     assert mesh.answer.call_one().get() == "answer"
     other = proc.spawn("async", Async)
     assert other.later.call_one(other).get() == "left"
-    # The task has sent its call by the time that the loop serves another message.
     assert other.answer.call_one().get() == "answer"
     assert other.outcome.call_one().get(timeout=10) == "answer"
 

@@ -34,6 +34,11 @@ from mesh_core._failure_report import report
 # The tree.
 
 
+def test_a_process_that_died_has_a_rank() -> None:
+    assert ProcDied().rank == 0
+    assert pickle.loads(pickle.dumps(ProcDied(rank=3))).rank == 3
+
+
 @pytest.mark.parametrize(
     ("error", "bases"),
     [

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from whole_program import run
 
 from mesh_core import Actor, Channel, ProcDied, RestartPolicy, context, endpoint, span, this_proc
 from mesh_core.spi import (
@@ -23,6 +24,7 @@ from mesh_core.testing import LocalProcs, kill_proc, local_procs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from mesh_core import ProcMesh
 
@@ -332,6 +334,34 @@ def test_links_come_up_and_go_down_and_deaths_are_heard_of(local_procs: LocalPro
     assert {event.kind for event in found} == {"link_up", "link_down", "peer_died"}
     assert found[0].kind == "link_up"
     assert len({event.peer for event in found}) == 1
+
+
+def test_subscribers_outlive_the_job(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        from mesh_core.spi import subscribe
+        stream = subscribe()
+        for _ in range(2):
+            mesh = this_host().spawn_procs({"n": 1}, name="team").spawn("worker", Worker)
+            mesh.add.call_one().get()
+            shutdown_context().get()
+        found = stream.poll(100_000)
+        kinds = [event.kind for event in found]
+        print([event.text for event in found if event.kind == "spawned"])
+        print(kinds.count("proc_started"), kinds.count("completed") > 1, kinds.count("peer_died"))
+        jobs = kinds.index("spawned", kinds.index("peer_died"))
+        print("completed" in kinds[:jobs], "completed" in kinds[jobs:])
+        times = [event.time_ns for event in found]
+        print(times == sorted(times), max(times) - min(times) < 30e9)
+        """,
+    )
+    assert ended.out.splitlines() == [
+        "['team', 'worker', 'team', 'worker']",
+        "2 True 2",
+        "True True",
+        "True True",
+    ], ended
 
 
 def test_threads_record_without_losing_anything() -> None:

@@ -51,7 +51,7 @@ def test_status_is_that_of_the_program(tmp_path: Path, rest: str, status: int) -
     [
         ("mesh.sleep.call(60).get()", signal.SIGINT, -signal.SIGINT),
         ("time.sleep(60)", signal.SIGINT, -signal.SIGINT),
-        ("asyncio.run(asyncio.sleep(60))", signal.SIGINT, -signal.SIGINT),
+        ("asyncio.run(as_main(asyncio.sleep(60)))", signal.SIGINT, -signal.SIGINT),
         ("asyncio.run(as_main(mesh.sleep.call(60)))", signal.SIGINT, -signal.SIGINT),
         ("mesh.spin.call().get()", signal.SIGINT, -signal.SIGINT),
         ("mesh.sleep.call(60).get()", signal.SIGTERM, -signal.SIGTERM),
@@ -62,11 +62,14 @@ def test_status_is_that_of_the_program(tmp_path: Path, rest: str, status: int) -
 def test_signal_ends_the_program_and_all_it_has_started(
     tmp_path: Path, waiting: str, sent: int, status: int
 ) -> None:
+    # asyncio itself takes a Ctrl-C for a plain cancellation that comes while it sets its handler.
+    ready = "" if "as_main" in waiting else "ready()"
     program = f"""
     async def as_main(call):
+        ready()
         return await call
     {START}
-    ready()
+    {ready}
     {waiting}
     """
     ended = run(tmp_path, program, send=sent)
@@ -75,6 +78,82 @@ def test_signal_ends_the_program_and_all_it_has_started(
     assert ended.seconds < PROMPT_S
     if sent == signal.SIGINT and "asyncio" not in waiting:
         assert ended.err.count("KeyboardInterrupt") == 1, ended.err
+
+
+LATE_NEWS = """
+    from mesh_core import _agent, _ownership
+    is_told, is_gone = threading.Event(), threading.Event()
+    tell, stopped = _agent.Agent.do_actor_failed, _ownership.Ownership.stopped
+    def tell_late(self, *news):
+        is_told.set()
+        is_gone.wait(10)
+        tell(self, *news)
+    def stopped_then(self, uid):
+        stopped(self, uid)
+        if uid == lost._uid:
+            is_gone.set()
+    _agent.Agent.do_actor_failed, _ownership.Ownership.stopped = tell_late, stopped_then
+    lost = this_host().spawn_procs().spawn("lost", Worker)
+    lost.fail.broadcast()
+    is_told.wait()
+"""
+
+
+def test_failure_of_which_the_end_overtakes_the_news_is_not_lost(tmp_path: Path) -> None:
+    ended = run(tmp_path, LATE_NEWS)
+    assert ended.status == 1, ended.err
+    assert ended.err.count("Nobody handled") == 1, ended.err
+
+
+def test_failure_is_not_lost_in_the_answer_to_a_stop_that_nobody_reads(tmp_path: Path) -> None:
+    program = """
+    from mesh_core import _agent
+    from mesh_core._runtime import runtime
+    is_told, may_hear, has_heard = threading.Event(), threading.Event(), threading.Event()
+    tell = _agent.Agent.do_actor_failed
+    def tell_late(self, *news):
+        is_told.set()
+        may_hear.wait(10)
+        tell(self, *news)
+        has_heard.set()
+    _agent.Agent.do_actor_failed = tell_late
+    lost = this_host().spawn_procs().spawn("lost", Worker)
+    lost.fail.broadcast()
+    is_told.wait()
+    answer = lost.stop()._parts[0]._reply
+    while not runtime().engine.is_ready(answer):
+        os.sched_yield()
+    may_hear.set()
+    has_heard.wait()
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 1, ended.err
+    assert ended.err.count("Nobody handled") == 1, ended.err
+
+
+def test_cleanup_that_raises_at_the_end_of_the_program_is_printed(tmp_path: Path) -> None:
+    program = """
+    class Untidy(Worker):
+        def __cleanup__(self, error):
+            raise OSError("cannot clean up")
+    mesh = this_host().spawn_procs().spawn("untidy", Untidy)
+    mesh.add.call_one().get()
+    """
+    ended = run(tmp_path, program)
+    assert ended.status == 0, ended.err
+    assert ended.err.count("OSError: cannot clean up") >= 1, ended.err
+
+
+@pytest.mark.parametrize(
+    ("rest", "status"), [("mesh.stop()", 0), ("mesh.fail.broadcast(); mesh.stop()", 1)]
+)
+def test_stop_that_nobody_waits_for_does_not_hold_the_end_up(
+    tmp_path: Path, rest: str, status: int
+) -> None:
+    ended = run(tmp_path, f"{START}\n    {rest}\n")
+    assert ended.status == status, ended.err
+    assert ended.err.count("Nobody handled") == status, ended.err
+    assert ended.seconds < PROMPT_S
 
 
 def test_interrupt_that_is_caught_lets_the_program_go_on(tmp_path: Path) -> None:
@@ -93,7 +172,7 @@ def test_interrupt_that_is_caught_lets_the_program_go_on(tmp_path: Path) -> None
     assert "caught\n[None, None] [2, 2]" in ended.out
 
 
-@pytest.mark.parametrize("hanging", ["mesh.spin.call()", "mesh.sleep.call(1000)"])
+@pytest.mark.parametrize("hanging", ["self.spin", "self.sleep(1000)"])
 @pytest.mark.parametrize(
     ("rest", "status", "limit_s"),
     [("raise OSError", 1, PROMPT_S), ("pass", 0, 12.0), ("sys.exit(3)", 3, 12.0)],
@@ -102,10 +181,14 @@ def test_endpoint_that_never_returns_does_not_hold_the_end_up(
     tmp_path: Path, hanging: str, rest: str, status: int, limit_s: float
 ) -> None:
     program = f"""
-    {START}
-    call = {hanging}
-    time.sleep(0.2)  # tidy: sleeps because the call must hang
-    ended_at = time.time()
+    class Hanging(Worker):
+        @endpoint
+        def hang(self, begun):
+            begun.send(None)
+            {hanging}
+    begun, receiver = Channel.open()
+    call = this_host().spawn_procs().spawn("hanging", Hanging).hang.call(begun)
+    receiver.recv().get()
     {rest}
     """
     ended = run(tmp_path, program)

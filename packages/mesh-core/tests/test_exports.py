@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import subprocess
 import sys
-from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import mesh_core
 import mesh_core.spi
 import mesh_core.testing
+from mesh_core.testing import DoorChecks
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
-DOORS = (mesh_core, mesh_core.spi, mesh_core.testing)
 # What costs more to import than Mesh itself, or starts something.
 HEAVY = {
     "asyncio",
@@ -54,66 +46,12 @@ FIELD_NAMES = """
 """
 
 
-def names_of(door: ModuleType) -> list[str]:
-    """Gives the names that a door's source offers: by re-export, or in `__all__`."""
-    source = Path(inspect.getfile(door)).read_text(encoding="utf-8")
-    found = []
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ImportFrom):
-            found += [name.asname for name in node.names if name.asname == name.name]
-    return found
-
-
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-def test_door_says_what_it_is_for(door: ModuleType) -> None:
-    assert door.__doc__
-
-
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-def test_door_offers_every_public_name_it_holds(door: ModuleType) -> None:
-    held = {name for name in vars(door) if not name.startswith("_")}
-    if door is mesh_core:
-        held -= {"spi", "testing"}
-    assert held == set(names_of(door))
-
-
-def test_each_name_has_exactly_one_door() -> None:
-    counts = Counter(name for door in DOORS for name in names_of(door))
-    assert [name for name, count in counts.items() if count > 1] == []
-
-
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-def test_every_class_and_function_says_what_it_is(door: ModuleType) -> None:
-    silent = [
-        name
-        for name in names_of(door)
-        if callable(getattr(door, name)) and not (getattr(door, name).__doc__ or "").strip()
-    ]
-    assert silent == []
-
-
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-def test_every_method_of_a_public_class_says_what_it_does(door: ModuleType) -> None:
-    silent = [
-        f"{name}.{method}"
-        for name in names_of(door)
-        if inspect.isclass(getattr(door, name))
-        for method, member in vars(getattr(door, name)).items()
-        if not method.startswith("_")
-        and (inspect.isfunction(member) or isinstance(member, property))
-        and not member.__doc__
-    ]
-    assert silent == []
+class TestDoors(DoorChecks):
+    doors = (mesh_core, mesh_core.spi, mesh_core.testing)
 
 
 def test_the_names_of_the_field_are_there() -> None:
     assert [name for name in FIELD_NAMES.split() if not hasattr(mesh_core, name)] == []
-
-
-def test_a_public_name_is_called_by_its_own_name() -> None:
-    for door in DOORS:
-        for name in names_of(door):
-            assert getattr(getattr(door, name), "__name__", name) == name
 
 
 def in_new_python(program: str) -> str:
@@ -131,6 +69,19 @@ def test_import_is_light(door: str) -> None:
         f"import sys; before = set(sys.modules); import {door}; print(*set(sys.modules)-before)"
     )
     assert HEAVY & set(in_new_python(program).split()) == set()
+
+
+def test_door_for_tests_opens_without_pytest() -> None:
+    program = """
+import sys
+sys.modules["pytest"] = None
+import mesh_core.testing
+try:
+    mesh_core.testing.local_procs
+except ImportError as error:
+    print(error.name)
+"""
+    assert in_new_python(program) == "pytest\n"
 
 
 @pytest.mark.parametrize("door", ["mesh_core", "mesh_core.spi", "mesh_core.testing"])

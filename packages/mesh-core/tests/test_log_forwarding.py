@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -107,22 +108,36 @@ def test_tail_is_as_long_as_is_configured() -> None:
 
 
 def test_equal_lines_are_gathered_and_different_ones_never(tmp_path: Path) -> None:
+    # The window outlasts the program, so that however late a process is, it is within.
     ended = run(
         tmp_path,
         f"""{SPEAKER}
+    configure(log_group_window_s=3600)
     procs = this_host().spawn_procs({{"n": 8}}, name="team")
     mesh = procs.spawn("worker", Speaker)
-    mesh.add.call().get()
-    mesh.say.call("all say this").get()
     for rank in range(8):
         mesh.slice(n=rank).say.call_one(f"loss 0.{{rank}}").get()
+    mesh.say.call("all say this").get()
     """,
     )
     assert ended.status == 0, ended.err
-    assert ended.out.count("all say this") < 8
-    assert "7 more" in ended.out
     for rank in range(8):
-        assert ended.out.count(f"loss 0.{rank}") == 1
+        assert ended.out.count(f"[team{{n: {rank}/8}}] loss 0.{rank}\n") == 1
+    equal = [line for line in ended.out.splitlines() if line.endswith("all say this")]
+    assert len(equal) < 8
+    assert sorted(rank for line in equal for rank in ranks_of(line)) == list(range(8))
+
+
+def ranks_of(line: str) -> list[int]:
+    """Gives the ranks in `[team{n: 3/8}] ...`, or in `[team 3 more: ranks 0-1,5] ...`."""
+    if alone := re.match(r"\[team\{n: (\d)/8\}\] ", line):
+        return [int(alone[1])]
+    gathered = re.match(r"\[team (\d) more: ranks ([\d,-]+)\] ", line)
+    assert gathered is not None, line
+    spans = [span.partition("-") for span in gathered[2].split(",")]
+    ranks = [n for first, _, last in spans for n in range(int(first), int(last or first) + 1)]
+    assert len(ranks) == int(gathered[1]), line
+    return ranks
 
 
 def test_level_is_of_logging_alone(tmp_path: Path) -> None:

@@ -194,9 +194,11 @@ def test_window_closes_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdout", Stdout())
-        log = LogPrinter(0.01)
+        now = [0.0]
+        log = LogPrinter(0.01, clock=lambda: now[0])
         for rank in range(3):
             log(line(rank, "ready"))
+        now[0] = 1.0
         assert shown.wait(10)
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from failing_actors import Owner, Worker
 
-from mesh_core import Actor, ActorFailed, ProcDied, endpoint, this_host
+from mesh_core import Actor, ActorFailed, MeshStopped, ProcDied, endpoint, this_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh_core import ProcMesh
+
+# Much less than a message waits for the spawn of its receiver.
+PROMPT_S = 3.0
 
 
 @pytest.fixture
@@ -148,6 +152,41 @@ def test_actor_replaces_what_it_owns(trio: ProcMesh) -> None:
     lose(child.slice(n=1))
     owner.replace_procs.call_one(1).get()
     assert child.slice(n=1).add.call_one().get() == 1
+
+
+def test_call_of_what_does_not_come_back_with_its_process_is_refused_at_once(
+    trio: ProcMesh,
+) -> None:
+    lost = trio.spawn("lost", Worker)
+    kept = trio.spawn("kept", Worker, restart="permanent")
+    caller = trio.slice(n=0).spawn("caller", Caller, lost.slice(n=1))
+    assert caller.add.call_one().get() == 1
+    lose(kept.slice(n=1))
+    while kept.slice(n=1).add.call_one().exception() is not None:
+        os.sched_yield()
+    started = time.monotonic()
+    with pytest.raises(MeshStopped):
+        lost.slice(n=1).add.call_one().get()
+    with pytest.raises(MeshStopped):
+        caller.add.call_one().get()
+    assert time.monotonic() - started < PROMPT_S
+    lost.replace(1)
+    assert caller.add.call_one().get() == 1
+
+
+def test_call_of_what_was_stopped_before_its_process_was_replaced_is_refused_at_once(
+    trio: ProcMesh,
+) -> None:
+    stopped, kept = trio.spawn("stopped", Worker), trio.spawn("kept", Worker)
+    caller = trio.slice(n=0).spawn("caller", Caller, stopped.slice(n=1))
+    stopped.stop().get()
+    lose(kept.slice(n=1))
+    trio.replace(1)
+    started = time.monotonic()
+    with pytest.raises(MeshStopped):
+        caller.add.call_one().get()
+    assert time.monotonic() - started < PROMPT_S
+    assert kept.slice(n=1).add.call_one().get() == 1
 
 
 def test_failure_after_a_replacement_is_a_new_one(trio: ProcMesh) -> None:

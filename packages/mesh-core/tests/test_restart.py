@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,16 @@ import pytest
 from failing_actors import AsyncWorker, Owner, Worker
 from whole_program import run
 
-from mesh_core import ActorFailed, ProcDied, RestartPolicy, SupervisionError, this_host
+from mesh_core import (
+    ActorFailed,
+    ActorMesh,
+    ProcDied,
+    RestartPolicy,
+    SupervisionError,
+    this_host,
+)
+from mesh_core.spi import subscribe
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,13 +34,6 @@ def trio() -> Iterator[ProcMesh]:
     procs = this_host().spawn_procs({"n": 3}, name="trio")
     yield procs
     procs.stop().get()
-
-
-def wait_until(is_so: Callable[[], bool], limit_s: float = 10.0) -> None:
-    until = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.01)
 
 
 def answer(mesh: Any) -> Any:
@@ -168,6 +170,40 @@ def test_too_many_failures_go_to_the_owner(trio: ProcMesh) -> None:
     assert owner.told.call_one().get() == [("child", 0, "ActorFailed")]
 
 
+def test_failure_just_after_a_restart_is_another_one(
+    trio: ProcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the program has not yet seen that the restart has ended well."""
+    may_look = threading.Event()
+    revive = ActorMesh._revive
+
+    class LateFuture:
+        """Who waits for it goes on late."""
+
+        def __init__(self, future: Any) -> None:
+            self.future = future
+            self.done = future.done
+            self.waiting = iter([may_look])
+
+        def exception(self) -> BaseException | None:
+            for event in self.waiting:
+                assert event.wait(20)
+            error: BaseException | None = self.future.exception()
+            return error
+
+    monkeypatch.setattr(ActorMesh, "_revive", lambda mesh, rank: LateFuture(revive(mesh, rank)))
+    mesh = trio.slice(n=0).spawn("worker", Worker, restart="permanent")
+    mesh.fail.broadcast()
+    assert answer(mesh) == 1
+    with subscribe({"restarted"}) as stream:
+        restarts = stream.events(timeout=20)
+        mesh.fail.broadcast()
+        assert next(restarts).code == 0
+        may_look.set()
+        assert next(restarts).code == 0
+    assert answer(mesh) == 1
+
+
 def test_init_that_fails_the_first_time_is_tried_again(trio: ProcMesh, tmp_path: Path) -> None:
     mesh = trio.slice(n=0).spawn(
         "worker", Worker, "once", log=str(tmp_path / "log"), restart="permanent"
@@ -191,14 +227,16 @@ def test_restarted_program_part_ends_the_program_with_no_noise(tmp_path: Path) -
     ended = run(
         tmp_path,
         """
+        from mesh_core.spi import subscribe
         mesh = this_host().spawn_procs({"n": 2}).spawn("worker", Worker, restart="permanent")
-        kill(mesh.slice(n=1))
-        time.sleep(2)  # tidy: sleeps because it restarts meanwhile
+        with subscribe({"restarted"}) as stream:
+            kill(mesh.slice(n=1))
+            print(next(stream.events(timeout=20)).rank)
         print(mesh.add.call().get().values())
         """,
     )
     assert ended.status == 0, ended.err
-    assert "[1, 1]" in ended.out
+    assert ended.out == "1\n[1, 1]\n"
     assert ended.err == ""
 
 

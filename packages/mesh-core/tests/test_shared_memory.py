@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mesh_core import Actor, MeshStopped, ProcDied, endpoint, this_host
-from mesh_core._runtime import runtime
+from mesh_core.testing import shared_bytes_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class Store(Actor):
 
     @endpoint
     def bytes_in_use(self) -> int:
-        return runtime().engine.shared_bytes_in_use()
+        return shared_bytes_in_use()
 
     @endpoint
     def die(self) -> None:
@@ -49,17 +49,13 @@ def returns_to(before: int, count: Callable[[], int]) -> bool:
     return count() <= before
 
 
-def ours() -> int:
-    return runtime().engine.shared_bytes_in_use()
-
-
 def test_arguments_are_given_back_when_the_callee_has_let_go(procs: ProcMesh) -> None:
     store = procs.spawn("store", Store)
     array = np.ones(LEN, np.uint8)
-    before = ours()
+    before = shared_bytes_in_use()
     for _ in range(5):
         assert set(store.take.call(array).get().values()) == {LEN}
-    assert returns_to(before, ours)
+    assert returns_to(before, shared_bytes_in_use)
 
 
 def test_results_that_nobody_looks_at_are_given_back(procs: ProcMesh) -> None:
@@ -108,13 +104,13 @@ def test_arguments_for_a_dead_process_are_given_back() -> None:
     procs = this_host().spawn_procs({"gpus": 2})
     store = procs.spawn("store", Store)
     one = store.slice(gpus=0)
-    before = ours()
+    before = shared_bytes_in_use()
     with pytest.raises(ProcDied):
         one.die.call_one().get()
     for _ in range(3):
         with pytest.raises(ProcDied):
             one.take.call_one(np.ones(LEN, np.uint8)).get()
-    assert returns_to(before, ours)
+    assert returns_to(before, shared_bytes_in_use)
     procs.stop().get()
 
 

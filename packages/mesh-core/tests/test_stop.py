@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from mesh_core import (
     shutdown_context,
     this_host,
 )
+from mesh_core._agent import Agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +106,17 @@ def test_slices_are_not_stopped(procs: ProcMesh) -> None:
         mesh.slice(gpus=0).stop()
     with pytest.raises(ValueError, match="slice"):
         procs.slice(gpus=0).stop()
+
+
+class Unloadable:
+    """What no process can unpickle."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise OSError("cannot be loaded")
 
 
 class Stranger(Actor):
@@ -185,12 +199,100 @@ def test_process_that_gives_no_sign_of_life_is_killed(brisk: ProcMesh) -> None:
     assert time.monotonic() - started < GRACE_S + 5
 
 
+class Holder(Worker):
+    @endpoint
+    def hold(self) -> None:
+        """Lets nothing else of the process run Python."""
+        ctypes.PyDLL(None).sleep(1000)
+
+
+def test_actor_that_lets_nothing_else_run_is_ended_with_its_process(brisk: ProcMesh) -> None:
+    holder = brisk.spawn("holder", Holder)
+    other = brisk.spawn("other", Worker)
+    assert other.add.call().get().values() == [1, 1]
+    pending = holder.slice(n=1).hold.call_one()
+    started = time.monotonic()
+    with pytest.raises(ProcDied, match="no sign of life") as caught:
+        holder.stop().get()
+    assert time.monotonic() - started < 10
+    assert caught.value.rank == 1
+    with pytest.raises(ProcDied, match="no sign of life"):
+        pending.get()
+    assert other.slice(n=0).add.call_one().get() == 2
+
+
+def test_process_that_is_still_being_set_up_is_not_taken_for_silent(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def wait_for_gate() -> None:
+        while not gate.exists():
+            time.sleep(0.01)  # tidy: sleeps because a file cannot be waited for
+
+    with configured(stop_grace_s=GRACE_S):
+        procs = this_host().spawn_procs({"n": 1}, bootstrap=wait_for_gate)
+        stopping = procs.spawn("worker", Worker).stop()
+        with pytest.raises(TimeoutError):
+            stopping.get(timeout=3)
+        gate.touch()
+        stopping.get()
+        assert procs.spawn("worker", Worker).add.call().get().values() == [1]
+        procs.stop().get()
+
+
 def test_actor_that_fails_while_it_drains_is_told_by_stop(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", Worker)
     mesh.sleep.broadcast(0.2)
     mesh.fail.broadcast("on the way")
     with pytest.raises(ActorFailed, match="on the way"):
         mesh.stop().get()
+
+
+def test_actor_that_fails_while_its_processes_drain_is_told_by_their_stop() -> None:
+    procs = this_host().spawn_procs({"n": 2})
+    mesh = procs.spawn("worker", Worker)
+    mesh.slice(n=1).sleep.broadcast(0.2)
+    mesh.slice(n=1).fail.broadcast("on the way")
+    with pytest.raises(ActorFailed, match="on the way") as raised:
+        procs.stop().get()
+    assert raised.value.rank == 1
+    assert procs.stop().exception() is None
+
+
+def hold_news(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Holds news of failures up here; gives what is set by them, and what lets them go on."""
+    is_told, may_hear = threading.Event(), threading.Event()
+    tell = Agent.do_actor_failed
+
+    def tell_late(agent: Agent, *news: Any) -> None:
+        is_told.set()
+        may_hear.wait(10)
+        tell(agent, *news)
+
+    monkeypatch.setattr(Agent, "do_actor_failed", tell_late)
+    return is_told, may_hear
+
+
+def test_failure_of_which_the_stop_overtakes_the_news_is_told_by_stop(
+    proc: ProcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_told, may_hear = hold_news(monkeypatch)
+    mesh = proc.spawn("worker", Worker)
+    mesh.fail.broadcast("just before")
+    assert is_told.wait(10)
+    with pytest.raises(ActorFailed, match="just before"):
+        mesh.stop().get()
+    may_hear.set()
+
+
+def test_spawn_that_was_refused_is_told_by_stop_if_it_was_not_before(
+    proc: ProcMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_told, may_hear = hold_news(monkeypatch)
+    mesh = proc.spawn("worker", Worker, Unloadable())
+    assert is_told.wait(10)
+    with pytest.raises(ActorFailed, match="cannot be loaded"):
+        mesh.stop().get()
+    may_hear.set()
 
 
 def test_actor_that_has_failed_before_is_stopped_quietly(proc: ProcMesh) -> None:
@@ -207,6 +309,28 @@ def test_mesh_with_a_dead_rank_is_stopped_quietly(brisk: ProcMesh) -> None:
     with pytest.raises(ProcDied):
         mesh.add.call().get()
     assert mesh.stop().get() is None
+
+
+@pytest.mark.parametrize("what", ["this_host()", 'this_host().spawn_procs({"n": 2})'])
+def test_leaving_a_with_statement_stops_the_processes(tmp_path: Path, what: str) -> None:
+    ended = run(
+        tmp_path,
+        f"""
+        async def use_async():
+            async with {what} as mesh:
+                return spawn(mesh)
+        def use():
+            with {what} as mesh:
+                return spawn(mesh)
+        def spawn(mesh):
+            procs = mesh if isinstance(mesh, ProcMesh) else mesh.spawn_procs({{"n": 2}})
+            return procs.spawn("worker", Worker).pid.call().get().values()
+        for pid in use() + asyncio.run(use_async()):
+            assert not os.path.exists(f"/proc/{{pid}}")
+        print("all gone")
+        """,
+    )
+    assert ended.out == "all gone\n", ended.err
 
 
 def test_children_are_cleaned_before_their_owner(proc: ProcMesh, tmp_path: Path) -> None:
@@ -229,8 +353,6 @@ def test_spawning_on_processes_is_over_when_their_mesh_is_left(proc: ProcMesh) -
 
 
 def test_many_cycles_leak_no_descriptor_and_no_thread(proc: ProcMesh) -> None:
-    import threading
-
     def cycle() -> None:
         procs = this_host().spawn_procs({"n": 2}, name="cycle")
         mesh = procs.spawn("worker", Worker)

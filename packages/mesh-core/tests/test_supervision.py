@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from failing_actors import AsyncOwner, AsyncWorker, Owner
+from failing_actors import AsyncOwner, AsyncWorker, Owner, kill_held
 from whole_program import run
 
 from mesh_core import ActorFailed, MeshStopped, ProcDied, SupervisionError, this_host, this_proc
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from mesh_core import ProcMesh
 
@@ -25,13 +23,6 @@ def trio() -> Iterator[ProcMesh]:
     procs = this_host().spawn_procs({"n": 3}, name="trio")
     yield procs
     procs.stop().get()
-
-
-def wait_until(is_so: Callable[[], bool], limit_s: float = 10.0) -> None:
-    until = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.01)
 
 
 def error_of_end(mesh: Any) -> SupervisionError:
@@ -70,12 +61,11 @@ def test_async_owner_is_told_in_the_middle_of_an_endpoint(trio: ProcMesh) -> Non
 def test_death_of_a_process_is_one_failure_however_many_meshes_it_takes(trio: ProcMesh) -> None:
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     meshes = [owner.spawn.call_one(trio.slice(n=1), f"child {i}").get() for i in range(3)]
-    pid = meshes[0].pid.call_one().get()
-    os.kill(pid, signal.SIGKILL)
+    held = kill_held(meshes[0])
     wait_until(lambda: bool(owner.told.call_one().get()))
-    for mesh in meshes:
+    for call in (held, *(mesh.add.call_one() for mesh in meshes)):
         with pytest.raises(ProcDied):
-            mesh.add.call_one().get()
+            call.get()
     assert owner.told.call_one().get() == [("child 0", 0, "ProcDied")]
     trio.replace(1)
 
@@ -151,12 +141,12 @@ def test_actors_end_with_the_process_of_their_owner(trio: ProcMesh, tmp_path: Pa
     owner = trio.slice(n=0).spawn("owner", Owner, True, str(log))
     child = owner.spawn.call_one(trio.slice(n=1)).get()
     child.add.call_one().get()
-    os.kill(owner.pid.call_one().get(), signal.SIGKILL)
+    held = kill_held(owner)
     assert isinstance(error_of_end(child), MeshStopped)
     wait_until(log.exists)
     assert log.read_text() == "cleanup of worker: None\n"
     with pytest.raises(ProcDied):
-        owner.add.call_one().get()
+        held.get()
 
 
 def test_processes_end_with_the_actor_that_owns_them(trio: ProcMesh, tmp_path: Path) -> None:
@@ -177,9 +167,8 @@ def test_processes_end_with_the_process_of_the_actor_that_owns_them(trio: ProcMe
     owner = trio.slice(n=0).spawn("owner", Owner, True)
     _, child = owner.spawn_procs.call_one(2).get()
     pids = child.pid.call().get().values()
-    os.kill(owner.pid.call_one().get(), signal.SIGKILL)
     with pytest.raises(ProcDied):
-        owner.add.call_one().get()
+        kill_held(owner).get()
     for pid in pids:
         wait_until(lambda pid=pid: not is_running(pid))
 
@@ -199,12 +188,16 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
+        from mesh_core.spi import subscribe
+        note_failures()
         procs = this_host().spawn_procs({"n": 2})
         mesh = procs.spawn("worker", Worker)
         pids = mesh.pid.call().get().values()
         held = mesh.slice(n=1).sleep.call_one(60)
-        os.kill(pids[1], signal.SIGKILL)
-        time.sleep(2)  # tidy: sleeps because the grace must pass
+        with subscribe({"proc_died"}) as stream:
+            os.kill(pids[1], signal.SIGKILL)
+            next(stream.events(timeout=20))
+        print(noted_failures())
         try:
             held.get()
         except ProcDied:
@@ -212,7 +205,7 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
         """,
     )
     assert ended.status == 0, ended.err
-    assert "caught" in ended.out
+    assert ended.out == "[]\ncaught\n"
     assert ended.err == ""
 
 
@@ -220,7 +213,7 @@ def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) 
     ended = run(
         tmp_path,
         """
-        configure(failure_grace_s=0.3)
+        note_failures()
         procs = this_host().spawn_procs()
         for turn in range(3):
             mesh = procs.spawn("worker", Worker)
@@ -229,12 +222,11 @@ def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) 
                 mesh.add.call_one().get()
             except ActorFailed:
                 print("caught")
-        time.sleep(1)  # tidy: sleeps because the grace must pass
-        print("still here")
+        print(noted_failures())
         """,
     )
     assert ended.status == 0, ended.err
-    assert "still here" in ended.out
+    assert ended.out == "caught\n" * 3 + "[]\n"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ MARK = "MESH_TEST_MARK"
 _LEAVING_LIMIT_S = 5.0
 
 PRELUDE = """
-import asyncio, ctypes, os, signal, sys, threading, time
+import asyncio, ctypes, os, queue, signal, sys, threading, time
 import mesh_core
 from mesh_core import *
 
@@ -63,6 +63,18 @@ def kill(mesh):
 
 def ready():
     print("ready", flush=True)
+
+_noted = queue.SimpleQueue()
+
+def note_failures():
+    # Those that nobody takes end the program no more. To be called before anything else.
+    configure(failure_grace_s=0.3)
+    mesh_core.unhandled_fault_hook = lambda failure: _noted.put(failure.mesh_name)
+
+def noted_failures():
+    # One more failure: when that is told, the grace of all that came before it is over.
+    this_host().spawn_procs().spawn("last to fail", Worker).fail.broadcast()
+    return list(iter(lambda: _noted.get(timeout=20), "last to fail"))
 """
 
 

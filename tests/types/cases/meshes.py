@@ -8,6 +8,7 @@ from mesh_core import (
     Future,
     HostMesh,
     Point,
+    ProcDied,
     ProcMesh,
     endpoint,
     this_host,
@@ -40,6 +41,12 @@ assert_type(procs.slice(gpus=0), ProcMesh)
 assert_type(procs.host_mesh, HostMesh)
 this_host().spawn_procs({"gpus": "two"})  # expect-error: a size is an int
 this_host().spawn_procs(["gpus"])  # expect-error: dimensions come with sizes
+
+# A rank that died is always known.
+try:
+    procs.initialized.get()
+except ProcDied as died:
+    procs.replace(died.rank)
 
 counters = procs.spawn("counters", Counter, 40)
 assert_type(counters, Counter)

@@ -62,6 +62,11 @@ from mesh_core._shape import Extent as Extent
 from mesh_core._shape import Point as Point
 from mesh_core._shape import Shape as Shape
 from mesh_core._shape import Slice as Slice
+from mesh_core._shape_errors import MeshIndexError as MeshIndexError
+from mesh_core._shape_errors import SelectorError as SelectorError
+from mesh_core._shape_errors import ShapeError as ShapeError
+from mesh_core._shape_errors import SplitError as SplitError
+from mesh_core._shape_errors import UnknownDim as UnknownDim
 from mesh_core._shutdown import shutdown_context as shutdown_context
 from mesh_core._supervision import MeshFailure as MeshFailure
 from mesh_core._supervision import RestartPolicy as RestartPolicy

@@ -9,17 +9,10 @@ from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, endpoint_of
 from mesh_core._errors import MeshStopped
-from mesh_core._mesh_place import (
-    AGENT_WINDOW,
-    ENDED,
-    check_owned,
-    index_in,
-    place_in,
-    ranks_on,
-)
+from mesh_core._mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
+from mesh_core._placed_mesh import PlacedMesh
 from mesh_core._runtime import runtime
-from mesh_core._shape import MemberMesh, Point
-from mesh_core._task_future import AgentFuture, EndFuture
+from mesh_core._task_future import AgentFuture, EndFuture, StopFuture
 from mesh_core._wire import CALL, INTERNAL, READY, SPAWN
 
 TYPE_CHECKING = False
@@ -30,6 +23,7 @@ if TYPE_CHECKING:
     from mesh_core._mesh import ProcMesh
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
+    from mesh_core._shape import Point
 
 __all__ = ["ActorMesh", "check_class"]
 
@@ -37,7 +31,7 @@ A = TypeVar("A", bound=Actor)
 _READY = bytes([INTERNAL]) + READY.encode() + b"\0"
 
 
-class ActorMesh(MemberMesh, Generic[A]):
+class ActorMesh(PlacedMesh, Generic[A]):
     """Actors in processes. Endpoints of their class are attributes: `mesh.step.call(...)`."""
 
     def __init__(
@@ -53,7 +47,7 @@ class ActorMesh(MemberMesh, Generic[A]):
         current: Runtime | None = None,
     ) -> None:
         self._runtime = runtime() if current is None else current
-        self._port = port
+        self._port = self._uid = port
         self._name = name
         self._cls = cls
         self._class_name = cls.__qualname__
@@ -77,28 +71,12 @@ class ActorMesh(MemberMesh, Generic[A]):
         )
 
     @property
-    def _uid(self) -> int:
-        return self._port
-
-    @property
     def _stopped(self) -> bool:
         current = self._runtime
         return self._port in current.stopped_meshes or current.is_over
 
     def _mark_stopped(self) -> None:
         self._runtime.stopped_meshes.setdefault(self._port, ENDED)
-
-    def _proc_of(self, index: int) -> int:
-        return self._table.proc(self._region.rank_at(index))
-
-    def _ranks_on(self, proc: int) -> list[int]:
-        return ranks_on(self._table, self._region, proc)
-
-    def _point(self, index: int) -> Point:
-        return Point(index, self.extent)
-
-    def _place(self, index: int) -> tuple[int, dict[str, int]]:
-        return place_in(self._region, self._whole, index)
 
     def _target(self, index: int) -> Targets:
         return Targets([(self._proc_of(index), index)])
@@ -130,7 +108,8 @@ class ActorMesh(MemberMesh, Generic[A]):
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops the actors once they have served what is queued; each cleans up.
 
-        Stopping twice is the same as once. The future raises what a `__cleanup__` raised.
+        Stopping twice is the same as once. The future raises what a `__cleanup__` raised, and the
+        failure of an actor that failed on the way.
 
         Raises:
             ValueError: The mesh is a slice, or is owned by somebody else.
@@ -138,19 +117,27 @@ class ActorMesh(MemberMesh, Generic[A]):
         current = self._runtime
         if current.is_over:
             return ENDED
-        check_owned(self, self._region != self._whole, self._owner_address)
+        check_owned(self, self._is_slice, self._owner_address)
         if self._port in current.stopped_meshes:
             return current.stopped_meshes[self._port]
         current.ownership.stopping(self._port)
-        future = EndFuture([self._stop_actors(effective().stop_grace_s, True)], self._ended)
+        future = self._end_future(effective().stop_grace_s, True)
         current.stopped_meshes[self._port] = future
         return future
 
-    def _stop_actors(self, grace_s: float, is_drained: bool) -> AgentFuture:
+    def _end_future(self, grace_s: float, is_drained: bool) -> EndFuture:
+        parts = [self._stop_actors(grace_s, is_drained)]
+        return EndFuture(parts, self._runtime.ownership, self._ended)
+
+    def _stop_actors(
+        self, grace_s: float, is_drained: bool, *, is_forced: bool = False
+    ) -> StopFuture:
         reply = self._runtime.call_agents(
             self._targets, "stop_actor", self._port, is_drained, grace_s
         )
-        return AgentFuture(reply, self, "stop", is_stop=True)
+        if not is_forced:
+            self._runtime.stop_watch.watch(reply, grace_s)
+        return StopFuture(reply, self, is_forced=is_forced)
 
     def _ended(self) -> None:
         self._runtime.stopped_meshes[self._port] = ENDED
@@ -162,9 +149,9 @@ class ActorMesh(MemberMesh, Generic[A]):
         future = current.stopped_meshes.get(self._port)
         if future is None:
             grace_s = current.ownership.grace_s()
-            future = EndFuture([self._stop_actors(grace_s, not is_owner_failed)], self._ended)
+            future = self._end_future(grace_s, not is_owner_failed)
             current.stopped_meshes[self._port] = future
-        return future.exception()
+        return future.outcome()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a failed actor again; where its process has died, a new process with all it had.
@@ -173,7 +160,7 @@ class ActorMesh(MemberMesh, Generic[A]):
             IndexError: There is no such rank.
             ValueError: The mesh is a slice, or is owned by somebody else.
         """
-        check_owned(self, self._region != self._whole, self._owner_address, "replace a rank of")
+        check_owned(self, self._is_slice, self._owner_address, "replace a rank of")
         index = index_in(self, rank)
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
@@ -188,8 +175,11 @@ class ActorMesh(MemberMesh, Generic[A]):
         """Brings a rank back, in a new process where the old one has died."""
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
-        self._procs()._start_again(at)
-        return self._respawn(index)
+        is_new = self._procs()._start_again(at)
+        future = self._respawn(index)
+        if is_new:
+            self._runtime.ownership.expect_only(self._proc_of(index))
+        return future
 
     def _procs(self) -> ProcMesh:
         """All the processes of the mesh that this one was spawned on a part of."""
@@ -213,16 +203,6 @@ class ActorMesh(MemberMesh, Generic[A]):
             True,
         )
         return AgentFuture(reply, self, "__init__")
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ActorMesh)
-            and self._port == other._port
-            and self._region == other._region
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._port, self._region))
 
     def __repr__(self) -> str:
         return f"<ActorMesh {self._name!r} of {self._class_name} {self.extent}>"

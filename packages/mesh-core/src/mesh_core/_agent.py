@@ -62,20 +62,25 @@ class Agent:
         self._respawns: dict[int, Message] = {}
         # The ports that spawns have come for.
         self._spawned: set[int] = set()
+        # Why what was to be spawned last in some of them was not.
+        self._refused: dict[int, bytes] = {}
         # Why the set-up that the user asked for has failed, if it has.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
 
     def run(self) -> None:
         """Serves until the process ends."""
-        ownership = self._runtime.ownership
+        ownership, stop_watch = self._runtime.ownership, self._runtime.stop_watch
         while True:
+            due = [s for s in (ownership.due_in_s(), stop_watch.due_in_s()) if s is not None]
             try:
-                messages = self._engine.receive(AGENT, _BATCH_MAX, ownership.due_in_s())
+                messages = self._engine.receive(AGENT, _BATCH_MAX, min(due, default=None))
             except PortClosed:
                 return
             if ownership.due_in_s() == 0:
                 ownership.tick()
+            if stop_watch.due_in_s() == 0:
+                stop_watch.tick()
             for message in messages:
                 try:
                     self._handle(message)
@@ -103,6 +108,7 @@ class Agent:
             # Opened first, for what was sent to it behind the spawn.
             self._engine.open_mailbox(message.to_port, 1)
         self._spawned.add(message.to_port)
+        self._refused[message.to_port] = body
         self._engine.close_mailbox(message.to_port, ACTOR_FAILED, body)
         # Who spawns is who owns.
         self._runtime.tell_agent(
@@ -197,6 +203,7 @@ class Agent:
             # The frame opens only the first; what was sent behind this one waits for us.
             self._engine.open_mailbox(port, order.window)
         self._spawned.add(port)
+        self._refused.pop(port, None)
         cell = _driver_of(order.cls)(self._runtime, port, message.rank, order)
         self._runtime.actors[port] = cell
         cell.start(message)
@@ -241,22 +248,27 @@ class Agent:
         return os.getpid()
 
     def do_stop_actor(self, message: Message, port: int, is_drained: bool, grace_s: float) -> Any:
-        """Stops an actor; answers when nothing of it is left."""
+        """Stops an actor; answers when nothing of it is left, with how it failed, if it has."""
         self._drop_respawn(port)
         cell = self._runtime.actors.get(port)
-        if cell is None:
+        refused = self._refused.get(port)
+        if cell is None or refused is not None:
             self._engine.close_mailbox(port, STOPPED, b"")
-            return None
-        if cell.is_ended:
-            return None
+            return (refused, None)
         if message.from_port:
             cell.ending.answer_when_over(message)
+        if cell.is_ended:
+            return LATER
         if is_drained:
             self._drain(cell, grace_s)
         else:
             cell.ending.grace_s = grace_s
             cell.halt()
         return LATER
+
+    def do_expect_only(self, _message: Message, up_to: int, coming: list[int]) -> None:
+        """Of what the sender has made up to a number, only these are still to be spawned here."""
+        self._engine.expect_only(up_to, coming)
 
     def do_actor_failed(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh that is owned here has failed."""
@@ -348,6 +360,11 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
         return LATER
+
+    def do_end_silent(self, _message: Message, slot: int, why: str) -> None:
+        """Ends a process that was up and does not answer any more."""
+        assert self._runtime.host_agent is not None
+        self._runtime.host_agent.end_silent(slot, why)
 
     def do_replace(self, _message: Message, slot: int) -> int | None:
         """Starts a new process in a slot whose process has died; None when it lives."""

@@ -235,6 +235,9 @@ class PortReceiver(Generic[R]):
         """Blocks until a future is settled; False when the time is over."""
         while True:
             with self._turn:
+                # Others may hand out, between here and the sleep, the very value that would end it.
+                if not self._has_sleeper:
+                    self._engine.expect(self._port)
                 self._hand_out()
                 if future._state != _PENDING:
                     return True

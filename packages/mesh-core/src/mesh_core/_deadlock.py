@@ -81,8 +81,10 @@ class Wait:
         """Says whether the endpoint cannot go on before this wait has ended."""
         if self.task is None:
             return True
+        from mesh_core._awaited import is_awaited_by
+
         root = self.cell.task_of(self.call, self.is_exclusive)
-        return root is not None and _is_awaited_by(root, self.task)
+        return root is not None and is_awaited_by(root, self.task)
 
     def link(self) -> Link:
         """Gives what others need to know of the wait."""
@@ -222,16 +224,6 @@ def _probe(wait: Wait) -> None:
     error = _deadlock_of(wait)
     if error is not None and wait in _waits and wait.future is not None:
         wait.future._fail(error)
-
-
-def _is_awaited_by(root: asyncio.Task[Any], task: asyncio.Task[Any]) -> bool:
-    """Says whether a task cannot go on before another one has: it is the same, or gathers it."""
-    if root is task:
-        return True
-    awaited: Any = getattr(root, "_fut_waiter", None)
-    if awaited is task:
-        return True
-    return any(child is task for child in getattr(awaited, "_children", ()))
 
 
 def _check_own_call(wait: Wait, endpoint: Endpoint[..., Any], needs_all: bool) -> None:

@@ -15,7 +15,6 @@ from mesh_core._config import effective
 from mesh_core._errors import DeadlineExceeded
 from mesh_core._events import recorder
 from mesh_core._remote_error import encode_exception
-from mesh_core._wire import RAISED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +38,9 @@ class Ending:
         self.is_idle: threading.Event = threading.Event()
         self.is_childless: threading.Event = threading.Event()
         self.is_over: threading.Event = threading.Event()
-        # Who is to be told of the end, and whether a failure on the way to it is news to them.
-        self._waiting: list[tuple[Message, bool]] = []
+        # Who is to be told of the end.
+        self._waiting: list[Message] = []
+        self._is_finished = False
         self._detail: FailureDetail | None = None
         self._problem: BaseException | None = None
 
@@ -100,37 +100,38 @@ class Ending:
         """
         cell = self._cell
         with self._lock:
-            if self.is_over.is_set():
+            if self._is_finished:
                 return
+            self._is_finished = True
             self._problem = self._problem or problem
-            self.is_over.set()
             waiting, self._waiting = self._waiting, []
         if recorder.is_on:
             recorder.record("stopped", actor=cell.port, rank=cell.rank, text=cell.name)
         cell.runtime.ownership.owner_stopped(cell.port)
-        for message, is_news in waiting:
-            self._answer(message, is_news)
+        for message in waiting:
+            self._answer(message)
         if self._problem is not None and not waiting:
             # Nobody asked how it went, so the log has to tell.
             traceback.print_exception(self._problem)
+            self._problem = None
+        # The process may leave as soon as this is set.
+        self.is_over.set()
         cell.runtime.agent.cell_ended(cell)
 
     def answer_when_over(self, message: Message) -> None:
         """Tells somebody when nothing of the actor is left, and what went wrong meanwhile."""
         with self._lock:
-            if not self.is_over.is_set():
-                self._waiting.append((message, not self.is_begun.is_set()))
+            if not self._is_finished:
+                self._waiting.append(message)
                 return
-        self._answer(message, False)
+        self._answer(message)
 
-    def _answer(self, message: Message, is_news: bool) -> None:
-        if is_news and self.error is not None and self._detail is not None:
-            # It failed while it served what was queued before the stop.
-            self._cell.engine.answer(message, self._detail.code, self._detail.encode())
-        elif self._problem is not None:
-            self._cell.engine.answer(message, RAISED, encode_exception(self._problem))
-        else:
-            self._cell.answer(message, None)
+    def _answer(self, message: Message) -> None:
+        """Says how it went; whether a failure is news, who asks knows."""
+        detail = self._detail
+        failure = None if self.error is None or detail is None else detail.encode()
+        problem = None if self._problem is None else encode_exception(self._problem)
+        self._cell.answer(message, (failure, problem))
 
     def _look_on(self) -> None:
         """Gives the actor up when a step of its end takes too long."""

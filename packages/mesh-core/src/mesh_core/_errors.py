@@ -312,10 +312,19 @@ class SupervisionError(MeshError, RuntimeError):
 
 
 class ProcDied(SupervisionError):
-    """A process ended without being asked to."""
+    """A process ended without being asked to.
+
+    Attributes:
+        rank: Its place in the mesh; 0 for a process that is none of a mesh's.
+    """
+
+    rank: int  # pyright: ignore[reportIncompatibleVariableOverride]
 
     _what = "died"
     _to_do = "catch ProcDied around the call, replace the rank, or spawn with a restart strategy"
+
+    def __init__(self, reason: str | None = None, *, rank: int = 0, **known: Any) -> None:
+        super().__init__(reason, rank=rank, **known)
 
     def how(self) -> str:
         """Says how the process ended: by which signal, or with which exit status."""

@@ -14,13 +14,16 @@ from collections import deque
 from struct import Struct
 
 from mesh_core._config import effective
-from mesh_core._runtime import is_running, runtime
+from mesh_core._runtime import follow, runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Any, Self
+
+    from mesh_core._core import Engine
+    from mesh_core._runtime import Runtime
 
 __all__ = [
     "EVENT_KINDS",
@@ -153,8 +156,18 @@ class Recorder:
         self.is_on = False
         self._streams: tuple[EventStream, ...] = ()
         self.changed = threading.Condition(threading.Lock())
+        # That of the job that runs, if one does: streams outlive jobs.
+        self._engine: Engine | None = None
         self._offset_ns = 0
         self._engine_offset_ns = 0
+
+    def follow(self, current: Runtime | None) -> None:
+        """Goes on with another job, or with none."""
+        with self.changed:
+            self._take_messages()
+            self._engine = None if current is None else current.engine
+            if self._streams:
+                self._listen()
 
     def record(self, kind: str, **fields: Any) -> None:
         """Notes that something has happened; ask `is_on` first."""
@@ -168,6 +181,7 @@ class Recorder:
         """Begins to give a stream what happens."""
         engine = runtime().engine
         with self.changed:
+            self._engine = engine
             if not self._streams:
                 # One offset for as long as anybody listens, so that no step of the clock is seen.
                 self._offset_ns = time.time_ns() - time.monotonic_ns()
@@ -196,19 +210,19 @@ class Recorder:
 
     def _listen(self) -> None:
         """Has the core record messages if, and as many as, some stream wants them."""
-        if not is_running():
+        if self._engine is None:
             return
         bounds = [stream.len_max for stream in self._streams if stream._wants_messages]
         if bounds:
-            runtime().engine.start_events(max(bounds))
+            self._engine.start_events(max(bounds))
         else:
-            runtime().engine.stop_events()
+            self._engine.stop_events()
 
     def _take_messages(self) -> None:
         wanting = [stream for stream in self._streams if stream._wants_messages]
-        if not wanting or not is_running():
+        if not wanting or self._engine is None:
             return
-        records, dropped = runtime().engine.take_events(max(s.len_max for s in wanting))
+        records, dropped = self._engine.take_events(max(s.len_max for s in wanting))
         for stream in wanting:
             stream._keep_records(records, dropped)
 
@@ -216,7 +230,8 @@ class Recorder:
 class EventStream:
     """The events of this process, from the subscription on, for one subscriber.
 
-    Closing it, or leaving it as a context manager, unsubscribes.
+    Closing it, or leaving it as a context manager, unsubscribes. When the job ends and the program
+    begins another, the stream goes on with that.
     """
 
     def __init__(self, kinds: frozenset[str] | None, len_max: int) -> None:
@@ -380,6 +395,7 @@ class EventStream:
 
 
 recorder = Recorder()
+follow(recorder.follow)
 os.register_at_fork(after_in_child=recorder.start_anew)
 
 

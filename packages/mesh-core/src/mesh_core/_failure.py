@@ -42,7 +42,14 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
     from mesh_core._endpoint import Endpoint
 
-__all__ = ["FailureDetail", "as_itself", "error_of", "failure_error", "observed_error"]
+__all__ = [
+    "FailureDetail",
+    "as_itself",
+    "error_in",
+    "error_of",
+    "failure_error",
+    "observed_error",
+]
 
 _CLASSES = {
     PROC_DIED: ProcDied,
@@ -99,7 +106,7 @@ def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
         fields = {**known, **{k: v for k, v in where.items() if v is not None}}
     else:
         fields = {**where, **known}
-    error = _CLASSES[detail.code](**fields)
+    error: SupervisionError = _CLASSES[detail.code](**fields)
     if detail.cause is not None:
         error.__cause__ = as_itself(decode_exception(detail.cause))
     error.__dict__["_failure_id"] = detail.failure_id
@@ -126,8 +133,19 @@ def error_of(
         endpoint: What was called.
         is_given: A caller is given it: its failure need not go to the owner any more.
     """
+    return error_in(message.body, message.code, message, endpoint, is_given=is_given)
+
+
+def error_in(
+    body: bytes,
+    code: int,
+    message: Message,
+    endpoint: Endpoint[..., Any],
+    *,
+    is_given: bool = True,
+) -> BaseException:
+    """As `error_of`, for an answer that has the code and the body of the error in it."""
     mesh = endpoint._mesh
-    code = message.code
     rank, point = mesh._place(message.rank)
     place: dict[str, Any] = {
         "mesh_name": mesh._name,
@@ -137,10 +155,10 @@ def error_of(
         "endpoint": endpoint.name,
     }
     if code == RAISED:
-        return decode_exception(message.body, **place, proc=proc_name(message.from_proc))
+        return decode_exception(body, **place, proc=proc_name(message.from_proc))
     if code == DEADLINE:
         # Where the call was made it was noted how long it might take.
-        (timeout,) = struct.unpack("<d", message.body)
+        (timeout,) = struct.unpack("<d", body)
         return DeadlineExceeded(endpoint.name, timeout, mesh._name)
     if code == CANCELLED:
         return CallCancelled(f"call of {endpoint.name!r} was cancelled")
@@ -150,7 +168,7 @@ def error_of(
             "send a value or an exception on it"
         )
     proc = proc_name(message.from_proc)
-    return observed_error(message.body, code, is_given=is_given, **place, proc=proc)
+    return observed_error(body, code, is_given=is_given, **place, proc=proc)
 
 
 def observed_error(

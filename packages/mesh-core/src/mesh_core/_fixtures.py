@@ -1,47 +1,16 @@
-"""Processes for tests, which end with the test."""
+"""Processes for tests, which end with the test. The one module that needs pytest at its import."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from mesh_core._mesh import this_host
+from mesh_core._local_procs import LocalProcs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from mesh_core._mesh import ProcMesh
-
-__all__ = ["LocalProcs", "local_procs"]
-
-
-class LocalProcs:
-    """Spawns processes on this host; calling it is `this_host().spawn_procs(...)`."""
-
-    def __init__(self) -> None:
-        self._meshes: list[ProcMesh] = []
-
-    def __call__(
-        self, per_host: Mapping[str, int] | None = None, *, name: str = "test", **options: Any
-    ) -> ProcMesh:
-        """Spawns a mesh that lives until the test ends.
-
-        Args:
-            per_host: Its dimensions and their sizes.
-            name: Shown in logs and errors.
-            **options: What else `spawn_procs` takes.
-        """
-        mesh = this_host().spawn_procs(per_host, name=name, **options)
-        self._meshes.append(mesh)
-        return mesh
-
-    def close(self) -> None:
-        """Stops what was spawned, last first; a test may have done so itself."""
-        while self._meshes:
-            # How it ends is the business of tests that look at it.
-            self._meshes.pop().stop().exception()
+__all__ = ["local_procs"]
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ class StartOrder:
 class _Slot:
     """One place for a process."""
 
-    __slots__ = ("incarnation", "is_alive", "is_stopping", "order", "rank")
+    __slots__ = ("incarnation", "is_alive", "is_stopping", "order", "rank", "why_ended")
 
     def __init__(self, order: StartOrder, rank: int) -> None:
         self.order = order
@@ -77,6 +77,8 @@ class _Slot:
         self.incarnation = 0
         self.is_alive = True
         self.is_stopping = False
+        # Why we have ended it although nobody had told it to stop.
+        self.why_ended: str | None = None
 
 
 class HostAgent:
@@ -173,6 +175,7 @@ class HostAgent:
             slot.incarnation += 1
             slot.is_alive = True
             slot.is_stopping = False
+            slot.why_ended = None
             spec = self._spec(number, slot)
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
@@ -222,6 +225,16 @@ class HostAgent:
 
     def _any_alive(self, numbers: Iterable[int]) -> bool:
         return any(self._slots[number].is_alive for number in numbers)
+
+    def end_silent(self, number: int, why: str) -> None:
+        """Kills a process that somebody waits for in vain; not one that is still being set up."""
+        proc = proc_id(self._runtime.identity.host, number)
+        with self._changed:
+            slot = self._slots.get(number)
+            if slot is None or not slot.is_alive or not self._runtime.engine.is_up(proc):
+                return
+            slot.why_ended = why
+        self._host.kill(number)
 
     def owner_died(self, proc: int) -> None:
         """Ends the processes that an actor of a dead process owned; they clean up."""
@@ -297,7 +310,7 @@ class HostAgent:
             "exit_code": report.exit_code,
             "signal": report.signal,
             "log_tail": report.log_tail,
-            "reason": report.reason if report.exit_code is None and report.signal is None else None,
+            "reason": slot.why_ended or _reason(report),
         }
         if recorder.is_on:
             recorder.record(
@@ -320,6 +333,11 @@ class HostAgent:
         if not self._is_closing:
             # Off this thread, which has other deaths to report.
             threading.Thread(target=self.owner_died, args=(proc,), daemon=True).start()
+
+
+def _reason(report: ExitReport) -> str | None:
+    """Says why a process is gone, where neither a status nor a signal does."""
+    return report.reason if report.exit_code is None and report.signal is None else None
 
 
 def _log_name(table: ProcTable, rank: int) -> str:

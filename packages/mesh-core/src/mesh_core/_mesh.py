@@ -22,14 +22,13 @@ from mesh_core._mesh_place import (
     check_owned,
     index_in,
     owner_here,
-    place_in,
-    ranks_on,
 )
 from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
+from mesh_core._placed_mesh import ContextMesh, PlacedMesh
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import runtime
-from mesh_core._shape import MemberMesh, Point
+from mesh_core._shape import Point
 from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._supervision import RestartPolicy
@@ -39,7 +38,6 @@ from mesh_core._wire import SPAWN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from types import TracebackType
     from typing import Literal, Self
 
     from mesh_core._future import Future
@@ -51,7 +49,7 @@ A = TypeVar("A", bound=Actor)
 P = ParamSpec("P")
 
 
-class HostMesh(MemberMesh):
+class HostMesh(ContextMesh):
     """Machines. `this_host()` is the one where the caller runs."""
 
     def __init__(
@@ -152,7 +150,7 @@ class HostMesh(MemberMesh):
         """Stops every process that the caller has started on these hosts."""
         owner = owner_here()[1]
         meshes = [m for m in runtime().ownership.children_of(owner) if isinstance(m, ProcMesh)]
-        return EndFuture([mesh.stop() for mesh in reversed(meshes)])
+        return EndFuture([mesh.stop() for mesh in reversed(meshes)], runtime().ownership)
 
     def shutdown(self) -> Future[None]:
         """Stops every process on these hosts; the local host is there again on the next use.
@@ -162,16 +160,7 @@ class HostMesh(MemberMesh):
         """
         return self.stop()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.shutdown()
+    _end_context = shutdown
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -190,7 +179,7 @@ class HostMesh(MemberMesh):
         return HostMesh, (self._hosts, self._region, self._command)
 
 
-class ProcMesh(MemberMesh):
+class ProcMesh(PlacedMesh, ContextMesh):
     """Processes on hosts. Actors are spawned on them."""
 
     def __init__(self, table: ProcTable, region: Region, current: Runtime | None = None) -> None:
@@ -198,14 +187,11 @@ class ProcMesh(MemberMesh):
         self._runtime = runtime() if current is None else current
         self._table = table
         self._region = region
-        self._is_slice = region != table.region
+        self._whole = table.region
+        self._uid = table.uid
 
     def _with_region(self, region: Region) -> Self:
         return type(self)(self._table, region, self._runtime)
-
-    @property
-    def _uid(self) -> int:
-        return self._table.uid
 
     @property
     def _name(self) -> str:
@@ -213,18 +199,6 @@ class ProcMesh(MemberMesh):
 
     # Errors name a process by its mesh and rank.
     _class_name = None
-
-    def _place(self, index: int) -> tuple[int, dict[str, int]]:
-        return place_in(self._region, self._table.region, index)
-
-    def _proc_of(self, index: int) -> int:
-        return self._table.proc(self._region.rank_at(index))
-
-    def _point(self, index: int) -> Point:
-        return Point(index, self.extent)
-
-    def _ranks_on(self, proc: int) -> list[int]:
-        return ranks_on(self._table, self._region, proc)
 
     def _targets(self) -> Targets:
         return Targets([(self._proc_of(index), index) for index in range(len(self))])
@@ -336,7 +310,8 @@ class ProcMesh(MemberMesh):
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops all actors, which finish what is queued and clean up, and then the processes.
 
-        Stopping twice is the same as once.
+        Stopping twice is the same as once. The future raises what a `__cleanup__` of the owner's
+        actors raised, and the failure of one that failed on the way.
 
         Raises:
             ValueError: The mesh is a slice, or is owned by somebody else.
@@ -348,22 +323,29 @@ class ProcMesh(MemberMesh):
         if self._uid in current.stopped_meshes:
             return current.stopped_meshes[self._uid]
         current.ownership.stopping(self._uid)
-        for mesh in current.ownership.children_of(self._table.owner[1]):
+        grace_s = effective().stop_grace_s
+        actors = []
+        for mesh in reversed(current.ownership.children_of(self._table.owner[1])):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 current.ownership.stopping(mesh._uid)
+                if mesh._uid not in current.stopped_meshes:
+                    # They end with their processes, but only they can say how.
+                    actors.append(mesh._stop_actors(grace_s, True, is_forced=True))
                 mesh._mark_stopped()
-        future = self._stop_procs(effective().stop_grace_s)
+        future = self._stop_procs(grace_s, actors)
         current.stopped_meshes[self._uid] = future
         return future
 
-    def _stop_procs(self, grace_s: float, *, is_drained: bool = True) -> EndFuture:
+    def _stop_procs(
+        self, grace_s: float, actors: Sequence[Future[Any]] = (), *, is_drained: bool = True
+    ) -> EndFuture:
         replies = []
         for host, first in self._table.hosts:
             slots = list(range(first, first + self._table.per_host))
             targets = Targets([(host << 32, 0)])
             replies.append(self._runtime.call_agents(targets, "stop", slots, grace_s, is_drained))
         parts = [AgentFuture(reply, self, "stop") for reply in replies]
-        return EndFuture(parts, self._ended)
+        return EndFuture([*actors, *parts], self._runtime.ownership, self._ended)
 
     def _ended(self) -> None:
         ownership = self._runtime.ownership
@@ -383,7 +365,7 @@ class ProcMesh(MemberMesh):
             grace_s = ownership.grace_s()
             future = self._stop_procs(grace_s, is_drained=not is_owner_failed)
             self._runtime.stopped_meshes[self._uid] = future
-        return future.exception()
+        return future.outcome()
 
     def replace(self, rank: int | Point) -> None:
         """Starts a new process in the place of a dead one, with the actors that it had.
@@ -409,6 +391,7 @@ class ProcMesh(MemberMesh):
                 for lost in mesh._ranks_on(proc):
                     mesh._respawn(lost)
                     ownership.restart_done(mesh._uid, lost, True)
+        ownership.expect_only(proc)
         ownership.restart_done(self._uid, index, True)
 
     def _start_again(self, index: int) -> bool:
@@ -456,37 +439,8 @@ class ProcMesh(MemberMesh):
         reply = self._runtime.call_agents(self._targets(), "log_level", level)
         await AgentFuture(reply, self, "logging_option")
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop().get()
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ProcMesh)
-            and self._table == other._table
-            and self._region == other._region
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._table, self._region))
+    def _end_context(self) -> Future[None]:
+        return self.stop()
 
     def __repr__(self) -> str:
         return f"<ProcMesh {self._name!r} {self.extent}>"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mesh_core._context import serving
-from mesh_core._future import DoneFuture
 from mesh_core._runtime import runtime
 from mesh_core._shape import Extent, Point
+from mesh_core._task_future import EndFuture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ __all__ = ["AGENT_WINDOW", "ENDED", "check_owned", "index_in", "owner_here", "pl
 # Agents are asked seldom and answer at once: nobody is held back.
 AGENT_WINDOW = 1 << 31
 # Stands for the end of every mesh that has ended: many may in one program.
-ENDED: DoneFuture[None] = DoneFuture(None)
+ENDED: EndFuture = EndFuture([], None)
 
 
 def owner_here() -> tuple[int, int]:

@@ -12,7 +12,7 @@ from collections import deque
 
 from mesh_core._config import effective
 from mesh_core._core import Supervisor
-from mesh_core._errors import ActorFailed, MeshError
+from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError, ProcDied
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
@@ -85,6 +85,9 @@ class Ownership:
         self._owned: dict[int, Owned] = {}
         self._policies: dict[int, RestartPolicy] = {}
         self._details: dict[int, FailureDetail] = {}
+        # Meshes that were told to stop, and the last failure of each rank that was heard before.
+        self._stopping: set[int] = set()
+        self._heard: dict[int, dict[int, int]] = {}
         # Who was hit by each failure: meshes and ranks.
         self._hit: dict[int, list[tuple[int, int]]] = {}
         self.raised: dict[int, BaseException] = {}
@@ -92,10 +95,17 @@ class Ownership:
         self._enders: list[threading.Thread] = []
         # Failures that callers were given lately.
         self._seen: deque[int] = deque(maxlen=1024)
-        # Failures that the program was told of while it ended.
+        # Failures that the program was told of.
         self._told: set[int | None] = set()
+        # The program ends: it is told of what fails from now on as it comes.
+        self._is_root_ending = False
+        # What the program owned and is no more, from the time when it ends.
+        self._gone: dict[int, Owned] = {}
         # Set when the program fails: what it leaves has less time.
         self.hurry_s: float | None = None
+        # Ranks that are being brought back; held while one is said to be, before what follows.
+        self._reviving: dict[tuple[int, int], Future[Any] | None] = {}
+        self._revival = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._ending: set[int] = set()
 
@@ -142,29 +152,45 @@ class Ownership:
 
     def stopping(self, uid: int) -> None:
         """The owner stops a mesh."""
-        self._do(lambda tree: tree.child_stopping(uid))
+
+        def stop(tree: Supervisor) -> list[Todo]:
+            self._stopping.add(uid)
+            return tree.child_stopping(uid)
+
+        self._do(stop)
 
     def stopped(self, uid: int) -> None:
         """Nothing of a mesh is left."""
+        with self._lock:
+            mesh = self._owned.get(uid)
+            if mesh is not None and self._is_root_ending and uid in self._tree.children_of(ROOT):
+                # What its ranks said just before may lie unread, behind what has ended it here.
+                self._gone[uid] = mesh
         self._do(lambda tree: tree.child_stopped(uid))
         with self._lock:
             self._owned.pop(uid, None)
             self._policies.pop(uid, None)
+            self._heard.pop(uid, None)
+            self._stopping.discard(uid)
         self._runtime.spawn_orders.pop(uid, None)
 
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh says that it has failed."""
         detail = FailureDetail.decode(body)
-        with self._lock:
-            mesh = self._owned.get(uid)
-            is_late = ROOT in self._ending and self._runtime.is_root
-            is_late = is_late and detail.failure_id not in self._seen
-        is_late = is_late and not self._runtime.engine.holds_fault(body)
-        if is_late and mesh is not None and uid in self._tree.children_of(ROOT):
-            # The program ends and hears nothing more, but this must not be lost.
+        mesh = self._lost_at_the_end(uid, detail.failure_id)
+        if mesh is not None and not self._runtime.engine.holds_fault(body):
             error = failure_error(detail, **_where(mesh, rank))
             self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
         self._rank_failed([(uid, rank)], detail, body, "crash")
+
+    def _lost_at_the_end(self, uid: int, failure_id: int) -> Owned | None:
+        """Gives the mesh of a failure that the program, which ends, would not hear of."""
+        with self._lock:
+            if not self._is_root_ending or failure_id in self._seen:
+                return None
+            if uid in self._tree.children_of(ROOT):
+                return self._owned.get(uid)
+            return self._gone.get(uid)
 
     def actor_left(self, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh has stopped because it wanted to: only `permanent` minds."""
@@ -199,6 +225,14 @@ class Ownership:
             policy = self._policies.get(mesh._uid)
         return policy is not None and policy.restart in ("permanent", "transient")
 
+    def expect_only(self, proc: int) -> None:
+        """Tells a process that has replaced another which actors of it still come back."""
+        with self._lock:
+            meshes = list(self._owned.values())
+        coming = [m._uid for m in meshes if m._ranks_on(proc) and self._brings_back(m)]
+        up_to = self._runtime.engine.new_port()
+        self._runtime.tell_agent(proc, "expect_only", up_to, coming)
+
     def _rank_failed(
         self, hit: list[tuple[int, int]], detail: FailureDetail, body: bytes, kind: str
     ) -> None:
@@ -212,10 +246,33 @@ class Ownership:
             # Somebody holds a call that has failed of it, and will look.
             self.observed(failure_id)
         for uid, rank in hit:
+            with self._revival:
+                future = self._reviving.get((uid, rank))
+                if future is not None and future.done():
+                    # It has come back first, and failed again before anybody has looked.
+                    self._end_revival(uid, rank)
             self._do_failed(uid, rank, failure_id, kind)
 
     def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
-        self._do(lambda tree: tree.rank_failed(uid, rank, failure_id, kind))
+        def fail(tree: Supervisor) -> list[Todo]:
+            if not self._is_going(uid):
+                self._heard.setdefault(uid, {})[rank] = failure_id
+            return tree.rank_failed(uid, rank, failure_id, kind)
+
+        self._do(fail)
+
+    def _is_going(self, uid: int) -> bool:
+        """Says whether a mesh was told to stop, or will be because its owner ends."""
+        return uid in self._stopping or any(
+            uid in self._tree.children_of(owner) for owner in self._ending
+        )
+
+    def is_news(self, uid: int, rank: int, body: bytes) -> bool:
+        """Says whether the failure of a rank of a mesh that stops was not heard of before."""
+        failure_id = FailureDetail.decode(body).failure_id
+        with self._lock:
+            is_heard = self._heard.get(uid, {}).get(rank) == failure_id
+            return not is_heard and failure_id not in self._seen
 
     def observed(self, failure_id: int) -> None:
         """A waiting caller has been given a failure."""
@@ -254,6 +311,12 @@ class Ownership:
         """Stops what an actor owns, last spawned first, and waits for it."""
         with self._lock:
             self._ending.add(port)
+            if port == ROOT:
+                self._is_root_ending = self._runtime.is_root
+        for mesh in self.children_of(port):
+            if mesh._uid in self._runtime.stopped_meshes:
+                # It was told to stop by its owner, who need not have waited for it.
+                self._end_apart(mesh, is_owner_failed=failed)
         event = (lambda t: t.owner_failed(port)) if failed else (lambda t: t.owner_stopping(port))
         self._do(event)
         with self._lock:
@@ -283,7 +346,9 @@ class Ownership:
 
     def _do(self, event: Callable[[Supervisor], list[Todo]]) -> None:
         before = self._tree.due_in_s()
-        for name, subject, failure_id, why, ranks in event(self._tree):
+        with self._lock:
+            todos = event(self._tree)
+        for name, subject, failure_id, why, ranks in todos:
             getattr(self, f"_{name}")(subject, failure_id, why, ranks)
         if before is None and self._tree.due_in_s() is not None:
             # The agent sleeps without end while nothing is due.
@@ -303,9 +368,18 @@ class Ownership:
                 futures.append(mesh._revive(rank))
             except (MeshError, RuntimeError, OSError):
                 futures.append(None)
+            self._reviving[mesh._uid, rank] = futures[-1]
         for rank, future in zip(ranks, futures, strict=True):
-            is_back = future is not None and future.exception() is None
-            self.restart_done(mesh._uid, rank, is_back)
+            if future is not None:
+                future.exception()
+            with self._revival:
+                self._end_revival(mesh._uid, rank)
+
+    def _end_revival(self, uid: int, rank: int) -> None:
+        """Says whether a rank is back, once; with `_revival` held."""
+        if (uid, rank) in self._reviving:
+            future = self._reviving.pop((uid, rank))
+            self.restart_done(uid, rank, future is not None and future.exception() is None)
 
     def _ask_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         cell = self._runtime.actors.get(owner)
@@ -322,6 +396,10 @@ class Ownership:
 
     def _root(self, _: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         failure = self.failure(failure_id, ROOT, why)
+        with self._lock:
+            if failure_id in self._told:
+                return
+            self._told.add(failure_id)
         _tell(failure)
 
     def _stop_child(self, uid: int, failed: int, _why: str, _ranks: list[int]) -> None:
@@ -330,17 +408,23 @@ class Ownership:
         if mesh is None:
             self.stopped(uid)
             return
-        self._enders.append(_run_apart(lambda: self._end_child(mesh, bool(failed))))
+        self._end_apart(mesh, is_owner_failed=bool(failed))
+
+    def _end_apart(self, mesh: Owned, *, is_owner_failed: bool) -> None:
+        ender = _run_apart(lambda: self._end_child(mesh, is_owner_failed))
+        with self._lock:
+            self._enders.append(ender)
 
     def _end_child(self, mesh: Owned, is_owner_failed: bool) -> None:
         """Stops a mesh; a failure on the way is heard, although its owner hears nothing more."""
         error = mesh._end(is_owner_failed=is_owner_failed)
-        if not isinstance(error, ActorFailed) or is_owner_failed:
+        if error is None or is_owner_failed:
             return
-        if self._runtime.is_root:
-            self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
-        else:
-            traceback.print_exception(error)
+        for one in _all_of(error):
+            if isinstance(one, ActorFailed) and self._runtime.is_root:
+                self._tell_program(MeshFailure(mesh, (mesh,), one, "NoRestart"))
+            elif not isinstance(one, (DeadlineExceeded, ProcDied)):
+                traceback.print_exception(one)
 
     def _tell_program(self, failure: MeshFailure) -> None:
         """Tells the program, which is ending, of a failure; of each once."""
@@ -393,6 +477,11 @@ def _where(mesh: Owned, rank: int) -> dict[str, Any]:
     """Names a rank of a mesh for an error."""
     point = dict(mesh._point(rank))
     return {"mesh_name": mesh._name, "actor": mesh._class_name, "rank": rank, "point": point}
+
+
+def _all_of(error: BaseException) -> list[BaseException]:
+    """Gives the errors of all ranks of what one of them stands for."""
+    return [one for _, one in error.__dict__.get("_mesh_failures", ((None, error),))]
 
 
 def _is_procs(mesh: Owned) -> bool:

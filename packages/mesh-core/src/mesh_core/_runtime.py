@@ -17,18 +17,20 @@ from mesh_core._wire import AGENT, CALL, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Any
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._core import Message, Targets
-    from mesh_core._future import Future
     from mesh_core._host_agent import HostAgent
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
+    from mesh_core._stop_watch import StopWatch
+    from mesh_core._task_future import EndFuture
 
-__all__ = ["Identity", "Runtime", "adopt", "is_running", "runtime", "value_of"]
+__all__ = ["Identity", "Runtime", "adopt", "follow", "is_running", "runtime", "value_of"]
 
 
 class Identity:
@@ -97,7 +99,7 @@ class Runtime:
         # The job has ended: what is left of it in the program is of no more use.
         self.is_over = False
         # Meshes that this process has stopped, with the future of their end.
-        self.stopped_meshes: dict[int, Future[None]] = {}
+        self.stopped_meshes: dict[int, EndFuture] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
         self.engine: Engine = Engine(
@@ -114,6 +116,9 @@ class Runtime:
         from mesh_core._ownership import Ownership
 
         self.ownership: Ownership = Ownership(self)
+        from mesh_core._stop_watch import StopWatch
+
+        self.stop_watch: StopWatch = StopWatch(self)
 
     def start_agent(self) -> None:
         """Starts the thread that spawns and stops actors here."""
@@ -174,6 +179,7 @@ class Runtime:
 
 _lock = threading.RLock()
 _current: Runtime | None = None
+_followers: list[Callable[[Runtime | None], None]] = []
 
 
 def runtime() -> Runtime:
@@ -196,6 +202,13 @@ def adopt(new: Runtime | None) -> None:
     """Makes a runtime this process's own; None ends it."""
     global _current
     _current = new
+    for tell in _followers:
+        tell(new)
+
+
+def follow(tell: Callable[[Runtime | None], None]) -> None:
+    """Calls back with every runtime that this process gets, and with None when one has ended."""
+    _followers.append(tell)
 
 
 def _boot() -> Runtime:

@@ -47,6 +47,8 @@ class LoopCell(ActorCell):
         self.left: deque[Message] = deque()
         self.tasks: dict[asyncio.Task[None], Message] = {}
         self._running: Message | None = None
+        # Messages whose task was cancelled from here.
+        self._interrupted: set[Message] = set()
         # The thread of plain endpoints.
         self._plain = Interruptible()
         self._woken: asyncio.Future[None] | None = None
@@ -141,6 +143,7 @@ class LoopCell(ActorCell):
             await self._run(message, plan)
         finally:
             self._running = None
+            self._interrupted.discard(message)
             self.served_count += 1
 
     async def _run(self, message: Message, plan: Plan) -> None:
@@ -156,7 +159,7 @@ class LoopCell(ActorCell):
                 value, error = await self._outcome(serve, message, plan.function, args, kwargs)
         except BaseException as raised:
             error = raised
-        if self._was_cancelled(message):
+        if self._was_cancelled(message, error):
             return
         if isinstance(error, CallerGone):
             self._answer_cancelled(message)
@@ -194,7 +197,7 @@ class LoopCell(ActorCell):
             raise CallerGone
         return value
 
-    def _was_cancelled(self, message: Message) -> bool:
+    def _was_cancelled(self, message: Message, error: BaseException | None) -> bool:
         """Whether the task of the call was cancelled; the task may go on afterwards."""
         task = asyncio.current_task()
         assert task is not None
@@ -202,6 +205,10 @@ class LoopCell(ActorCell):
             return False
         while task.uncancel():
             pass
+        # A `TaskGroup` cancels the task that waits for it, and need not take that back.
+        if message not in self._interrupted and not isinstance(error, asyncio.CancelledError):
+            return False
+        self._interrupted.discard(message)
         self._answer_cancelled(message)
         return True
 
@@ -237,6 +244,7 @@ class LoopCell(ActorCell):
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         message = self.tasks.pop(task)
+        self._interrupted.discard(message)
         if task.cancelled():
             # Before its first step.
             self._answer_cancelled(message)
@@ -276,11 +284,13 @@ class LoopCell(ActorCell):
         elif running is not None and (running.from_proc, running.from_port) == key:
             if self.plan(running.meta).is_async:
                 self.cancelled.discard(key)
+                self._interrupted.add(running)
                 self._task.cancel()
         elif not any((m.from_proc, m.from_port) == key for m in self.left):
             self.cancelled.discard(key)
             for task, message in self.tasks.items():
                 if (message.from_proc, message.from_port) == key:
+                    self._interrupted.add(message)
                     task.cancel()
 
     def is_held_by(self, current: Serving) -> bool:
@@ -325,7 +335,8 @@ class LoopCell(ActorCell):
         cause = None if error is None else (error.__cause__ or error)
         if self.instance is None:
             self.answer_error(spawn_message, cause or MeshStopped(mesh_name=self.name))
-        for task in list(self.tasks):
+        for task, message in list(self.tasks.items()):
+            self._interrupted.add(message)
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await run_beside(self.ending.stop_children)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from mesh_core._errors import MeshStopped, join_failures
-from mesh_core._failure import as_itself, error_of
-from mesh_core._future import _ERROR, _VALUE, CallFuture, Future
+from mesh_core._errors import DeadlineExceeded, MeshStopped, join_failures
+from mesh_core._failure import as_itself, error_in, error_of
+from mesh_core._future import _ERROR, _PENDING, _VALUE, CallFuture, Future
 from mesh_core._runtime import value_of
 from mesh_core._shape import Point
-from mesh_core._wire import PROC_DIED, STOPPED
+from mesh_core._wire import ACTOR_FAILED, PROC_DIED, RAISED, STOPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from mesh_core._core import Message
+    from mesh_core._ownership import Ownership
 
-__all__ = ["AgentFuture", "EndFuture"]
+__all__ = ["AgentFuture", "EndFuture", "StopFuture"]
 
 
 class _Question:
@@ -37,7 +38,7 @@ class _Question:
 class AgentFuture(CallFuture[Any]):
     """Answers of all ranks, of which only failures count."""
 
-    __slots__ = ("_is_stop", "_is_value", "_settled_value")
+    __slots__ = ("_is_value", "_settled_value")
 
     def __init__(
         self,
@@ -46,12 +47,10 @@ class AgentFuture(CallFuture[Any]):
         name: str,
         *,
         value: Any = None,
-        is_stop: bool = False,
         is_value: bool = False,
     ) -> None:
         super().__init__(reply, _Question(mesh, name))  # type: ignore[arg-type]
         self._settled_value = value
-        self._is_stop = is_stop
         self._is_value = is_value
 
     def _wait(self, timeout: float | None) -> None:
@@ -67,11 +66,9 @@ class AgentFuture(CallFuture[Any]):
     def _settle_with(self, answers: list[Message]) -> None:
         failures = []
         for message in answers:
-            if message.code and not (self._is_stop and message.code in (STOPPED, PROC_DIED)):
-                error = as_itself(error_of(message, self._endpoint, is_given=not self._is_stop))
-                if not (self._is_stop and isinstance(error, MeshStopped)):
-                    extent = self._endpoint._mesh.extent
-                    failures.append((Point(message.rank, extent), error))
+            error = self._error_in(message)
+            if error is not None:
+                failures.append((Point(message.rank, self._endpoint._mesh.extent), error))
         if failures:
             self._settle(_ERROR, join_failures(failures))
         elif self._is_value:
@@ -79,27 +76,103 @@ class AgentFuture(CallFuture[Any]):
         else:
             self._settle(_VALUE, self._settled_value)
 
+    def _error_in(self, message: Message) -> BaseException | None:
+        if not message.code:
+            return None
+        return as_itself(error_of(message, self._endpoint))
+
+
+class StopFuture(AgentFuture):
+    """How the actors of a mesh have ended that was told to stop.
+
+    A failure counts if the owner, who stops the mesh, had not heard of it when it did so.
+    """
+
+    __slots__ = ("_is_forced",)
+
+    def __init__(self, reply: int, mesh: Any, *, is_forced: bool = False) -> None:
+        super().__init__(reply, mesh, "stop")
+        # Their processes end with them, so nothing is left of what takes too long.
+        self._is_forced = is_forced
+
+    def _error_in(self, message: Message) -> BaseException | None:
+        if message.code == STOPPED:
+            return None
+        stop_watch = self._endpoint._mesh._runtime.stop_watch
+        if message.code == PROC_DIED and not stop_watch.has_ended(self._reply, message.from_proc):
+            return None
+        if message.code:
+            error = as_itself(error_of(message, self._endpoint, is_given=False))
+            return None if isinstance(error, MeshStopped) else error
+        failure, problem = value_of(message)
+        mesh = self._endpoint._mesh
+        if failure is not None and mesh._runtime.ownership.is_news(
+            mesh._uid, message.rank, failure
+        ):
+            return error_in(failure, ACTOR_FAILED, message, self._endpoint, is_given=False)
+        if problem is None:
+            return None
+        error = as_itself(error_in(problem, RAISED, message, self._endpoint))
+        is_quiet = isinstance(error, MeshStopped)
+        is_quiet = is_quiet or (self._is_forced and isinstance(error, DeadlineExceeded))
+        return None if is_quiet else error
+
 
 class EndFuture(Future[None]):
     """Done when all of its parts are; then calls back, once."""
 
-    __slots__ = ("_on_end", "_parts", "_task")
+    __slots__ = ("_on_end", "_ownership", "_parts", "_task")
 
     def __init__(
-        self, parts: Sequence[Future[Any]], on_end: Callable[[], object] | None = None
+        self,
+        parts: Sequence[Future[Any]],
+        ownership: Ownership | None,
+        on_end: Callable[[], object] | None = None,
     ) -> None:
         self._start()
         self._parts = list(parts)
+        self._ownership = ownership
         self._on_end = on_end
         if not self._parts:
             self._finish()
+
+    def get(self, timeout: float | None = None) -> None:
+        """As every future's; what it raises is told to nobody else."""
+        self.exception(timeout)
+        super().get()
+
+    result = get
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As every future's; what it gives is told to nobody else."""
+        error = super().exception(timeout)
+        self._give()
+        return error
+
+    def __await__(self) -> Generator[Any, None, None]:
+        try:
+            yield from super().__await__()
+        finally:
+            self._give()
+
+    def outcome(self) -> BaseException | None:
+        """Waits, and gives the error to who will tell it to somebody."""
+        return super().exception()
+
+    def _give(self) -> None:
+        if self._state == _ERROR and self._ownership is not None:
+            for _, error in _failures_of(self._outcome):
+                failure_id = error.__dict__.get("_failure_id")
+                if failure_id:
+                    self._ownership.observed(failure_id)
 
     def _wait(self, timeout: float | None) -> None:
         import time
 
         until = None if timeout is None else time.monotonic() + timeout
         for part in self._parts:
-            part.exception(None if until is None else max(until - time.monotonic(), 0.0))
+            if part._state == _PENDING:
+                part._wait(None if until is None else max(until - time.monotonic(), 0.0))
         self._finish()
 
     def _poll(self) -> None:
@@ -125,10 +198,19 @@ class EndFuture(Future[None]):
             on_end()
         errors = [part._outcome for part in self._parts if part._state == _ERROR]
         if errors:
-            self._settle(_ERROR, errors[0])
+            failures = [failure for error in errors for failure in _failures_of(error)]
+            self._settle(_ERROR, join_failures(failures, errors[0]))
         else:
             self._settle(_VALUE, None)
 
     def _give_up(self) -> bool:
         # What ends is not brought back.
         return False
+
+
+def _failures_of(error: BaseException) -> tuple[tuple[Any, BaseException], ...]:
+    """Gives the errors of all ranks of what one of them stands for, with where they were."""
+    found: tuple[tuple[Any, BaseException], ...] = error.__dict__.get(
+        "_mesh_failures", ((None, error),)
+    )
+    return found

@@ -7,12 +7,32 @@ Import the fixture `local_procs` into a `conftest.py` or a test module and ask f
     def test_counting(local_procs):
         counters = local_procs({"gpus": 2}).spawn("counters", Counter)
         assert counters.add.call(1).get().values() == [1, 1]
+
+Only `local_procs` and the `parametrize_config`s need pytest, and only when they are asked for.
 """
+
+import typing as _typing
 
 from mesh_core._config_testing import parametrize_config as parametrize_config
 from mesh_core._config_testing import parametrize_config_pointwise as parametrize_config_pointwise
+from mesh_core._door_checks import DoorChecks as DoorChecks
 from mesh_core._faults import kill_proc as kill_proc
 from mesh_core._faults import proc_pid as proc_pid
 from mesh_core._faults import wait_until as wait_until
-from mesh_core._fixtures import LocalProcs as LocalProcs
-from mesh_core._fixtures import local_procs as local_procs
+from mesh_core._local_procs import LocalProcs as LocalProcs
+from mesh_core._shared_bytes import shared_bytes_in_use as shared_bytes_in_use
+
+if _typing.TYPE_CHECKING:
+    from mesh_core._fixtures import local_procs as local_procs
+
+
+def __getattr__(name: str) -> object:
+    if name == "local_procs":
+        from mesh_core._fixtures import local_procs
+
+        return local_procs
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "local_procs"})

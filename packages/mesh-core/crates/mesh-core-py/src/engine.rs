@@ -18,7 +18,7 @@ use pyo3::types::PyBytes;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver has no room.");
@@ -32,6 +32,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyReadyQueue>()?;
     module.add_class::<PyEngine>()
 }
+
+/// What the times of every engine of this process count from: a program may have one after another,
+/// and who listens to their events sees one clock.
+static EPOCH: OnceLock<Instant> = OnceLock::new();
 
 thread_local! {
     /// Where this thread sleeps, and the engine that it sleeps for.
@@ -146,7 +150,8 @@ impl PyEngine {
         };
         let segments = Arc::new(Segments::new(segment_pool_bytes_max));
         let descriptors = Arc::clone(&segments) as Arc<dyn Descriptors>;
-        let engine = Engine::start(config, directory, descriptors, Box::new(orphaned))?;
+        let epoch = *EPOCH.get_or_init(Instant::now);
+        let engine = Engine::start(config, directory, descriptors, Box::new(orphaned), epoch)?;
         Ok(Self { engine, segments })
     }
 
@@ -169,6 +174,15 @@ impl PyEngine {
 
     fn open_mailbox(&self, port: u64, window: u32) {
         self.engine.with_node(|node| node.open_mailbox(PortId(port), window));
+    }
+
+    fn is_up(&self, proc: u64) -> bool {
+        self.engine.with_node(|node| node.is_up(ProcId::from_u64(proc)))
+    }
+
+    fn expect_only(&self, up_to: u64, coming: Vec<u64>) {
+        let coming = coming.into_iter().map(PortId).collect();
+        self.engine.with_node(|node| node.expect_only(PortId(up_to), coming));
     }
 
     fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
@@ -325,6 +339,12 @@ impl PyEngine {
                 return Ok(Vec::new());
             }
         }
+    }
+
+    /// Makes the next `wait_ready` of this thread return at once when something comes in from now
+    /// on, whoever takes it meanwhile.
+    fn expect(&self, port: u64) {
+        self.engine.set_waiter(PortId(port), Waiter::Thread(self.parker()));
     }
 
     /// Waits until something has come in on a port, or a little less: look, and call again.

@@ -128,10 +128,6 @@ impl PySupervisor {
     fn children_of(&self, owner: u64) -> Vec<u64> {
         self.lock().children_of(owner_of(owner)).iter().map(|child| child.0).collect()
     }
-
-    fn has_child(&self, child: u64) -> bool {
-        self.lock().child(ChildId(child)).is_some()
-    }
 }
 
 impl PySupervisor {

@@ -137,7 +137,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts a process: listens in `dir` and reads its links from a thread of its own.
+    /// Starts a process: listens in `dir` and reads its links from a thread of its own. Times count
+    /// from `epoch`.
     ///
     /// # Errors
     /// When the directory cannot be used or the machine has no descriptors or threads left.
@@ -146,6 +147,7 @@ impl Engine {
         dir: PathBuf,
         descriptors: Arc<dyn Descriptors>,
         on_orphaned: Box<dyn Fn() + Send + Sync>,
+        epoch: Instant,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
         // A process that was killed leaves its socket behind; we take its slot once it is dead.
@@ -170,7 +172,7 @@ impl Engine {
             is_led: AtomicBool::new(false),
             led_until_us: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            epoch: Instant::now(),
+            epoch,
             me,
             dir,
             descriptors,
@@ -324,8 +326,9 @@ impl Engine {
 
     /// Waits until something has come in on a port, without taking it.
     ///
-    /// May return early: another thread may have taken it, the time may be over, a signal may have
-    /// come. The caller looks and calls again.
+    /// What has come in since [`Engine::set_waiter`] with this thread counts, even if another one
+    /// has taken it already. May return early: the time may be over, a signal may have come. The
+    /// caller looks and calls again.
     pub fn wait_ready(&self, port: PortId, parker: &Arc<Parker>, until: Option<Instant>) {
         {
             let mut shared = lock(&self.shared);
@@ -701,7 +704,12 @@ impl Waiter {
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self, Self::Loop(queue) if queue.strong_count() == 0)
+        match self {
+            // A thread keeps its parker as long as it lives.
+            Self::Thread(parker) => Arc::strong_count(parker) == 1,
+            Self::Loop(queue) => queue.strong_count() == 0,
+            Self::Many(_) => false,
+        }
     }
 
     fn is_same(&self, other: &Self) -> bool {

@@ -30,7 +30,7 @@ use peer::{Link, Peer};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
-use unborn::Unborn;
+use unborn::{Unborn, maker_of};
 
 /// Who this process is, and its limits.
 #[derive(Clone, Debug)]
@@ -205,6 +205,19 @@ impl Node {
         }
         for frame in self.unborn.take(port) {
             self.deliver(frame);
+        }
+    }
+
+    /// Hears from the maker of a port number that of all that it made up to there, only these are
+    /// still to be spawned here: what is sent to the others is answered with a fault at once.
+    pub fn expect_only(&mut self, up_to: PortId, coming: Vec<PortId>) {
+        let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
+        for frame in self.unborn.settle(up_to, coming) {
+            if self.respawning.contains_key(&frame.head.to.port) {
+                self.unborn.keep(frame);
+            } else {
+                self.refuse(&frame, &closed);
+            }
         }
     }
 
@@ -441,7 +454,9 @@ impl Node {
     /// Whether an actor may yet be spawned on the port: one whose number another process has made.
     /// Channels have numbers of their own process.
     fn may_come(&self, port: PortId) -> bool {
-        port.0 >= PortId::FIRST_FREE && port.0 >> 40 != self.maker()
+        port.0 >= PortId::FIRST_FREE
+            && maker_of(port) != self.maker()
+            && !self.unborn.is_settled(port)
     }
 
     /// Opens the mailbox of a new actor at once, so that calls sent right behind find it, and

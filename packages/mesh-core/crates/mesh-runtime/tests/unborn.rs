@@ -90,6 +90,47 @@ fn a_call_of_a_closed_channel_of_our_own_is_refused_at_once() {
 }
 
 #[test]
+fn an_early_call_is_refused_as_soon_as_the_maker_says_that_no_spawn_comes() {
+    let mut me = node(1);
+    let mut maker = node(7);
+    let (lost, coming, up_to) = (maker.new_port(), maker.new_port(), maker.new_port());
+    let early: Vec<PortId> = [lost, coming]
+        .into_iter()
+        .map(|port| me.call(&spec(Kind::Call, port, 1)).expect("there is room"))
+        .collect();
+    me.expect_only(up_to, vec![coming]);
+    assert_eq!(answers(&mut me, early[0])[0].code, fault::STOPPED);
+    assert!(answers(&mut me, early[1]).is_empty(), "this one is still to come");
+    let late = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
+    assert_eq!(answers(&mut me, late)[0].code, fault::STOPPED, "nor does it wait from now on");
+}
+
+#[test]
+fn what_a_maker_or_another_makes_afterwards_is_waited_for() {
+    let mut me = node(1);
+    let mut maker = node(7);
+    let up_to = maker.new_port();
+    me.expect_only(up_to, Vec::new());
+    for port in [maker.new_port(), node(8).new_port()] {
+        let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+        assert!(answers(&mut me, reply).is_empty(), "it is not refused");
+    }
+}
+
+#[test]
+fn a_spawn_that_comes_all_the_same_is_good() {
+    let mut me = node(1);
+    let mut maker = node(7);
+    let (port, up_to) = (maker.new_port(), maker.new_port());
+    me.expect_only(up_to, Vec::new());
+    me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
+    me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    let mut got = Vec::new();
+    me.take_messages(port, 8, &mut got).expect("the spawn has opened the mailbox");
+    assert_eq!(got.len(), 1);
+}
+
+#[test]
 fn what_is_sent_behind_a_second_spawn_is_for_the_new_actor() {
     let mut me = node(1);
     let port = node(7).new_port();

@@ -105,6 +105,11 @@ impl Node {
         self.peers.entry(proc).or_default()
     }
 
+    /// Whether frames flow to and from another process.
+    pub fn is_up(&self, proc: ProcId) -> bool {
+        self.peers.get(&proc).is_some_and(|peer| matches!(peer.reach, Reach::Up(_)))
+    }
+
     /// Whether this process looks after the host that `proc` is on.
     fn is_agent_of(&self, proc: ProcId) -> bool {
         self.config.me.slot == 0 && self.config.me.host == proc.host

@@ -18,6 +18,14 @@ pub(super) struct Unborn {
     frames: FastMap<PortId, Vec<Frame>>,
     /// When each is given up, soonest first; unknown until the time is told next.
     due: VecDeque<(Option<Duration>, PortId)>,
+    /// By the first bits of the numbers that a process makes: up to which it has spawned here all
+    /// that it will, except these.
+    settled: FastMap<u64, (PortId, Vec<PortId>)>,
+}
+
+/// What a port number begins with: which process has made it.
+pub(super) fn maker_of(port: PortId) -> u64 {
+    port.0 >> 40
 }
 
 impl Unborn {
@@ -34,6 +42,22 @@ impl Unborn {
     /// Takes the messages of a receiver that has come.
     pub(super) fn take(&mut self, port: PortId) -> Vec<Frame> {
         self.frames.remove(&port).unwrap_or_default()
+    }
+
+    /// Notes that of the receivers up to a number, whose maker made them all, only some still come;
+    /// takes the messages of the others.
+    pub(super) fn settle(&mut self, up_to: PortId, coming: Vec<PortId>) -> Vec<Frame> {
+        self.settled.insert(maker_of(up_to), (up_to, coming));
+        let lost: Vec<PortId> =
+            self.frames.keys().copied().filter(|port| self.is_settled(*port)).collect();
+        lost.into_iter().flat_map(|port| self.take(port)).collect()
+    }
+
+    /// Whether a receiver that is not here will not come.
+    pub(super) fn is_settled(&self, port: PortId) -> bool {
+        self.settled
+            .get(&maker_of(port))
+            .is_some_and(|(up_to, coming)| port <= *up_to && !coming.contains(&port))
     }
 
     /// Takes a call back whose caller no longer waits.

@@ -1,0 +1,61 @@
+"""Which task of an event loop cannot go on before which other one has ended.
+
+asyncio says so of a task that awaits another one, and of `gather`. A `TaskGroup`, `wait` and
+`shield` await a future of their own, and have it completed by callbacks of the tasks: those are
+looked at. What is not recognised, in a newer Python say, counts as not awaited: a deadlock is then
+missed, and none is seen where there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+__all__ = ["is_awaited_by"]
+
+_TASKS_MAX = 256
+
+
+def is_awaited_by(root: asyncio.Task[Any], task: asyncio.Task[Any]) -> bool:
+    """Says whether a task cannot go on before another one has ended, or is that one."""
+    left: list[Any] = [root]
+    for _ in range(_TASKS_MAX):
+        if not left:
+            return False
+        waiting = left.pop()
+        if waiting is task:
+            return True
+        awaited = getattr(waiting, "_fut_waiter", None)
+        if awaited is None:
+            continue
+        if isinstance(awaited, asyncio.Task):
+            left.append(awaited)
+        elif _is_completed_by(awaited, task):
+            return True
+        else:
+            left.extend(getattr(awaited, "_children", ()))
+    return False
+
+
+def _is_completed_by(awaited: Any, task: Any) -> bool:
+    """Says whether a future is completed only when a task has ended, by a callback of that."""
+    callbacks = getattr(task, "_callbacks", None) or ()
+    return any(_completes(callback, awaited) for callback, _ in tuple(callbacks))
+
+
+def _completes(callback: Any, awaited: Any) -> bool:
+    group = getattr(callback, "__self__", None)
+    if isinstance(group, asyncio.TaskGroup):
+        return getattr(group, "_on_completed_fut", None) is awaited
+    names = getattr(getattr(callback, "__code__", None), "co_freevars", ())
+    try:
+        held = {
+            name: cell.cell_contents
+            for name, cell in zip(names, callback.__closure__ or (), strict=True)
+        }
+    except (AttributeError, ValueError):
+        return False
+    if held.get("outer") is awaited:
+        return True
+    is_last = held.get("return_when") != asyncio.FIRST_COMPLETED or held.get("counter") == 1
+    return held.get("waiter") is awaited and held.get("timeout_handle") is None and is_last

@@ -1,0 +1,90 @@
+"""What every package of Mesh promises about its public surface, as tests to derive from."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["DoorChecks"]
+
+
+class DoorChecks:
+    """Tests of the three doors of a package: what is offered is there, documented, and once.
+
+    Derive a class from it whose name pytest looks for, and say which doors:
+
+        class TestDoors(DoorChecks):
+            doors = (mesh_x, mesh_x.spi, mesh_x.testing)
+
+    Attributes:
+        doors: The package and its other public modules.
+    """
+
+    doors: ClassVar[tuple[ModuleType, ...]]
+
+    def test_each_door_says_what_it_is_for(self) -> None:
+        """A door has a docstring."""
+        assert [door.__name__ for door in self.doors if not door.__doc__] == []
+
+    def test_each_door_holds_every_name_it_offers(self) -> None:
+        """What a door lists can be imported, all but what needs pytest to be installed."""
+        missing = [name for door in self.doors for name in names_of(door) if name not in dir(door)]
+        assert missing == []
+
+    def test_each_door_offers_every_public_name_it_holds(self) -> None:
+        """Nothing looks public that is not meant to be."""
+        modules = {door.__name__.rpartition(".")[2] for door in self.doors[1:]}
+        stray = [
+            f"{door.__name__}.{name}"
+            for door in self.doors
+            for name in {*dir(door)} - {*names_of(door)} - modules
+            if not name.startswith("_")
+        ]
+        assert stray == []
+
+    def test_each_name_has_exactly_one_door(self) -> None:
+        """No name is behind two doors."""
+        counts = Counter(name for door in self.doors for name in names_of(door))
+        assert [name for name, count in counts.items() if count > 1] == []
+
+    def test_each_name_is_its_own(self) -> None:
+        """What is offered under a name is called so."""
+        renamed = [name for name, it in self._offered() if getattr(it, "__name__", name) != name]
+        assert renamed == []
+
+    def test_each_class_and_function_says_what_it_is(self) -> None:
+        """All that can be called has a docstring."""
+        silent = [name for name, it in self._offered() if callable(it) and not it.__doc__]
+        assert silent == []
+
+    def test_each_method_of_a_class_says_what_it_does(self) -> None:
+        """So have public methods and properties."""
+        silent = [
+            f"{name}.{method}"
+            for name, it in self._offered()
+            if inspect.isclass(it)
+            for method, member in vars(it).items()
+            if not method.startswith("_")
+            and (inspect.isfunction(member) or isinstance(member, property))
+            and not member.__doc__
+        ]
+        assert silent == []
+
+    def _offered(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(door, name)) for door in self.doors for name in names_of(door)]
+
+
+def names_of(door: ModuleType) -> list[str]:
+    """Gives the names that a door's source offers: in `__all__`, or else by `a as a`."""
+    if hasattr(door, "__all__"):
+        return list(door.__all__)
+    source = Path(inspect.getfile(door)).read_text(encoding="utf-8")
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    return [name.name for node in imports for name in node.names if name.asname == name.name]

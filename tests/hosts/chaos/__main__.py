@@ -1,0 +1,44 @@
+"""Lets chaos loose: `python -m tests.hosts.chaos --minutes 10 --seed 7`."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from tests.hosts.chaos.echo import EchoWorkload
+from tests.hosts.chaos.run import Settings, run
+from tests.hosts.chaos.workload import Workload
+from tests.hosts.world.possible import why_not
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {"echo": EchoWorkload}
+
+
+def main() -> int:
+    """Runs it; the exit status says whether nothing was lost, doubled or hung."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0, help="the same faults for the same seed")
+    parser.add_argument("--hosts", type=int, default=5, help="with the one that makes the calls")
+    parser.add_argument("--lanes", type=int, default=4, help="calls at a time to each host")
+    parser.add_argument("--every", type=float, default=3.0, help="seconds between faults")
+    parser.add_argument("--hold", type=float, default=2.5, help="longest that a fault stays, in s")
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="echo")
+    options = parser.parse_args()
+    if reason := why_not():
+        print(f"skipped: {reason}")
+        return 0
+    settings = Settings(
+        seconds=options.minutes * 60,
+        seed=options.seed,
+        hosts=options.hosts,
+        lanes=options.lanes,
+        every_s=options.every,
+        hold_max_s=options.hold,
+    )
+    print(f"{options.workload}: {settings}", flush=True)
+    verdict = run(WORKLOADS[options.workload](), settings, lambda line: print(line, flush=True))
+    print(f"\n{verdict.faults} faults\n\n{verdict}")
+    return 0 if verdict.is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

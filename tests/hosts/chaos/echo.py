@@ -1,0 +1,93 @@
+"""The simplest workload: a connection for every call, which is answered by its number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.hosts.chaos.workload import CallFailed
+from tests.hosts.world import Host, HostProcess, World
+
+PORT = 7001
+
+#: Longer than any fault stays, so that only resets and deaths end calls.
+CALL_LIMIT_S = 10.0
+
+#: Writes down each number before it answers, in one write that no other can come between.
+_SERVER = """
+import os, socket, sys, threading
+
+done = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+def answer(connection):
+    with connection:
+        try:
+            if number := connection.recv(100):
+                os.write(done, number)
+                connection.sendall(number)
+        except OSError:
+            pass
+
+with socket.create_server(("", int(sys.argv[2]))) as server:
+    print("ready", flush=True)
+    while True:
+        threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+"""
+
+
+class EchoWorkload:
+    """A server on each host; whoever has none any more gets a new one."""
+
+    def __init__(self) -> None:
+        """Starts nothing yet."""
+        self._folder = Path()
+        self._client: Host | None = None
+        self._servers: dict[str, HostProcess] = {}
+
+    def start(self, world: World, folder: Path) -> None:
+        """Starts the servers."""
+        self._folder = folder
+        self._client, *servers = world.hosts
+        for host in servers:
+            self.restore(host)
+
+    def call(self, number: int, host: Host) -> None:
+        """Sends the number, and waits for it to come back.
+
+        Raises:
+            CallFailed: The connection broke, or could not be made in time.
+        """
+        assert self._client is not None
+        try:
+            with self._client.connect(host.address, PORT, CALL_LIMIT_S) as connection:
+                connection.sendall(b"%d\n" % number)
+                answer = connection.recv(100)
+        except (ConnectionError, TimeoutError) as error:
+            raise CallFailed(type(error).__name__) from None
+        if not answer:
+            raise CallFailed("end of connection")
+        assert int(answer) == number
+
+    def victims(self, host: Host) -> Sequence[int]:
+        """Returns the server."""
+        return [self._servers[host.name].pid]
+
+    def restore(self, host: Host) -> None:
+        """Starts a new server."""
+        if old := self._servers.pop(host.name, None):
+            old.release()
+        server = host.start_python(_SERVER, str(self._folder / host.name), str(PORT))
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        self._servers[host.name] = server
+
+    def executions(self) -> Mapping[int, int]:
+        """Counts what the servers have written down."""
+        lines = [line for file in self._folder.iterdir() for line in file.read_text().splitlines()]
+        return Counter(map(int, lines))
+
+    def stop(self) -> None:
+        """Ends the servers."""
+        for server in self._servers.values():
+            server.release()

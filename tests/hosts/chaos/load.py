@@ -1,0 +1,58 @@
+"""Calls without end, from several threads to each host."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tests.hosts.chaos.ledger import Ledger
+from tests.hosts.chaos.recovery import Recovery
+from tests.hosts.chaos.workload import CallFailed, Workload
+from tests.hosts.world import Host
+
+#: How long a lane waits after a failure; a refusal comes at once, and again and again.
+AFTER_FAILURE_S = 0.01
+
+
+class Load:
+    """Lanes in which one call follows the other."""
+
+    def __init__(self, workload: Workload, ledger: Ledger, recovery: Recovery) -> None:
+        """Takes what to call, and who wants to know."""
+        self._workload = workload
+        self._ledger = ledger
+        self._recovery = recovery
+        self._ending = threading.Event()
+        self._lanes: list[threading.Thread] = []
+
+    def start(self, host: Host, lanes: int) -> None:
+        """Starts so many lanes to a host."""
+        for number in range(lanes):
+            # A call that hangs must not keep the program from ending.
+            lane = threading.Thread(
+                target=self._run, args=(host,), name=f"{host.name}/{number}", daemon=True
+            )
+            lane.start()
+            self._lanes.append(lane)
+
+    def stop(self, limit_s: float) -> None:
+        """Makes no new calls, and waits so long for those that are under way."""
+        self._ending.set()
+        until = time.monotonic() + limit_s
+        for lane in self._lanes:
+            lane.join(max(until - time.monotonic(), 0))
+
+    def _run(self, host: Host) -> None:
+        while not self._ending.is_set():
+            number, sent = self._ledger.send(), time.monotonic()
+            try:
+                self._workload.call(number, host)
+            except CallFailed as failed:
+                self._ledger.fail(number, str(failed), is_typed=True)
+                self._ending.wait(AFTER_FAILURE_S)
+            except Exception as error:
+                self._ledger.fail(number, repr(error), is_typed=False)
+                self._ending.wait(AFTER_FAILURE_S)
+            else:
+                self._ledger.answer(number)
+                self._recovery.answered(host.name, sent)

@@ -1,0 +1,133 @@
+"""One run of chaos: load on all hosts, a fault every so often, and the balance at the end."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.hosts.chaos.ledger import Balance, Ledger
+from tests.hosts.chaos.load import Load
+from tests.hosts.chaos.menu import MENU, Choice, choices
+from tests.hosts.chaos.recovery import Recovery, table
+from tests.hosts.chaos.workload import Workload
+from tests.hosts.world import Host, World
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long, how hard, and which chance."""
+
+    seconds: float = 60.0
+    seed: int = 0
+    hosts: int = 4
+    """The first of them makes the calls."""
+    lanes: int = 2
+    """Calls under way at the same time, to each host."""
+    every_s: float = 3.0
+    """From one fault to the next; or longer, if one stays longer."""
+    hold_max_s: float = 2.5
+    """The longest that a fault stays."""
+    hang_s: float = 30.0
+    """How long a host may take to answer when all is well again; and a call, to end."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a run."""
+
+    balance: Balance
+    times: Mapping[str, Sequence[float]]
+    """How long recovery took, in seconds, by what had been wrong."""
+    silent: Sequence[str]
+    """Hosts that never answered again, and after what."""
+    faults: int
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing was lost, doubled or hung, and every host came back."""
+        return self.balance.is_right and not self.silent
+
+    def __str__(self) -> str:
+        silent = ", ".join(self.silent) or "none"
+        return f"{table(self.times)}\n\n{self.balance}\n\nnever back: {silent}"
+
+
+def run(
+    workload: Workload, settings: Settings, say: Callable[[str], None] = lambda _: None
+) -> Verdict:
+    """Makes a world, lets chaos loose on a workload in it, and looks at what is left.
+
+    Args:
+        workload: Not started yet.
+        settings: How long, and so on.
+        say: Gets a line for every fault.
+    """
+    names = [f"h{number}" for number in range(settings.hosts)]
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+        folder = Path(name)
+        with World(names, shared=[folder]) as world:
+            workload.start(world, folder)
+            try:
+                return _Run(world, workload, settings, say).to_the_end()
+            finally:
+                workload.stop()
+
+
+class _Run:
+    """A run that is under way."""
+
+    def __init__(
+        self, world: World, workload: Workload, settings: Settings, say: Callable[[str], None]
+    ) -> None:
+        self._world = world
+        self._workload = workload
+        self._settings = settings
+        self._say = say
+        self._servers = world.hosts[1:]
+        self._ledger = Ledger()
+        self._recovery = Recovery()
+        self._pause = threading.Event()
+
+    def to_the_end(self) -> Verdict:
+        load = Load(self._workload, self._ledger, self._recovery)
+        for host in self._servers:
+            load.start(host, self._settings.lanes)
+        faults = self._break_all()
+        silent = self._recovery.wait(self._settings.hang_s)
+        load.stop(self._settings.hang_s)
+        balance = self._ledger.balance(self._workload.executions())
+        return Verdict(balance, self._recovery.times(), silent, faults)
+
+    def _break_all(self) -> int:
+        """Breaks one thing after the other until the time is over, and returns how many."""
+        started, faults = time.monotonic(), 0
+        end = started + self._settings.seconds
+        for choice in choices(self._settings.seed, len(self._servers), self._settings.hold_max_s):
+            due = started + self._settings.every_s * (faults + 1)
+            self._pause.wait(max(min(due, end) - time.monotonic(), 0))
+            if due > end:
+                break
+            # What does not come back would be found out at the end; there is no more to learn.
+            if self._recovery.wait(self._settings.hang_s):
+                break
+            self._break(choice, time.monotonic() - started)
+            faults += 1
+        return faults
+
+    def _break(self, choice: Choice, at_s: float) -> None:
+        """Breaks something, mends it, and says when that was."""
+        dish, host = MENU[choice.kind], self._servers[choice.number]
+        struck: Sequence[Host] = self._servers if dish.is_of_all else [host]
+        hosts = [one.name for one in struck]
+        with dish.make(self._world, host, self._workload, choice.chance) as fault:
+            span = f" for {choice.hold_s:.2f} s" if dish.stays else ""
+            self._say(f"{at_s:7.1f} s  {fault.name}{span}")
+            self._pause.wait(choice.hold_s if dish.stays else 0)
+        mended = time.monotonic()
+        if dish.takes:
+            self._workload.restore(host)
+        self._recovery.expect(choice.kind, hosts, mended)

@@ -1,0 +1,75 @@
+"""The fixtures `worlds` and `world`; nothing may be skipped where hosts can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.hosts.world import World
+from tests.hosts.world.possible import why_not
+
+#: How many hosts `world` has where no marker says so.
+HOSTS = 2
+
+
+class Worlds(Protocol):
+    """Makes worlds that end with the test."""
+
+    def __call__(self, hosts: int | Sequence[str] = HOSTS, **settings: Any) -> World:
+        """Makes so many hosts, named h0, h1 and so on, or hosts of these names."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "hosts(names_or_number): the hosts of the `world` fixture")
+
+
+def pytest_report_header() -> str:
+    return f"hosts: {_reason() or 'in network namespaces'}"
+
+
+def _reason() -> str | None:
+    try:
+        return why_not()
+    except FileNotFoundError as error:
+        return str(error)
+
+
+@pytest.fixture
+def worlds(tmp_path: Path) -> Iterator[Worlds]:
+    """Makes worlds; all hosts see `tmp_path`. Skips only where there can be no hosts at all."""
+    if reason := why_not():
+        pytest.skip(reason)
+    made: list[World] = []
+
+    def make(hosts: int | Sequence[str] = HOSTS, **settings: Any) -> World:
+        names = [f"h{number}" for number in range(hosts)] if isinstance(hosts, int) else hosts
+        world = World(names, shared=[tmp_path, *settings.pop("shared", ())], **settings)
+        made.append(world)
+        return world
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
+    """A world of two hosts, or of those that `@pytest.mark.hosts(...)` asks for."""
+    marker = request.node.get_closest_marker("hosts")
+    return worlds(*marker.args, **marker.kwargs) if marker else worlds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that is skipped where hosts can be made has failed."""
+    report = yield
+    is_skipped = report.skipped and not hasattr(report, "wasxfail")
+    if is_skipped and item.path.is_relative_to(Path(__file__).parent) and not _reason():
+        report.outcome = "failed"
+        report.longrepr = f"skipped, though hosts can be made here: {report.longrepr}"
+    return report

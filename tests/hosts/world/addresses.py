@@ -1,0 +1,66 @@
+"""Which addresses a host has: a plan that follows from its number alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HOSTS_MAX = 250
+
+#: As long as the prefixes of the one network that all hosts are in.
+PREFIX = 24
+PREFIX6 = 64
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host's name, and where it is on the network."""
+
+    name: str
+    number: int
+    is_behind_nat: bool = False
+    """Whether it has an address that others do not know, and is itself not reached by theirs."""
+
+    def __post_init__(self) -> None:
+        """Refuses what would not fit the plan."""
+        assert 0 <= self.number < HOSTS_MAX, f"{HOSTS_MAX} hosts at most"
+
+    @property
+    def address(self) -> str:
+        """The IPv4 address that others see."""
+        return f"10.77.0.{self.number + 1}"
+
+    @property
+    def address6(self) -> str:
+        """The IPv6 address that others see."""
+        return f"fd77::{self.number + 1:x}"
+
+    @property
+    def own_address(self) -> str:
+        """The IPv4 address that it has."""
+        return f"192.168.77.{self.number + 1}" if self.is_behind_nat else self.address
+
+    @property
+    def own_address6(self) -> str:
+        """The IPv6 address that it has."""
+        return f"fd78::{self.number + 1:x}" if self.is_behind_nat else self.address6
+
+    @property
+    def ethernet(self) -> str:
+        """Its link address; locally administered."""
+        return f"02:77:00:00:00:{self.number + 1:02x}"
+
+    @property
+    def port(self) -> str:
+        """What the switch calls its end of the cable."""
+        return f"port{self.number}"
+
+
+def hosts_file(own: Place, places: Sequence[Place]) -> str:
+    """Returns what is in /etc/hosts of a host: the names of all, and of itself."""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    lines += [f"{own.own_address} {own.name}", f"{own.own_address6} {own.name}"]
+    for place in places:
+        if place != own:
+            lines += [f"{place.address} {place.name}", f"{place.address6} {place.name}"]
+    return "\n".join(lines) + "\n"

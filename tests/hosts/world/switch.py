@@ -1,0 +1,211 @@
+"""The switch between the hosts: a bridge, where cables are cut and packets filtered.
+
+Faults of the network are made here and not in the hosts, so that a host cannot tell them from real
+ones, and so that they outlast its power cuts.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.hosts.world.addresses import Place
+from tests.hosts.world.enclosure import Enclosure
+from tests.hosts.world.network import CARD
+from tests.hosts.world.traffic import Traffic
+
+_SETUP = """set -eu
+echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6
+echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6
+ip link add switch type bridge stp_state 0 forward_delay 0 mcast_snooping 0
+ip link set switch up
+"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What happens to packets from one host to another."""
+
+    source: Place
+    target: Place
+    verdict: str
+    """In the language of nft, with conditions of its own if need be: `meta l4proto tcp drop`."""
+    is_last: bool = False
+    """Judged after the others: for verdicts that let the packet go on by another way."""
+
+
+@dataclass
+class _Port:
+    """Where the cable of one host is plugged in."""
+
+    place: Place
+    is_plugged: bool = False
+    cuts: int = 0
+    """How many faults want the cable cut."""
+    rates: list[int] = field(default_factory=list)
+    """Bits per second towards the host, of all faults that limit them; the last one counts."""
+    is_shaped: bool = False
+    """Whether a limit has been put before it."""
+    before: Traffic = field(default_factory=Traffic)
+    """What went over cables that were unplugged since."""
+
+
+class Switch:
+    """A bridge with a port for every host."""
+
+    def __init__(self, enclosure: Enclosure, places: Sequence[Place]) -> None:
+        """Makes the bridge in an enclosure; nothing is plugged in yet."""
+        self._enclosure = enclosure
+        self._ports = {place.name: _Port(place) for place in places}
+        self._rules: list[Rule] = []
+        self._is_filtering = False
+        self._lock = threading.RLock()
+        enclosure.run(["sh"], given=_SETUP)
+
+    def plug_in(self, place: Place, pid: int, mtu: int) -> None:
+        """Lays a cable to the card of a host, which is in the network namespace of that process."""
+        port = place.port
+        with self._lock:
+            self._ip(
+                f"link add {port} mtu {mtu} type veth"
+                f" peer name {CARD} address {place.ethernet} mtu {mtu} netns {pid}",
+                f"link set {port} master switch",
+            )
+            # Every host knows the others: what is for one that is gone is for nobody.
+            self._enclosure.run(
+                ["bridge", "-batch", "-"],
+                given=f"link set dev {port} learning off flood off mcast_flood off\n"
+                f"fdb replace {place.ethernet} dev {port} master static\n",
+            )
+            plugged = self._ports[place.name]
+            plugged.is_plugged, plugged.is_shaped = True, False
+            self._settle(plugged)
+            self._filter()
+
+    @contextmanager
+    def unplugging(self, place: Place) -> Iterator[None]:
+        """Cuts the cable at once, and takes it and the card at its end away after the block."""
+        with self._lock:
+            port = self._ports[place.name]
+            self._ip(f"link set {place.port} down")
+            port.before += self._counted(port)
+            port.is_plugged = False
+            yield
+            # The filter holds on to the port by name.
+            self._filter()
+            # The kernel takes the cable away when the host has gone, and may be quicker.
+            self._enclosure.run(["ip", "link", "delete", place.port], check=False)
+
+    def cut(self, place: Place) -> None:
+        """Cuts a cable: nothing comes through until it is mended as often as it was cut."""
+        self._cut(place, 1)
+
+    def mend(self, place: Place) -> None:
+        """Undoes one cut."""
+        self._cut(place, -1)
+
+    def limit(self, place: Place, bits_per_s: int) -> None:
+        """Limits how fast packets go to a host."""
+        with self._lock:
+            port = self._ports[place.name]
+            port.rates.append(bits_per_s)
+            self._settle(port)
+
+    def unlimit(self, place: Place, bits_per_s: int) -> None:
+        """Undoes one limit."""
+        with self._lock:
+            port = self._ports[place.name]
+            port.rates.remove(bits_per_s)
+            self._settle(port)
+
+    def add_rules(self, rules: Sequence[Rule]) -> None:
+        """Applies rules, all in the same moment."""
+        with self._lock:
+            self._rules = [*self._rules, *rules]
+            self._filter()
+
+    def remove_rules(self, rules: Sequence[Rule]) -> None:
+        """Takes rules away, all in the same moment."""
+        with self._lock:
+            self._rules = list(self._rules)
+            for rule in rules:
+                self._rules.remove(rule)
+            self._filter()
+
+    def traffic(self, place: Place) -> Traffic:
+        """Counts what went over the link of a host, power cuts included."""
+        with self._lock:
+            port = self._ports[place.name]
+            return port.before + self._counted(port) if port.is_plugged else port.before
+
+    def _cut(self, place: Place, more: int) -> None:
+        with self._lock:
+            port = self._ports[place.name]
+            port.cuts += more
+            assert port.cuts >= 0, "mended more often than cut"
+            self._settle(port)
+
+    def _settle(self, port: _Port) -> None:
+        """Brings the port into the state that it should be in."""
+        if not port.is_plugged:
+            return
+        name = port.place.port
+        self._ip(f"link set {name} {'down' if port.cuts else 'up'}")
+        if port.rates:
+            self._enclosure.run(["tc", *shaper(name, port.rates[-1])])
+        elif port.is_shaped:
+            self._enclosure.run(["tc", *no_shaper(name)])
+        port.is_shaped = bool(port.rates)
+
+    def _filter(self) -> None:
+        """Puts all rules in place of those there are, in one step."""
+        if not self._rules and not self._is_filtering:
+            return
+        self._is_filtering = bool(self._rules)
+        chains = []
+        for port in self._ports.values():
+            if port.is_plugged:
+                mine = [rule for rule in self._rules if rule.source == port.place]
+                chains += _chain(port.place.port, sorted(mine, key=lambda rule: rule.is_last))
+        table = ["table netdev faults {", *chains, "}"]
+        # Deleting is an error where there is nothing; so it is made first.
+        swap = ["table netdev faults", "delete table netdev faults", *table]
+        self._enclosure.run(["nft", "-f", "-"], given="\n".join(swap) + "\n")
+
+    def _counted(self, port: _Port) -> Traffic:
+        shown = self._enclosure.run(["ip", "-s", "-j", "link", "show", "dev", port.place.port])
+        counts = json.loads(shown.stdout)[0]["stats64"]
+        # What the port receives is what the host sends.
+        return Traffic(
+            bytes_in=counts["tx"]["bytes"],
+            bytes_out=counts["rx"]["bytes"],
+            packets_in=counts["tx"]["packets"],
+            packets_out=counts["rx"]["packets"],
+        )
+
+    def _ip(self, *lines: str) -> None:
+        self._enclosure.run(["ip", "-batch", "-"], given="\n".join(lines) + "\n")
+
+
+def shaper(card: str, bits_per_s: int) -> list[str]:
+    """Returns the words after `tc` that put a token bucket before a card."""
+    # What 5 ms let through, so that the rate holds also over short times, but a packet at least.
+    burst_bytes = max(16_384, bits_per_s // 8 // 200)
+    bucket = ["rate", f"{bits_per_s}bit", "burst", f"{burst_bytes}", "latency", "50ms"]
+    return ["qdisc", "replace", "dev", card, "root", "tbf", *bucket]
+
+
+def no_shaper(card: str) -> list[str]:
+    """Returns the words after `tc` that take it away."""
+    return ["qdisc", "delete", "dev", card, "root"]
+
+
+def _chain(port: str, rules: Sequence[Rule]) -> list[str]:
+    if not rules:
+        return []
+    head = f'type filter hook ingress device "{port}" priority 0;'
+    lines = [f"ether daddr {rule.target.ethernet} {rule.verdict}" for rule in rules]
+    return [f"chain {port} {{", head, *lines, "}"]

@@ -1,0 +1,70 @@
+"""Programs of the system that some sessions need, and the packages of Debian that bring them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+#: What makes the hosts of tests/hosts.
+HOSTS = {
+    "bridge": "iproute2",
+    "hostname": "hostname",
+    "ip": "iproute2",
+    "mount": "mount",
+    "nft": "nftables",
+    "ss": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+}
+
+#: Where programs of root are; the PATH of others often leaves them out.
+ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+
+def search_path() -> str:
+    """Returns PATH with the folders of root's programs in it."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    more = [folder for folder in ADMIN_FOLDERS if folder not in folders]
+    return os.pathsep.join([*folders, *more])
+
+
+def missing(programs: dict[str, str]) -> list[str]:
+    """Returns the packages of those programs that are not on this machine."""
+    path = search_path()
+    return sorted(
+        {package for name, package in programs.items() if not shutil.which(name, path=path)}
+    )
+
+
+def ensure(programs: dict[str, str]) -> list[str]:
+    """Installs what is missing, where that can be done without a question.
+
+    Returns what is missing still; who needs it says what that means.
+    """
+    packages = missing(programs)
+    if packages and (apt := _apt()):
+        print(f"installing {' '.join(packages)}", file=sys.stderr, flush=True)
+        # The lists may be missing or old; if they cannot be had, those there are may do.
+        subprocess.run([*apt, "update", "--quiet=2"])
+        subprocess.run(
+            [*apt, "install", "--quiet=2", "--yes", "--no-install-recommends", *packages]
+        )
+        packages = missing(programs)
+    return packages
+
+
+def _apt() -> Sequence[str] | None:
+    """Returns the command that installs packages, or None where we may not."""
+    if not shutil.which("apt-get"):
+        return None
+    command = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
+    if os.geteuid() == 0:
+        return command
+    asks_nothing = ["sudo", "--non-interactive"]
+    if (
+        shutil.which("sudo")
+        and subprocess.run([*asks_nothing, "true"], capture_output=True).returncode == 0
+    ):
+        return [*asks_nothing, *command]
+    return None

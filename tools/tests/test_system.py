@@ -1,0 +1,61 @@
+"""What the sessions need of the system is looked for where it is, and installed if it may be."""
+
+from pathlib import Path
+
+import pytest
+
+from tools import system
+
+
+def program(folder: Path, name: str, script: str = "exit 0") -> None:
+    """Puts a program into a folder."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all there is on PATH."""
+    monkeypatch.setattr(system, "ADMIN_FOLDERS", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("env", "true"):
+        program(tmp_path, name)
+    return tmp_path
+
+
+def test_missing_are_the_packages_of_programs_that_are_not_there(only: Path) -> None:
+    program(only, "here")
+    wanted = {"here": "package-a", "gone": "package-b", "gone-too": "package-b"}
+    assert system.missing(wanted) == ["package-b"]
+
+
+def test_programs_of_root_are_found_also_by_others(
+    only: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = tmp_path_factory.mktemp("sbin")
+    program(admin, "nft")
+    monkeypatch.setattr(system, "ADMIN_FOLDERS", (str(admin),))
+    assert system.missing({"nft": "nftables"}) == []
+
+
+def test_ensure_installs_what_is_missing_as_root(
+    only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    program(only, "apt-get")
+    # In place of the program that would run apt-get.
+    script = f"""
+        [ "$3" = install ] || exit 0
+        echo "$@" > {only}/asked
+        echo > {only}/nft
+        /bin/chmod 755 {only}/nft
+    """
+    program(only, "env", script)
+    assert system.ensure({"nft": "nftables"}) == []
+    assert (only / "asked").read_text().split()[-1] == "nftables"
+
+
+def test_ensure_tells_what_it_may_not_install(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    program(only, "apt-get")
+    assert system.ensure({"nft": "nftables"}) == ["nftables"]
