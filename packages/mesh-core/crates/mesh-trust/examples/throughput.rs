@@ -156,7 +156,7 @@ fn rustls_small(worker: &Identity, controller: &Identity) -> Result<f64, TrustEr
     let started = cpu_time();
     for _ in 0..SMALL {
         let pieces = [IoSlice::new(&HEAD), IoSlice::new(&TAIL)];
-        from.writer().write_vectored(&pieces).expect("there is room");
+        assert_eq!(from.writer().write_vectored(&pieces).expect("there is room"), 200);
         bytes.clear();
         from.write_tls(&mut bytes).expect("memory takes all");
         rustls_read(&mut to, &bytes, &mut out);

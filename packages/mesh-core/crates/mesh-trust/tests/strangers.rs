@@ -169,6 +169,24 @@ fn ten_thousand_half_open_links_take_little_memory() {
     assert!(taken < 10_000 * (HANDSHAKE_LEN_MAX + 1024), "{taken} bytes for {}", waiting.len());
 }
 
+#[test]
+fn links_that_stop_after_a_hello_take_bounded_memory() {
+    let authority = pair::authority(JOB);
+    let trust = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW);
+    let client = trust.connect().expect("it can speak");
+    let before = resident_len();
+    let waiting: Vec<_> = (0..1000)
+        .map(|_| {
+            let mut server = trust.accept();
+            server.feed(client.pending()).expect("a hello");
+            server
+        })
+        .collect();
+    let taken = resident_len().saturating_sub(before);
+    let share = taken / waiting.len();
+    assert!(share < 4 * HANDSHAKE_LEN_MAX, "{share} bytes each");
+}
+
 fn resident_len() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
