@@ -14,7 +14,7 @@ use std::time::Duration;
 /// What a process proves itself with, and the authority of its job where it runs the job.
 #[pyclass(frozen, name = "Keys", module = "mesh_core._core")]
 pub(crate) struct PyKeys {
-    identity: Identity,
+    pub(crate) identity: Identity,
     authority: Option<Arc<Authority>>,
 }
 

@@ -81,7 +81,8 @@ impl Handshake {
 
     /// Takes bytes of the peer, all of them.
     ///
-    /// Bytes behind the handshake are the first of the link, and are kept for it.
+    /// Bytes behind the handshake are the first of the link, and are kept for it: call
+    /// [`Handshake::finish`] before reading more.
     ///
     /// # Errors
     /// Why the peer is refused, or why it refuses us: the link is to be closed once what is in

@@ -5,7 +5,7 @@ mod pair;
 use mesh_trust::trust::{peer_of, server_name};
 use mesh_trust::{Role, Trust, TrustError};
 use mesh_wire::id::JobId;
-use pair::{DAY, JOB, Met, NOW, Still, both, identity, meet, time, trust_at};
+use pair::{DAY, JOB, Met, NOW, Still, both, drive, identity, meet, time, trust_at};
 use rustls::{ClientConnection, ServerConnection};
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ fn the_server_refuses_a_client_that_believes_it() {
     // The client checks nobody, and shows what another authority signed.
     let stranger = trust_at(&identity(&forged, Role::Controller), &Role::ALL, NOW);
     let client = careless_client(&stranger);
-    let (refusal, alert) = drive(server, client);
+    let (refusal, alert) = drive(server, client).expect("it is refused");
     assert!(matches!(refusal, TrustError::UnknownAuthority { .. }), "{refusal}");
     assert_eq!(alert, rustls::AlertDescription::UnknownCA);
 }
@@ -86,7 +86,7 @@ fn a_client_without_a_certificate_is_refused() {
     let mut config = trust.client_config().expect("a configuration");
     config.client_auth_cert_resolver = Arc::new(Nothing);
     let client = ClientConnection::new(Arc::new(config), server_name()).expect("a client");
-    let (refusal, alert) = drive(server, client);
+    let (refusal, alert) = drive(server, client).expect("it is refused");
     assert_eq!(refusal, TrustError::NoCertificate);
     assert_eq!(alert, rustls::AlertDescription::CertificateRequired);
 }
@@ -166,7 +166,7 @@ fn a_peer_that_names_no_protocol_is_refused() {
         let mut config = trust.client_config().expect("a configuration");
         config.alpn_protocols = protocols;
         let client = ClientConnection::new(Arc::new(config), server_name()).expect("a client");
-        let (refusal, _) = drive(trust.accept(), client);
+        let (refusal, _) = drive(trust.accept(), client).expect("it is refused");
         assert!(refusal.to_string().contains(word), "{refusal}");
     }
 }
@@ -260,33 +260,4 @@ impl rustls::client::danger::ServerCertVerifier for Careless {
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
         vec![rustls::SignatureScheme::ECDSA_NISTP256_SHA256]
     }
-}
-
-/// Runs a handshake that the server refuses; returns why, and what it tells the client.
-fn drive(
-    mut server: mesh_trust::Handshake,
-    mut client: ClientConnection,
-) -> (TrustError, rustls::AlertDescription) {
-    for _ in 0..4 {
-        let mut bytes = Vec::new();
-        while client.wants_write() {
-            client.write_tls(&mut bytes).expect("memory takes all");
-        }
-        let fed = server.feed(&bytes);
-        let pending = server.pending().to_vec();
-        server.sent(pending.len());
-        let mut pending = pending.as_slice();
-        let mut told = None;
-        while !pending.is_empty() {
-            client.read_tls(&mut pending).expect("memory gives all");
-            if let Err(rustls::Error::AlertReceived(alert)) = client.process_new_packets() {
-                told = Some(alert);
-            }
-        }
-        if let Err(refusal) = fed {
-            let told = told.unwrap_or(rustls::AlertDescription::CloseNotify);
-            return (refusal, told);
-        }
-    }
-    panic!("the server accepted the client");
 }

@@ -145,6 +145,28 @@ fn a_link_goes_on_when_its_keys_are_replaced() {
     }
 }
 
+#[test]
+fn a_peer_that_wants_new_keys_and_reads_nothing_makes_nothing_grow() {
+    let (mut worker, mut client) = linked_with_rustls();
+    let bytes = noise(PENDING_LEN_MAX);
+    worker.sealer.write(&[IoSlice::new(&bytes)]).expect("the link is open");
+    for _ in 0..50 {
+        client.refresh_traffic_keys().expect("it is done with the handshake");
+        let wish = written(&mut client);
+        assert_eq!(open(&mut worker, &wish), Ok(vec![]));
+        worker.sealer.write(&[IoSlice::new(b"more")]).expect("the link is open");
+    }
+    assert!(worker.sealer.pending().len() <= PENDING_LEN_MAX + 100);
+    let mut came = Vec::new();
+    for piece in worker.sealer.pending().chunks(PLAIN_LEN_MAX) {
+        read_into(&mut client, piece);
+        let mut some = vec![0; 2 * PLAIN_LEN_MAX];
+        let len = client.reader().read(&mut some).unwrap_or(0);
+        came.extend_from_slice(&some[..len]);
+    }
+    assert!(came.len() > 3 * PLAIN_LEN_MAX && bytes.starts_with(&came), "the keys are right");
+}
+
 /// A worker of ours, and a client for which rustls does the records itself.
 fn linked_with_rustls() -> (SecureStream, ClientConnection) {
     let authority = pair::authority(JOB);

@@ -104,11 +104,13 @@ impl Sealer {
         Ok(())
     }
 
-    /// Whether the peer has asked for a new key, which the next [`Sealer::write`] brings, also one
-    /// of nothing.
+    /// Replaces our key when it was used often, or when the peer has asked for it.
+    ///
+    /// Not while too much waits: a peer that asks and does not read makes nothing grow.
     fn update_key_if_due(&mut self) -> Result<(), TrustError> {
-        let is_due = self.shared.take_update_wanted();
-        if is_due || self.protection.number() >= RECORDS_PER_KEY_MAX {
+        let has_room = self.out.len() <= PENDING_LEN_MAX;
+        let is_worn = self.protection.number() >= RECORDS_PER_KEY_MAX;
+        if has_room && (self.shared.take_update_wanted() || is_worn) {
             self.update_key()?;
         }
         Ok(())

@@ -5,6 +5,7 @@ use mesh_trust::handshake::HANDSHAKE_LEN_MAX;
 use mesh_trust::{Authority, Handshake, Identity, Role, SecureStream, Trust, TrustError};
 use mesh_wire::id::JobId;
 use rustls::time_provider::TimeProvider;
+use rustls::{AlertDescription, ClientConnection, Error};
 use rustls_pki_types::UnixTime;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -137,4 +138,34 @@ pub(crate) fn pass(from: &mut SecureStream, to: &mut SecureStream) -> Result<Vec
             return Ok(came);
         }
     }
+}
+
+/// Runs a handshake; when the server refuses, returns why, and what it tells the client.
+pub(crate) fn drive(
+    mut server: Handshake,
+    mut client: ClientConnection,
+) -> Option<(TrustError, AlertDescription)> {
+    for _ in 0..4 {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).expect("memory takes all");
+        }
+        let fed = server.feed(&bytes);
+        let pending = server.pending().to_vec();
+        server.sent(pending.len());
+        let mut pending = pending.as_slice();
+        let mut told = None;
+        while !pending.is_empty() {
+            client.read_tls(&mut pending).expect("memory gives all");
+            if let Err(Error::AlertReceived(alert)) = client.process_new_packets() {
+                told = Some(alert);
+            }
+        }
+        if let Err(refusal) = fed {
+            let told = told.unwrap_or(AlertDescription::CloseNotify);
+            return Some((refusal, told));
+        }
+    }
+    assert!(server.is_done(), "it is accepted or refused");
+    None
 }
