@@ -79,7 +79,7 @@ impl Engine {
         {
             let mut shared = self.enter();
             shared.node.receive(link, hello);
-            shared.collect(&mut chores);
+            shared.collect(&mut chores, &*self.descriptors);
         }
         self.finish(chores);
     }
