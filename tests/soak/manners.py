@@ -182,11 +182,12 @@ _ENDS = {
     ),
     "Ctrl-C in get": _End("call = mesh.sleep.call(60)\nready()\ncall.get()", -2, signal.SIGINT),
     "Ctrl-C in a sleep": _End("ready()\ntime.sleep(60)", -2, signal.SIGINT),
-    # Short sleeps: what comes in the instant before a long one is seen by no Python program until
+    # Short waits: what comes in the instant before a long one is seen by no Python program until
     # that is over. Ready inside: a Ctrl-C that comes while `asyncio.run` puts its handler in ends
     # any Python program with CancelledError, taken for a cancellation of the program's own.
     "Ctrl-C in asyncio": _End(
-        "async def end():\n    ready()\n    while True:\n        await asyncio.sleep(0.1)\n"
+        "async def end():\n    ready()\n    while True:\n"
+        "        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.1)\n"
         "asyncio.run(end())",
         -2,
         signal.SIGINT,

@@ -9,7 +9,7 @@ use mesh_wire::id::{JobId, PortId, ProcId};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const AGENT: ProcId = ProcId::new(0, 0);
 const WORKER: ProcId = ProcId::new(0, 1);
@@ -25,6 +25,7 @@ impl Descriptors for NoSegments {
         None
     }
     fn learn(&self, _owner: ProcId, _segment: u32, _descriptor: OwnedFd) {}
+    fn held(&self, _segment: u32, _generation: u32) {}
     fn released(&self, _reader: ProcId, _segment: u32, _generation: u32) {}
     fn buried(&self, _proc: ProcId) {}
     fn sweep(&self) -> bool {
@@ -41,7 +42,8 @@ fn start(me: ProcId, incarnation: u32, dir: &Path) -> Arc<Engine> {
         backlog_bytes_max: 1 << 24,
     };
     let segments = Arc::new(NoSegments);
-    Engine::start(config, dir.to_owned(), segments, Box::new(|| {})).expect("the directory is ours")
+    let engine = Engine::start(config, dir.to_owned(), segments, Box::new(|| {}), Instant::now());
+    engine.expect("the directory is ours")
 }
 
 /// A message of 1 kB to the agent of the host.
