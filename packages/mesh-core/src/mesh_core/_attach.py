@@ -87,7 +87,7 @@ def attach_to_workers(
     for host, address in zip(hosts, addresses, strict=True):
         threading.Thread(
             target=_attach,
-            args=(current, host, address, keys),
+            args=(current, config, host, address, keys),
             name=f"mesh-attach-{host}",
             daemon=True,
         ).start()
@@ -97,7 +97,19 @@ def attach_to_workers(
 def _attach(
     current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
 ) -> None:
-    """Asks one worker until it serves us or the time is over."""
+    """Takes one worker in; who waits for it hears why where that cannot be."""
+    try:
+        why = _ask_until_taken(current, config, host, address, keys)
+    except Exception as error:
+        why = f"{address} could not be asked: {error!r}"
+    if why is not None and not current.is_over:
+        current.engine.host_gone(host, _obituary(current, host, str(address), why))
+
+
+def _ask_until_taken(
+    current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
+) -> str | None:
+    """Asks until the worker serves us or the time is over; says why it does not."""
     until = time.monotonic() + config.attach_timeout_s
     order = AttachOrder(
         current.identity.job,
@@ -116,14 +128,11 @@ def _attach(
             is_taken, why = False, f"{address} cannot be reached: {error.strerror or error}"
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
-        if current.is_over:
-            return
-        if is_taken:
+        if is_taken and not current.is_over:
             _joined(current, host, routes, text.decode(), config.heartbeat_s)
-            return
-        if time.monotonic() >= until:
-            current.engine.host_gone(host, _obituary(current, host, str(address), why))
-            return
+            return None
+        if current.is_over or time.monotonic() >= until:
+            return why
         time.sleep(_PAUSE_S)
 
 
