@@ -146,13 +146,13 @@ class HostMesh(ContextMesh):
         """Done when every host can be reached."""
         return DoneFuture(True)
 
-    def stop(self) -> EndFuture:
+    def stop(self) -> Future[None]:
         """Stops every process that the caller has started on these hosts."""
         owner = owner_here()[1]
         meshes = [m for m in runtime().ownership.children_of(owner) if isinstance(m, ProcMesh)]
         return EndFuture([mesh.stop() for mesh in reversed(meshes)], runtime().ownership)
 
-    def shutdown(self) -> EndFuture:
+    def shutdown(self) -> Future[None]:
         """Stops every process on these hosts; the local host is there again on the next use.
 
         Raises:
@@ -307,7 +307,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         reply = self._runtime.call_agents(self._targets(), "ready")
         return AgentFuture(reply, self, "bootstrap", value=True)
 
-    def stop(self, reason: str = "stopped by its owner") -> EndFuture:
+    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops all actors, which finish what is queued and clean up, and then the processes.
 
         Stopping twice is the same as once. The future raises what a `__cleanup__` of the owner's
@@ -439,7 +439,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         reply = self._runtime.call_agents(self._targets(), "log_level", level)
         await AgentFuture(reply, self, "logging_option")
 
-    def _end_context(self) -> EndFuture:
+    def _end_context(self) -> Future[None]:
         return self.stop()
 
     def __repr__(self) -> str:
