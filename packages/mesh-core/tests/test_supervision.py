@@ -143,8 +143,7 @@ def test_actors_end_with_the_process_of_their_owner(trio: ProcMesh, tmp_path: Pa
     child.add.call_one().get()
     held = kill_held(owner)
     assert isinstance(error_of_end(child), MeshStopped)
-    wait_until(log.exists)
-    assert log.read_text() == "cleanup of worker: None\n"
+    wait_until(lambda: log.exists() and log.read_text() == "cleanup of worker: None\n")
     with pytest.raises(ProcDied):
         held.get()
 

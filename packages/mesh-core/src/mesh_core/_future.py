@@ -111,8 +111,7 @@ class Future(Generic[R]):
         from mesh_core._loop import loop_thread
 
         async def drive() -> None:
-            if not self.done():
-                await self._ready()
+            await self._settled()
             try:
                 callback(self)
             except Exception:
@@ -173,6 +172,11 @@ class Future(Generic[R]):
             for watcher in self._watchers:
                 _wake(watcher)
             self._watchers = None
+
+    async def _settled(self) -> None:
+        """Waits from an event loop, and raises nothing."""
+        if not self.done():
+            await self._ready()
 
     def _ready(self) -> asyncio.Future[None]:
         """An asyncio future of the running loop that is done when this one is."""

@@ -149,7 +149,7 @@ class HostMesh(ContextMesh):
     def _agents(self) -> Targets:
         return Targets([(proc_id(self._hosts[at], 0), at) for at in self._region])
 
-    def stop(self) -> EndFuture:
+    def stop(self) -> Future[None]:
         """Stops every process that the caller has started on these hosts."""
         owner = owner_here()[1]
         mine = {self._hosts[rank] for rank in self._region}
@@ -160,7 +160,7 @@ class HostMesh(ContextMesh):
         ]
         return EndFuture([mesh.stop() for mesh in reversed(meshes)], runtime().ownership)
 
-    def shutdown(self) -> EndFuture:
+    def shutdown(self) -> Future[None]:
         """Stops every process on these hosts, and has the workers among them leave the job.
 
         The local host is there again on the next use. A worker that serves until it is shut down
@@ -320,7 +320,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         reply = self._runtime.call_agents(self._targets(), "ready")
         return AgentFuture(reply, self, "bootstrap", value=True)
 
-    def stop(self, reason: str = "stopped by its owner") -> EndFuture:
+    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops all actors, which finish what is queued and clean up, and then the processes.
 
         Stopping twice is the same as once. The future raises what a `__cleanup__` of the owner's
@@ -452,7 +452,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         reply = self._runtime.call_agents(self._targets(), "log_level", level)
         await AgentFuture(reply, self, "logging_option")
 
-    def _end_context(self) -> EndFuture:
+    def _end_context(self) -> Future[None]:
         return self.stop()
 
     def __repr__(self) -> str:

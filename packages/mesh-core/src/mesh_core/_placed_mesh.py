@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from mesh_core._core import Region
+    from mesh_core._future import Future
     from mesh_core._proc_table import ProcTable
-    from mesh_core._task_future import EndFuture
 
 __all__ = ["ContextMesh", "PlacedMesh"]
 
@@ -20,7 +20,7 @@ __all__ = ["ContextMesh", "PlacedMesh"]
 class ContextMesh(MemberMesh):
     """A mesh that a `with` or `async with` statement ends, and then waits for the end."""
 
-    def _end_context(self) -> EndFuture:
+    def _end_context(self) -> Future[None]:
         """Begins the end."""
         raise NotImplementedError
 
@@ -99,7 +99,7 @@ class PlacedMesh(MemberMesh):
         return hash((self._uid, self._region))
 
 
-def _note_failure(error: BaseException, ended: EndFuture) -> None:
+def _note_failure(error: BaseException, ended: Future[None]) -> None:
     """Adds what went wrong with a stop to the exception that has led to it."""
     failure = ended.exception()
     if failure is not None:

@@ -23,8 +23,9 @@ class MeshIndexError(ShapeError, IndexError):
 class UnknownDim(ShapeError, KeyError, TypeError):
     """The mesh has no dimension of this name."""
 
-    # A KeyError would print its message in quotes.
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        """Gives the message as it is: a KeyError would put it in quotes."""
+        return Exception.__str__(self)
 
 
 class SplitError(ShapeError):

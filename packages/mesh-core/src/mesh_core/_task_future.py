@@ -168,11 +168,6 @@ class EndFuture(Future[None]):
         """Waits, and gives the error to who will tell it to somebody."""
         return super().exception()
 
-    async def _settled(self) -> None:
-        """Waits from an event loop, and raises nothing."""
-        if not self.done():
-            await self._ready()
-
     def _give(self) -> None:
         if self._state == _ERROR and self._ownership is not None:
             for _, error in _failures_of(self._outcome):
