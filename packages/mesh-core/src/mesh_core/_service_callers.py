@@ -27,7 +27,10 @@ class Callers:
 
     def heard(self, report: Report) -> None:
         """A caller has reported."""
-        self._reports[report.caller] = (time.monotonic(), report)
+        if report.is_last:
+            self._reports.pop(report.caller, None)
+        else:
+            self._reports[report.caller] = (time.monotonic(), report)
         self._heard.set()
 
     def _recent(self) -> list[Report]:

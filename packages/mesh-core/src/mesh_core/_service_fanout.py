@@ -111,7 +111,9 @@ def _joined(
     if failures and not return_exceptions:
         raise join_failures(failures)
     if kind is not WholeReplicaFuture:
-        values = [part.get() if error is None else error for part, error in zip(parts, found, strict=True)]
+        values = [
+            part.get() if error is None else error for part, error in zip(parts, found, strict=True)
+        ]
         return ValueMesh(extent, values)
     region = parts[0]._endpoint._mesh._region
     flat: list[Any] = []

@@ -12,7 +12,7 @@ from typing import Any
 from mesh_core._actor import Actor
 from mesh_core._context import serving
 from mesh_core._endpoint import concurrent_endpoint
-from mesh_core._errors import HostDied, MeshError, MeshStopped
+from mesh_core._errors import ActorFailed, HostDied, MeshStopped, SupervisionError
 from mesh_core._service_callers import Callers
 from mesh_core._service_replica import Replica, Spec, host_groups
 from mesh_core._service_scaling import Intensity, Scaler
@@ -70,6 +70,7 @@ class ServiceKeeper(Actor):
         self._surge = 0
         self._losses = 0
         self._last_error = ""
+        self._has_started = False
         self._was_ready = False
         # Set, and replaced, at each change that somebody may wait for.
         self._news = asyncio.Event()
@@ -145,10 +146,10 @@ class ServiceKeeper(Actor):
                     if not outdated or self._is_ending():
                         return
                     await self._renew(outdated[0])
-            except BaseException:
+            except BaseException as error:
                 # What has been replaced stays so; what is lost from now on comes back as before.
                 self._spec = old
-                raise
+                raise _origin(error) from None
 
     @concurrent_endpoint
     async def close(self) -> None:
@@ -158,11 +159,11 @@ class ServiceKeeper(Actor):
             self._tell()
             ids = set(self._replicas)
             limit_s = self._spec.options.drain_timeout_s
-            await self._callers.idle(ids, self._version, limit_s)
-        replicas = list(self._replicas.values())
-        self._replicas.clear()
-        ends = [self._end(replica, is_kind=replica.state != "starting") for replica in replicas]
-        await asyncio.gather(*ends)
+            is_idle = await self._callers.idle(ids, self._version, limit_s)
+            replicas = list(self._replicas.values())
+            self._replicas.clear()
+            ends = [self._end(one, is_kind=is_idle and one.was_ready) for one in replicas]
+            await asyncio.gather(*ends)
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         """A replica has failed: another one takes its place."""
@@ -228,6 +229,7 @@ class ServiceKeeper(Actor):
         replica.was_ready = True
         if replica.state == "starting":
             replica.state = "ready"
+        self._has_started = True
         self._intensity.started()
         ready = sum(one.state == "ready" for one in self._replicas.values())
         self._was_ready = self._was_ready or ready >= self._target
@@ -257,17 +259,17 @@ class ServiceKeeper(Actor):
             return
         self._remove(replica, CUT)
         self._losses += 1
-        self._last_error = str(error)
+        origin = _origin(error)
+        self._last_error = str(error if origin is error else origin)
         if isinstance(error, HostDied) and len(self._groups) > 1:
             self._groups = [group for group in self._groups if group is not replica.hosts]
-        never_started = not replica.was_ready and not self._was_ready
-        now_s = time.monotonic()
-        if self._intensity.lost(now_s, was_ready=replica.was_ready) or (
-            never_started and not isinstance(error, MeshError | TimeoutError)
-        ):
-            self._cell.fail_of(error)
+        # The first start of all raises what every other one would.
+        is_hopeless = not self._has_started and not isinstance(origin, SupervisionError)
+        if self._intensity.lost(time.monotonic(), was_ready=replica.was_ready) or is_hopeless:
+            self._cell.fail_of(origin)
             return
-        self.logger.warning("service %r lost replica %d: %s", self._spec.name, replica.id, error)
+        text = self._last_error.partition("\n")[0]
+        self.logger.warning("service %r lost replica %d: %s", self._spec.name, replica.id, text)
         self._run(replica.kill())
 
     # Taking replicas away.
@@ -293,7 +295,7 @@ class ServiceKeeper(Actor):
         is_idle = await self._callers.idle({replica.id}, version, limit_s)
         if self._replicas.get(replica.id) is replica and not self._is_ending():
             self._remove(replica, DRAINED if is_idle else CUT)
-            await self._end(replica, is_kind=replica.was_ready)
+            await self._end(replica, is_kind=is_idle)
 
     async def _renew(self, old: Replica) -> None:
         """Puts a new replica in the place of an old one; there is never one less."""
@@ -374,3 +376,10 @@ class ServiceKeeper(Actor):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _origin(error: BaseException) -> BaseException:
+    """Gives what an actor has failed of, where it has failed."""
+    while isinstance(error, ActorFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -325,29 +325,35 @@ class Router:
 
     async def _exchange_on(self) -> None:
         try:
-            while True:
+            while not self._is_idle():
                 await self.exchange(is_patient=True)
                 self._serve_waiting()
-                with self._lock:
-                    busy = self._under_way or self._queued or self._sessions
-                    idle_s = time.monotonic() - self._used_at
-                    if not busy and (idle_s > _IDLE_S or self._error is not None):
-                        self._is_exchanging = False
-                        return
+            # Nobody is to wait for what this process might say.
+            await self.exchange(is_last=True)
         except BaseException as error:
             self._fail(error)
             self._is_exchanging = False
 
-    async def exchange(self, *, is_patient: bool = False) -> None:
+    def _is_idle(self) -> bool:
+        """Says whether nothing more is to be said; from then on somebody must begin anew."""
+        with self._lock:
+            idle_s = time.monotonic() - self._used_at
+            is_over = idle_s > _IDLE_S or self._error is not None
+            is_idle = is_over and not (self._under_way or self._queued or self._sessions)
+            self._is_exchanging = not is_idle
+            return is_idle
+
+    async def exchange(self, *, is_patient: bool = False, is_last: bool = False) -> None:
         """Tells the service what is under way, and hears what has changed.
 
         Args:
             is_patient: The answer may take a moment, until there is something to say.
+            is_last: This process will say nothing more.
         """
         with self._lock:
             self._reap()
             loads = {p.id: (p.calls, p.sessions) for p in self.places.values()}
-            report = Report(self._caller, self.version, loads, self._queued)
+            report = Report(self._caller, self.version, loads, self._queued, is_last=is_last)
         answer: Answer = await self.keeper.exchange.call_one(report, is_patient)
         if answer.whole is not None:
             self._take(answer.whole)

@@ -72,15 +72,19 @@ class Report:
         version: The version that it goes by.
         loads: What it has under way.
         queued: How many of its calls wait for room.
+        is_last: Whether it will say nothing more, unless it calls again.
     """
 
-    __slots__ = ("caller", "loads", "queued", "version")
+    __slots__ = ("caller", "is_last", "loads", "queued", "version")
 
-    def __init__(self, caller: int, version: int, loads: Loads, queued: int) -> None:
+    def __init__(
+        self, caller: int, version: int, loads: Loads, queued: int, *, is_last: bool
+    ) -> None:
         self.caller = caller
         self.version = version
         self.loads = loads
         self.queued = queued
+        self.is_last = is_last
 
 
 class Answer:
