@@ -29,8 +29,8 @@ class Worker(Actor):
         return current_rank().rank
 
     @endpoint
-    def double(self, n: int, pause_s: float = 0.0) -> int:
-        time.sleep(pause_s)
+    def double(self, n: int, seconds: float = 0.0) -> int:
+        time.sleep(seconds)
         return 2 * n
 
     @endpoint
@@ -43,10 +43,10 @@ class Worker(Actor):
         return self.memory
 
     @endpoint
-    def append_to(self, path: Path, line: str, pause_s: float = 0.0) -> str:
+    def append_to(self, path: Path, line: str, seconds: float = 0.0) -> str:
         with path.open("a") as file:
             file.write(line + "\n")
-        time.sleep(pause_s)
+        time.sleep(seconds)
         return line
 
     @endpoint
@@ -93,7 +93,7 @@ class Holder(Actor):
 
     @concurrent_endpoint
     async def hang(self) -> None:
-        time.sleep(60)
+        time.sleep(60)  # noqa: ASYNC251
 
     @concurrent_endpoint
     async def check(self) -> None:

@@ -105,7 +105,8 @@ def test_calls_that_may_be_repeated_survive_kills_under_load() -> None:
     with options.spawn("workers", Worker) as service:
         service.initialized.get()
         asyncio.run(load(service))
-        wait_until(lambda: is_whole(service))
+        service.settled().get(timeout=20)
+        assert is_whole(service)
 
 
 def test_every_call_is_answered_when_all_replicas_die_again_and_again() -> None:

@@ -203,6 +203,10 @@ class Service(Generic[A]):
             )
         return self._keeper.update.call_one(made, args, kwargs)  # type: ignore[no-any-return]
 
+    def settled(self) -> Future[None]:
+        """Done when it has its number of replicas, all ready: those lost so far are replaced."""
+        return self._keeper.settled.call_one()  # type: ignore[no-any-return]
+
     def status(self) -> Future[ServiceStatus]:
         """Says how the service is: its replicas, their load, what was lost."""
         return self._keeper.status.call_one()  # type: ignore[no-any-return]

@@ -99,6 +99,11 @@ class ServiceKeeper(Actor):
         return True
 
     @concurrent_endpoint
+    async def settled(self) -> None:
+        """Returns when there are as many replicas as there should be, all ready."""
+        await self._until(self._is_settled)
+
+    @concurrent_endpoint
     async def status(self) -> ServiceStatus:
         """Says how the service is."""
         loads = self._callers.loads()
@@ -132,7 +137,7 @@ class ServiceKeeper(Actor):
         async with self._changing:
             self._target = num_replicas
             self._tell()
-            await self._until(self._is_settled)
+            await self.settled()
 
     @concurrent_endpoint
     async def update(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

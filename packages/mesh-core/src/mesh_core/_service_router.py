@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from contextvars import Context
+from copy import copy
 from random import choice, randrange, sample
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -388,7 +389,8 @@ class Router:
     def check_open(self) -> None:
         """Raises what the service has ended with, if it has ended."""
         if self._error is not None:
-            raise self._error
+            # Each has its own: a traceback grows with every place that one is raised at.
+            raise copy(self._error)
 
 
 _routers: WeakKeyDictionary[Runtime, dict[int, Router]] = WeakKeyDictionary()
