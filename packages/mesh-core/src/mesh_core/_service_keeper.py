@@ -178,6 +178,8 @@ class ServiceKeeper(Actor):
     async def __cleanup__(self, error: Exception | None) -> None:
         for task in self._tasks:
             task.cancel()
+        # What was being spawned when all that was spawned has ended.
+        await asyncio.gather(*(replica.kill() for replica in self._replicas.values()))
 
     # How many replicas there are.
 
@@ -262,17 +264,27 @@ class ServiceKeeper(Actor):
             # Nobody but our own end stops what is ours.
             self._is_closed = True
             return
-        self._remove(replica, CUT)
-        self._losses += 1
         origin = _origin(error)
-        self._last_error = str(error if origin is error else origin)
-        if isinstance(error, HostDied) and len(self._groups) > 1:
-            self._groups = [group for group in self._groups if group is not replica.hosts]
+        self._last_error = str(origin)
+        self._give_up(replica)
+        if isinstance(error, HostDied):
+            self._lose_hosts(replica.hosts)
         # The first start of all raises what every other one would.
         is_hopeless = not self._has_started and not isinstance(origin, SupervisionError)
         if self._intensity.lost(time.monotonic(), was_ready=replica.was_ready) or is_hopeless:
             self._cell.fail_of(origin)
-            return
+
+    def _lose_hosts(self, hosts: HostMesh) -> None:
+        """A host has died, and with it all that was on it or partly on it: one loss in all."""
+        if len(self._groups) > 1:
+            self._groups = [group for group in self._groups if group is not hosts]
+        for replica in list(self._replicas.values()):
+            if replica.hosts is hosts:
+                self._give_up(replica)
+
+    def _give_up(self, replica: Replica) -> None:
+        self._losses += 1
+        self._remove(replica, CUT)
         text = self._last_error.partition("\n")[0]
         self.logger.warning("service %r lost replica %d: %s", self._spec.name, replica.id, text)
         self._run(replica.kill())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from mesh_core._config import effective
 from mesh_core._errors import MeshError, SpawnError, SupervisionError
 from mesh_core._mesh import HostMesh, ProcMesh, this_host
+from mesh_core._own_thread import run_beside
 from mesh_core._service_place import is_loss
 
 TYPE_CHECKING = False
@@ -75,6 +78,7 @@ class Replica:
         self.procs: ProcMesh | None = None
         self.mesh: ActorMesh[Any] | None = None
         self.was_ready = False
+        self._spawned: asyncio.Future[None] | None = None
         self._born_at = time.monotonic()
 
     @property
@@ -97,7 +101,10 @@ class Replica:
         options = self.spec.options
         try:
             async with asyncio.timeout(options.start_timeout_s):
-                await asyncio.to_thread(self._spawn)
+                # Goes on when this is given up; whoever ends the replica then waits for it.
+                spawn = partial(copy_context().run, self._spawn)
+                self._spawned = asyncio.ensure_future(run_beside(spawn))
+                await asyncio.shield(self._spawned)
                 assert self.mesh is not None
                 await self.mesh.initialized
                 if options.setup is not None:
@@ -138,18 +145,24 @@ class Replica:
     async def _check(self, check: HealthCheck) -> None:
         await getattr(self.mesh, check.endpoint).options(timeout=check.timeout_s).call()
 
+    async def _all_procs(self) -> ProcMesh | None:
+        if self._spawned is not None:
+            await asyncio.wait([self._spawned])
+        return self.procs
+
     async def stop(self) -> None:
         """Stops it in good order.
 
         Raises:
             MeshError: What went wrong with that.
         """
-        if self.procs is not None:
-            await self.procs.stop()
+        procs = await self._all_procs()
+        if procs is not None:
+            await procs.stop()
 
     async def kill(self) -> None:
         """Stops it whatever it does: who waits for an answer is told."""
-        procs = self.procs
+        procs = await self._all_procs()
         if procs is None:
             return
         current = procs._runtime

@@ -15,7 +15,7 @@ from contextvars import Context
 from copy import copy
 from random import choice, randrange, sample
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mesh_core._core import Full, ReadyQueue
 from mesh_core._errors import DeadlineExceeded, MeshStopped
@@ -393,14 +393,15 @@ class Router:
             raise copy(self._error)
 
 
-_routers: WeakKeyDictionary[Runtime, dict[int, Router]] = WeakKeyDictionary()
+# As long as there are handles, or calls under way.
+_routers: WeakKeyDictionary[Runtime, WeakValueDictionary[int, Router]] = WeakKeyDictionary()
 _routers_lock = threading.Lock()
 
 
 def router_of(keeper: Any, name: str, limits: Limits, whole: Whole) -> Router:
     """Gives the router of this process for a service, by the actor that keeps it."""
     with _routers_lock:
-        routers = _routers.setdefault(runtime(), {})
+        routers = _routers.setdefault(runtime(), WeakValueDictionary())
         router = routers.get(keeper._port)
         if router is None:
             router = routers[keeper._port] = Router(keeper, name, limits, whole)
