@@ -47,9 +47,12 @@ def test_route_gives_the_result_of_one_replica(workers: Worker) -> None:
     assert workers.greet.route(name="you").get() == "hello you"
 
 
-def test_calls_one_after_the_other_are_spread(workers: Worker) -> None:
-    pids = [workers.pid.route().get() for _ in range(9)]
-    assert sorted(pids.count(pid) for pid in set(pids)) == [3, 3, 3]
+def test_calls_one_after_the_other_are_spread() -> None:
+    with Service.options(num_replicas=3).spawn("workers", Worker) as service:
+        service.settled().get()
+        service.handle.pid.fanout().get()
+        pids = [service.handle.pid.route().get() for _ in range(9)]
+        assert sorted(pids.count(pid) for pid in set(pids)) == [3, 3, 3]
 
 
 def test_calls_go_where_there_is_least_to_do(service: Service[Worker], workers: Worker) -> None:

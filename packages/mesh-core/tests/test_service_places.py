@@ -1,4 +1,4 @@
-"""Services in odd places: other hosts, owners that die, programs that end, waits that cannot end."""
+"""Services in odd places: other hosts, owners that die, programs that end, waits without end."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ class ServiceKeeper(Actor):
         self._version = 0
         self._retired: dict[int, str] = {}
         self._is_closed = False
-        # Replicas beyond the target, while an update puts new ones in the place of old ones.
-        self._surge = 0
+        # The one that an update puts in the place of an old one, until it takes calls.
+        self._renewal: Replica | None = None
         self._losses = 0
         self._last_error = ""
         self._has_started = False
@@ -186,14 +186,14 @@ class ServiceKeeper(Actor):
     async def _adjust_on(self) -> None:
         while not self._is_ending():
             now_s = time.monotonic()
-            missing = self._target + self._surge - len(self._serving())
+            missing = self._target - len(self._serving())
+            pause_s = self._intensity.start_at_s - now_s
             wait_s: float | None = None
-            if missing > 0:
-                wait_s = self._intensity.start_at_s - now_s
-                if wait_s <= 0:
-                    for _ in range(missing - self._surge):
-                        self._run(self._start_or_lose(self._new_replica()))
-                    wait_s = None
+            if missing > 0 and pause_s > 0:
+                wait_s = pause_s
+            elif missing > 0:
+                for _ in range(missing):
+                    self._run(self._start_or_lose(self._new_replica()))
             elif missing < 0:
                 for replica in self._least_needed(-missing):
                     self._drain_soon(replica)
@@ -260,6 +260,9 @@ class ServiceKeeper(Actor):
         """A replica is of no more use: it is killed, and another one takes its place."""
         if self._replicas.get(replica.id) is not replica or self._is_ending():
             return
+        if replica is self._renewal and not replica.was_ready:
+            # The update hears of it by itself.
+            return
         if isinstance(error, MeshStopped):
             # Nobody but our own end stops what is ours.
             self._is_closed = True
@@ -316,18 +319,19 @@ class ServiceKeeper(Actor):
 
     async def _renew(self, old: Replica) -> None:
         """Puts a new replica in the place of an old one; there is never one less."""
-        self._surge = 1
-        new = self._new_replica()
+        new = self._renewal = self._new_replica()
         try:
             await self._start(new)
         except BaseException:
-            self._surge = 0
+            self._renewal = None
             if self._replicas.get(new.id) is new:
                 self._remove(new, CUT)
             await new.kill()
             raise
-        drained = self._drain_soon(old) if self._replicas.get(old.id) is old else None
-        self._surge = 0
+        drained = None
+        if self._replicas.get(old.id) is old and self._replicas.get(new.id) is new:
+            drained = self._drain_soon(old)
+        self._renewal = None
         self._tell()
         if drained is not None:
             await drained
@@ -352,7 +356,12 @@ class ServiceKeeper(Actor):
     # What is known, and who is told.
 
     def _serving(self) -> list[Replica]:
-        return [replica for replica in self._replicas.values() if replica.state != "draining"]
+        """Gives the replicas that count: not those that go, nor one that is still to come."""
+        return [
+            replica
+            for replica in self._replicas.values()
+            if replica.state != "draining" and replica is not self._renewal
+        ]
 
     def _is_settled(self) -> bool:
         states = [replica.state for replica in self._replicas.values()]

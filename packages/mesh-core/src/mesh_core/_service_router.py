@@ -13,7 +13,7 @@ import time
 from collections import deque
 from contextvars import Context
 from copy import copy
-from random import choice, randrange, sample
+from random import randrange, sample
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -85,7 +85,8 @@ class Router:
         self.turns = threading.RLock()
         self._answered = ReadyQueue()
         self._under_way: dict[int, Place] = {}
-        self._next = 0
+        # Callers do not all begin with the same one.
+        self._next = self._caller
         self._sessions = 0
         # Calls that wait for room, oldest first: touched on the event loop only.
         self._waiting: deque[tuple[Order, asyncio.Future[ReplicaFuture[Any]]]] = deque()
@@ -179,8 +180,6 @@ class Router:
             return None
         least = min(place.load for place in usable)
         best = [place for place in usable if place.load == least]
-        if self._callers > 1:
-            return choice(best)
         self._next += 1
         return best[self._next % len(best)]
 
