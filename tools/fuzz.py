@@ -1,8 +1,8 @@
 """Fuzzes what comes from other hosts: `python3 -m tools nox -s fuzz -- --seconds 600`.
 
-The targets are in packages/mesh-core/fuzz. They are built for coverage with the stable compiler,
-run side by side for a while, and fail with the input that shows why. What was learnt stays in the
-cache.
+The targets are in packages/mesh-core/fuzz. Those in Rust are built for coverage with the stable
+compiler. All run side by side for a while, and fail with the input that shows why. What was learnt
+stays in the cache.
 """
 
 import argparse
@@ -161,8 +161,10 @@ def _host_triple() -> str:
 def _targets(folder: Path) -> list[Target]:
     manifest = read_toml(CRATE / "Cargo.toml")
     len_max = manifest["package"]["metadata"]["input-len-max"]
-    names = [one["name"] for one in manifest["bin"]]
-    return [Target(one, (str(folder / one), f"-max_len={len_max[one]}")) for one in names]
+    programs = {one["name"]: [str(folder / one["name"])] for one in manifest["bin"]}
+    for script in sorted((CRATE / "targets").glob("*.py")):
+        programs[script.stem] = [sys.executable, str(script)]
+    return [Target(one, (*programs[one], f"-max_len={len_max[one]}")) for one in sorted(programs)]
 
 
 def _run_all(targets: Sequence[Target], seconds: float, jobs: int) -> list[Finding]:
