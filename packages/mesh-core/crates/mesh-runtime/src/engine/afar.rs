@@ -4,6 +4,7 @@ use super::channel::Channel;
 use super::gate::{Caller, Doorkeeper, Gate};
 use super::wire::{Wire, lock};
 use super::{Chores, Engine};
+use crate::node::Node;
 use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, ProcId};
@@ -56,7 +57,7 @@ impl Engine {
             let trust = lock(&engine.trust).clone();
             let channel = Channel::connect(&addresses, trust.as_ref(), Instant::now() + DIAL_MAX);
             match channel.and_then(wire_of) {
-                Ok(wire) => engine.add_wire(wire, |node| node.connected(peer)),
+                Ok(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 Err(_) => engine.with_node(|node| node.connect_failed(peer)),
             }
         };
@@ -68,13 +69,7 @@ impl Engine {
 
     /// Makes a connection that another host has opened a link, beginning with what it has sent.
     fn add_caller(&self, wire: Arc<Wire>, hello: Frame) {
-        let mut link = None;
-        self.add_wire(Arc::clone(&wire), |node| {
-            let id = node.accepted_from_afar();
-            link = Some(id);
-            id
-        });
-        let Some(link) = link else { return };
+        let link = self.add_wire(Arc::clone(&wire), Node::accepted_from_afar);
         let mut chores = Chores::default();
         {
             let mut shared = self.enter();

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// The longest first frame, behind its head.
 const FIRST_TAIL_MAX: usize = 16 << 10;
+/// Sealed bytes that a first frame may come in, with whatever else the other side seals.
+const FIRST_SEALED_MAX: usize = 64 << 10;
 
 /// A connection whose two sides have proved themselves, or need not.
 #[derive(Debug)]
@@ -96,11 +98,12 @@ pub(super) struct FirstFrame {
     allowed: &'static [Kind],
     bytes: Vec<u8>,
     decoded: Option<(Head, usize)>,
+    sealed_len: usize,
 }
 
 impl FirstFrame {
     pub(super) fn new(allowed: &'static [Kind]) -> Self {
-        Self { allowed, bytes: Vec::new(), decoded: None }
+        Self { allowed, bytes: Vec::new(), decoded: None, sealed_len: 0 }
     }
 
     /// Reads what has come, and takes no memory for a tail before its head is judged.
@@ -151,6 +154,10 @@ impl FirstFrame {
         match try_receive(stream, secure.opener.spare())? {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(len) => {
+                self.sealed_len += len;
+                if self.sealed_len > FIRST_SEALED_MAX {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
                 secure.opener.filled(len);
                 Ok(true)
             }
