@@ -26,6 +26,13 @@ class Worlds(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "hosts(names_or_number): the hosts of the `world` fixture")
+    config.addinivalue_line("markers", "last: waits for something that begins with the tests")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts tests last that wait for something which the others give time to happen."""
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 def pytest_report_header() -> str:

@@ -66,20 +66,32 @@ class Worker:
 class Crew:
     """A world with a client and workers, and the credentials of one job.
 
-    The first host is for programs; each of the others has a worker, until `start_worker` gives it
-    another.
+    The first host is for programs; the others have workers.
     """
 
-    def __init__(self, world: World, folder: Path) -> None:
-        """Starts the workers; `folder` is in view of all hosts."""
+    def __init__(
+        self,
+        world: World,
+        folder: Path,
+        hosts: Sequence[Host] | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """Starts the workers.
+
+        Args:
+            world: The hosts.
+            folder: In view of all of them.
+            hosts: Those with workers; all but the first when left out.
+            credentials: Of the job; new ones when left out.
+        """
         self.world = world
         self.folder = folder
-        self.client, *hosts = world.hosts
-        self.hosts: Sequence[Host] = hosts
+        self.client, *others = world.hosts
+        self.hosts: Sequence[Host] = others if hosts is None else hosts
         self._workers: dict[str, Worker] = {}
-        self.credentials = Credentials.create()
+        self.credentials = credentials or Credentials.create()
         self.credentials.save(folder / "client")
-        for host in hosts:
+        for host in self.hosts:
             self.credentials.issue(role="worker", name=host.name).save(folder / host.name)
             self.start_worker(host)
 

@@ -185,3 +185,8 @@ def await_told() -> list[str]:
     while not job.told and time.monotonic() < until:
         time.sleep(0.01)
     return list(job.told)
+
+
+def ask_to_join(addresses: list[str], credentials: str) -> None:
+    """Attaches to what says that it is a worker, and waits for nothing."""
+    attach_to_workers(addresses, credentials=Credentials.load(credentials))
