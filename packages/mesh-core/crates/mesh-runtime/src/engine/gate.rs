@@ -9,8 +9,9 @@
 use super::channel::{Channel, FirstFrame, try_receive};
 use super::parker::{Bell, timespec};
 use super::wire::lock;
-use mesh_trust::{Handshake, Trust};
+use mesh_trust::{Handshake, Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
+use mesh_wire::id::HostId;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, SocketFlags};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// How long a caller may take until its first frame is there.
 const KNOCK_MAX: Duration = Duration::from_secs(10);
+/// The host of the program that runs the job: its processes alone are controllers.
+const PROGRAM: HostId = HostId(0);
 /// Callers at a time; the one that has taken longest goes when there are more.
 const CALLERS_MAX: usize = 1024;
 /// How long whoever answers a caller waits for the socket.
@@ -51,6 +54,18 @@ impl Caller {
     /// When the other side does not take it in time, or is gone.
     pub fn answer(&self, frame: &Frame) -> io::Result<()> {
         lock(&self.channel).send(frame, Instant::now() + ANSWER_MAX)
+    }
+
+    /// What its certificate says that it may be; nothing where callers need not prove themselves.
+    pub fn role(&self) -> Option<Role> {
+        lock(&self.channel).role()
+    }
+
+    /// Whether its certificate lets it be the host that it greets as.
+    fn is_what_it_says(&self) -> bool {
+        let is_program = self.first.head.from.proc.host == PROGRAM;
+        let needed = if is_program { Role::Controller } else { Role::Worker };
+        self.role().is_none_or(|role| role == needed)
     }
 
     /// The connection.
@@ -143,7 +158,9 @@ impl Gate {
                 }
                 None => {}
             }
-        } else if let Some(keeper) = inside.keeper.clone() {
+        } else if let Some(keeper) = inside.keeper.clone()
+            && caller.is_what_it_says()
+        {
             drop(inside);
             keeper.greeted(caller);
         }
@@ -309,6 +326,7 @@ pub fn ask(
 ) -> io::Result<Frame> {
     let until = Instant::now() + limit;
     let mut channel = Channel::connect(addresses, trust, until)?;
+    channel.expect(Role::Worker)?;
     channel.send(request, until)?;
     channel.first(&[Kind::Attached], until)
 }
