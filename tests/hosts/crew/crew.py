@@ -51,7 +51,7 @@ class Worker:
 
     def outer(self, pids: Iterable[int]) -> list[int]:
         """Returns what processes of the host are called out here, in their order."""
-        names = {_inner_pid(pid): pid for pid in self.host.pids()}
+        names = {inner_pid(pid): pid for pid in self.host.pids()}
         return [names[pid] for pid in pids]
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ def children(pid: int) -> list[int]:
     return sorted(found)
 
 
-def _inner_pid(pid: int) -> int:
+def inner_pid(pid: int) -> int:
     """Returns what a process calls itself."""
     try:
         with open(f"/proc/{pid}/status") as status:
