@@ -5,7 +5,7 @@ use super::gate::{Caller, Doorkeeper, Gate};
 use super::wire::{Wire, lock};
 use super::{Chores, Engine};
 use crate::node::Node;
-use mesh_trust::Trust;
+use mesh_trust::{Role, Trust};
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, ProcId};
 use std::io;
@@ -56,7 +56,11 @@ impl Engine {
         let dial = move || {
             let trust = lock(&engine.trust).clone();
             let channel = Channel::connect(&addresses, trust.as_ref(), Instant::now() + DIAL_MAX);
-            match channel.and_then(wire_of) {
+            let checked = channel.and_then(|channel| {
+                channel.expect(Role::Worker)?;
+                wire_of(channel)
+            });
+            match checked {
                 Ok(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 Err(_) => engine.with_node(|node| node.connect_failed(peer)),
             }

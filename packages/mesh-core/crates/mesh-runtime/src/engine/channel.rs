@@ -1,7 +1,7 @@
 //! A connection to another host before it is a link: who is there, and one frame at a time.
 
 use super::parker::timespec;
-use mesh_trust::{Handshake, SecureStream, Trust};
+use mesh_trust::{Handshake, Role, SecureStream, Trust};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -56,6 +56,27 @@ impl Channel {
         send_pending(&stream, &mut handshake, until)?;
         let secure = handshake.finish().map_err(io::Error::other)?;
         Ok(Self { stream, secure: Some(secure) })
+    }
+
+    /// What the other side's certificate says that it may be; nothing where none was asked for.
+    pub fn role(&self) -> Option<Role> {
+        self.secure.as_ref().map(|secure| secure.peer.role())
+    }
+
+    /// Goes on only with somebody of that role, where certificates are asked for.
+    ///
+    /// # Errors
+    /// When the other side is something else.
+    pub fn expect(&self, role: Role) -> io::Result<()> {
+        match &self.secure {
+            Some(secure) if secure.peer.role() != role => Err(io::Error::other(format!(
+                "what listens there has the credentials of a {}, {:?}: give each worker its own, \
+                 made by issue",
+                secure.peer.role(),
+                secure.peer.name()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Sends one frame, all of it.

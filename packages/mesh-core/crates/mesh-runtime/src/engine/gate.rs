@@ -12,8 +12,9 @@ mod porch;
 use super::channel::Channel;
 use super::parker::Bell;
 use super::wire::lock;
-use mesh_trust::Trust;
+use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
+use mesh_wire::id::HostId;
 use porch::Porch;
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, getrlimit};
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// How long a caller may take until its first frame is there, unless the gate says otherwise.
 const KNOCK_MAX: Duration = Duration::from_secs(10);
+/// The host of the program that runs the job: its processes alone are controllers.
+const PROGRAM: HostId = HostId(0);
 /// Callers at a time, unless the gate says otherwise or there are too few descriptors.
 const CALLERS_MAX: usize = 1024;
 /// Of the descriptors that the process may have, callers get one part in so many.
@@ -75,6 +78,18 @@ impl Caller {
     /// As [`Caller::answer`], without waiting: who has no room for an answer is told nothing.
     fn answer_nowait(&self, frame: &Frame) {
         let _ = lock(&self.channel).send(frame, Instant::now());
+    }
+
+    /// What its certificate says that it may be; nothing where callers need not prove themselves.
+    pub fn role(&self) -> Option<Role> {
+        lock(&self.channel).role()
+    }
+
+    /// Whether its certificate lets it be the host that it greets as.
+    fn is_what_it_says(&self) -> bool {
+        let is_program = self.first.head.from.proc.host == PROGRAM;
+        let needed = if is_program { Role::Controller } else { Role::Worker };
+        self.role().is_none_or(|role| role == needed)
     }
 
     /// The connection.
@@ -176,7 +191,9 @@ impl Gate {
                 }
                 None => {}
             }
-        } else if let Some(keeper) = inside.keeper.clone() {
+        } else if let Some(keeper) = inside.keeper.clone()
+            && caller.is_what_it_says()
+        {
             drop(inside);
             keeper.greeted(caller);
         }
@@ -195,6 +212,7 @@ pub fn ask(
 ) -> io::Result<Frame> {
     let until = Instant::now() + limit;
     let mut channel = Channel::connect(addresses, trust, until)?;
+    channel.expect(Role::Worker)?;
     channel.send(request, until)?;
     channel.first(&[Kind::Attached], until)
 }
