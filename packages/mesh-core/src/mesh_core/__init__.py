@@ -8,6 +8,7 @@ begins with an underscore is behind the doors.
 from mesh_core._accumulator import Accumulator as Accumulator
 from mesh_core._actor import Actor as Actor
 from mesh_core._actor_mesh import ActorMesh as ActorMesh
+from mesh_core._attach import attach as attach
 from mesh_core._attach import attach_to_workers as attach_to_workers
 from mesh_core._channel import Channel as Channel
 from mesh_core._channel import Port as Port

@@ -364,10 +364,14 @@ class Agent:
 
     # What only the agent of a host can do.
 
-    def do_routes(self, _message: Message, routes: dict[int, list[str]]) -> None:
-        """Learns where other hosts listen."""
-        for host, addresses in routes.items():
-            self._engine.set_route(host, addresses)
+    def do_routes(
+        self, _message: Message, ways: dict[int, tuple[list[str], list[str], bool]]
+    ) -> None:
+        """Learns where other hosts listen, and calls those that cannot call us."""
+        for host, (addresses, gateway, is_only_way) in ways.items():
+            self._engine.set_route(host, addresses, gateway)
+            if is_only_way:
+                self._engine.dial(proc_id(host, 0))
 
     def do_host_gone(self, _message: Message, host: int, obituary: bytes) -> None:
         """Another host is dead."""

@@ -4,10 +4,12 @@
 //! by one thread and bounded in number, time and memory, so whoever can reach the port can keep
 //! that thread busy and nothing else. A first frame is a greeting, and then the connection becomes
 //! a link of the engine; or it asks the worker to serve a job, and then whoever has opened the gate
-//! decides.
+//! decides; or it asks for a way to another host, and then it is passed on.
 
 use super::channel::{Channel, FirstFrame, try_receive};
+use super::dial::Route;
 use super::parker::{Bell, timespec};
+use super::relay::{Relays, THROUGH};
 use super::wire::lock;
 use mesh_trust::{Handshake, Trust};
 use mesh_wire::frame::{Frame, Kind};
@@ -79,6 +81,7 @@ pub struct Gate {
     has_request: Condvar,
     is_closed: AtomicBool,
     bell: Bell,
+    relays: Relays,
 }
 
 impl Gate {
@@ -93,6 +96,7 @@ impl Gate {
             has_request: Condvar::new(),
             is_closed: AtomicBool::new(false),
             bell: Bell::new()?,
+            relays: Relays::default(),
         });
         let mut porch = Porch::new(Arc::clone(&gate), listener, trust)?;
         std::thread::Builder::new()
@@ -131,6 +135,9 @@ impl Gate {
     }
 
     fn pass(&self, caller: Caller) {
+        if caller.first.head.kind == Kind::Attach && caller.first.head.flags & THROUGH != 0 {
+            return self.relays.begin(caller);
+        }
         let mut inside = lock(&self.inside);
         if caller.first.head.kind == Kind::Attach {
             match &inside.refusal {
@@ -297,18 +304,29 @@ fn socket_addr(address: SocketAddrAny) -> Option<SocketAddr> {
     }
 }
 
-/// Asks a worker at one of `addresses` to serve a job, and waits for what it says.
+/// Asks the worker at the end of a route to serve a job, and waits for what it says.
 ///
 /// # Errors
 /// When nobody answers there in time, or what answers is no worker, or none of this job.
 pub fn ask(
-    addresses: &[SocketAddr],
+    route: &Route,
     trust: Option<&Trust>,
     request: &Frame,
     limit: Duration,
 ) -> io::Result<Frame> {
     let until = Instant::now() + limit;
-    let mut channel = Channel::connect(addresses, trust, until)?;
-    channel.send(request, until)?;
-    channel.first(&[Kind::Attached], until)
+    let mut channel = Channel::by(route, trust, until)?;
+    let answer = channel.send(request, until).and_then(|()| channel.first(&[Kind::Attached], until));
+    answer.map_err(|error| {
+        let what = match error.kind() {
+            io::ErrorKind::TimedOut => "it takes connections and does not answer",
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::InvalidData => "it closed the connection",
+            _ => return error,
+        };
+        let text = format!("{what}: it is no worker, or wants credentials of its job");
+        io::Error::new(error.kind(), text)
+    })
 }
