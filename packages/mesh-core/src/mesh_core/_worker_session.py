@@ -122,6 +122,7 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     runtime.engine.expect_host(0, max(order.lease_s, effective().heartbeat_s) / _HEARTBEATS, b"")
     runtime.engine.admit(gate, f"it serves a job of {order.owner}")
     _tell(caller, True, name)
+    print(f"mesh worker serves a job of {order.owner}", flush=True)
     return runtime
 
 
@@ -133,4 +134,5 @@ def _end(runtime: Runtime) -> None:
     runtime.host_agent.close(effective().stop_grace_s)
     threading.Event().wait(_FAREWELL_S if _status in (0, ENDED_BY_OWNER) else 0.0)
     runtime.engine.close()
+    print("mesh worker has ended the job", flush=True)
     shutil.rmtree(runtime.identity.directory, ignore_errors=True)
