@@ -17,6 +17,7 @@ from whole_program import run
 from workers import WorkerProcess
 
 from mesh_core import (
+    HostDied,
     attach_to_workers,
     run_worker_loop_forever,
     shutdown_context,
@@ -72,7 +73,11 @@ def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signa
     with WorkerProcess() as worker:
         mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
         pid = mesh.pid.call_one().get(timeout=LIMIT_S)
+        waiting = mesh.sleep.call_one(600)
         worker.send(number)
+        # Its owner need not wait for heartbeats that do not come.
+        with pytest.raises(HostDied, match="its worker was ended there"):
+            waiting.get(timeout=LIMIT_S)
         assert worker.wait() == 0
         wait_until_gone([pid])
         me = f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})"

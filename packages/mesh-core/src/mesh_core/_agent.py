@@ -377,6 +377,14 @@ class Agent:
         """Another host is dead."""
         self._engine.host_gone(host, obituary)
 
+    def do_host_left(self, message: Message, host_name: str, why: str) -> None:
+        """A worker leaves the job although nobody here wanted that: its host is lost at once."""
+        from mesh_core._attach import obituary
+
+        host = message.from_proc >> 32
+        if host in self._runtime.routes:
+            self._engine.host_gone(host, obituary(self._runtime, host_name, why))
+
     def do_log_line(self, _message: Message, line: LogLine) -> None:
         """Shows what a process of another host has printed."""
         assert self._runtime.host_agent is not None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mesh_core._runtime import Runtime
     from mesh_core._trust import Credentials
 
-__all__ = ["attach", "attach_to_workers"]
+__all__ = ["attach", "attach_to_workers", "obituary"]
 
 # Between two attempts: a worker that has just ended a job is free a moment later.
 _PAUSE_S = 0.2
@@ -131,7 +131,7 @@ def _attach(
     except Exception as error:
         why = f"{address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(host, _obituary(current, host, str(address), why))
+        current.engine.host_gone(host, obituary(current, str(address), why))
 
 
 def _ask_until_taken(
@@ -189,12 +189,13 @@ def _route(address: Address, gateway: Address | None) -> Route:
 
 def _joined(current: Runtime, host: int, route: Route, host_name: str, heartbeat_s: float) -> None:
     silent = "nothing was heard from it for three heartbeats"
-    current.engine.expect_host(host, heartbeat_s, _obituary(current, host, host_name, silent))
+    current.engine.expect_host(host, heartbeat_s, obituary(current, host_name, silent))
     current.engine.set_route(host, route.addresses, route.gateway)
     current.attached(host, route)
 
 
-def _obituary(current: Runtime, host: int, host_name: str, why: str) -> bytes:
+def obituary(current: Runtime, host_name: str, why: str) -> bytes:
+    """Says what those are told who wait for something on a host that is lost."""
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()
 
