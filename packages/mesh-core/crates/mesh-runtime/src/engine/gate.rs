@@ -4,13 +4,15 @@
 //! by one thread, the `porch`, and bounded in number, time and memory, so whoever can reach the
 //! port can keep that thread busy and nothing else. A first frame is a greeting, and then the
 //! connection becomes a link of the engine; or it asks the worker to serve a job, and then whoever
-//! has opened the gate decides.
+//! has opened the gate decides; or it asks for a way to another host, and then it is passed on.
 
 mod crowd;
 mod porch;
 
 use super::channel::Channel;
+use super::dial::Route;
 use super::parker::Bell;
+use super::relay::{Relays, THROUGH};
 use super::wire::lock;
 use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
@@ -118,6 +120,7 @@ pub struct Gate {
     has_request: Condvar,
     is_closed: AtomicBool,
     bell: Bell,
+    relays: Relays,
 }
 
 impl Gate {
@@ -144,6 +147,7 @@ impl Gate {
             has_request: Condvar::new(),
             is_closed: AtomicBool::new(false),
             bell: Bell::new()?,
+            relays: Relays::default(),
         });
         let mut porch = Porch::new(Arc::clone(&gate), listener, trust, limits)?;
         std::thread::Builder::new()
@@ -181,6 +185,9 @@ impl Gate {
     }
 
     fn pass(&self, caller: Caller) {
+        if caller.first.head.kind == Kind::Attach && caller.first.head.flags & THROUGH != 0 {
+            return self.relays.begin(caller);
+        }
         let mut inside = lock(&self.inside);
         if caller.first.head.kind == Kind::Attach {
             match &inside.refusal {
@@ -200,19 +207,30 @@ impl Gate {
     }
 }
 
-/// Asks a worker at one of `addresses` to serve a job, and waits for what it says.
+/// Asks the worker at the end of a route to serve a job, and waits for what it says.
 ///
 /// # Errors
 /// When nobody answers there in time, or what answers is no worker, or none of this job.
 pub fn ask(
-    addresses: &[SocketAddr],
+    route: &Route,
     trust: Option<&Trust>,
     request: &Frame,
     limit: Duration,
 ) -> io::Result<Frame> {
     let until = Instant::now() + limit;
-    let mut channel = Channel::connect(addresses, trust, until)?;
+    let mut channel = Channel::by(route, trust, until)?;
     channel.expect(Role::Worker)?;
-    channel.send(request, until)?;
-    channel.first(&[Kind::Attached], until)
+    let answer = channel.send(request, until).and_then(|()| channel.first(&[Kind::Attached], until));
+    answer.map_err(|error| {
+        let what = match error.kind() {
+            io::ErrorKind::TimedOut => "it takes connections and does not answer",
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::InvalidData => "it closed the connection",
+            _ => return error,
+        };
+        let text = format!("{what}: it is no worker, or wants credentials of its job");
+        io::Error::new(error.kind(), text)
+    })
 }
