@@ -10,11 +10,12 @@
 //! - [`parker`]: where a thread sleeps;
 //! - [`wire`]: one socket;
 //! - [`ready`]: waking an event loop instead of a thread;
-//! - [`gate`], [`channel`], `afar`: links to other hosts.
+//! - [`gate`], [`channel`], `afar`, `neighbour`: links to other hosts.
 
 mod afar;
 pub mod channel;
 pub mod gate;
+mod neighbour;
 pub mod parker;
 pub mod ready;
 pub mod wire;

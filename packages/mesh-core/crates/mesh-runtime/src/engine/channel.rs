@@ -1,5 +1,6 @@
 //! A connection to another host before it is a link: who is there, and one frame at a time.
 
+use super::neighbour::check_listener;
 use super::parker::timespec;
 use mesh_trust::{Handshake, Role, SecureStream, Trust};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
@@ -35,7 +36,11 @@ impl Channel {
         trust: Option<&Trust>,
         until: Instant,
     ) -> io::Result<Self> {
-        let stream: OwnedFd = connected(addresses, until)?.into();
+        let stream = connected(addresses, until)?;
+        if trust.is_none() {
+            check_listener(stream.peer_addr()?)?;
+        }
+        let stream: OwnedFd = stream.into();
         rustix::io::ioctl_fionbio(&stream, true)?;
         let Some(trust) = trust else { return Ok(Self { stream, secure: None }) };
         let mut handshake = trust.connect().map_err(io::Error::other)?;

@@ -7,6 +7,7 @@
 //! decides.
 
 use super::channel::{Channel, FirstFrame, try_receive};
+use super::neighbour::check_caller;
 use super::parker::{Bell, timespec};
 use super::wire::lock;
 use mesh_trust::{Handshake, Role, Trust};
@@ -243,6 +244,9 @@ impl Porch {
                 return;
             };
             let address = address.and_then(socket_addr);
+            if self.trust.is_none() && !is_neighbour(&stream, address) {
+                continue;
+            }
             let number = self.next;
             self.next += 1;
             let token = epoll::EventData::new_u64(number);
@@ -305,6 +309,12 @@ impl Knock {
         }
         self.first.read(&mut self.channel)
     }
+}
+
+/// Whether it comes from a process of our user on this machine: for who need not prove himself.
+fn is_neighbour(stream: &OwnedFd, theirs: Option<SocketAddr>) -> bool {
+    let ours = rustix::net::getsockname(stream).ok().and_then(socket_addr);
+    ours.zip(theirs).is_some_and(|(ours, theirs)| check_caller(ours, theirs).is_ok())
 }
 
 fn socket_addr(address: SocketAddrAny) -> Option<SocketAddr> {
