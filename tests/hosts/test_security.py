@@ -443,6 +443,7 @@ def test_credentials_that_were_replaced_are_refused(world: World, tmp_path: Path
 
 #: Made when the tests are collected: it takes a minute to expire, which the others use well.
 EXPIRING = Credentials.create(valid_for=60)
+NEXT = EXPIRING.rotate(valid_for=3600)
 
 
 @pytest.mark.last
@@ -451,7 +452,7 @@ EXPIRING = Credentials.create(valid_for=60)
 def test_expired_certificates_are_refused(world: World, tmp_path: Path) -> None:
     """Its authority is believed still, and its successor is the worker's."""
     EXPIRING.save(tmp_path / "expired")
-    crew = Crew(world, tmp_path, credentials=EXPIRING.rotate(valid_for=3600))
+    crew = Crew(world, tmp_path, credentials=NEXT)
     with crew, crew.program() as program:
         _pause.wait(max(EXPIRING.expires_at.timestamp() + 1 - time.time(), 0))
         with pytest.raises(CredentialsError, match="expired"):
