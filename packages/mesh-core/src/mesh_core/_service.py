@@ -10,6 +10,7 @@ from mesh_core._mesh import this_proc
 from mesh_core._mesh_place import check_owned
 from mesh_core._mock import replacement_of
 from mesh_core._service_options import ServiceOptions
+from mesh_core._service_session import Session
 from mesh_core._spawn_checks import check_arguments, checked_dims
 
 TYPE_CHECKING = False
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mesh_core._future import Future
     from mesh_core._mesh import HostMesh
     from mesh_core._service_options import Autoscale, HealthCheck
-    from mesh_core._service_session import Session
     from mesh_core._service_view import ServiceStatus
 
     A = TypeVar("A", bound=Actor)
@@ -55,8 +55,8 @@ class Service(Generic[A]):
 
     def __init__(self, keeper: Any, handle: Any) -> None:
         """Is for Mesh itself: use `Service.spawn`."""
-        self._keeper = keeper
-        self._handle = handle
+        self._keeper: Any = keeper
+        self._handle: Any = handle
         self._end: Future[None] | None = None
 
     @staticmethod
@@ -161,8 +161,6 @@ class Service(Generic[A]):
         Raises:
             ValueError: `on_move` is neither of the two.
         """
-        from mesh_core._service_session import Session
-
         return Session(self._handle, on_move)
 
     def resize(self, num_replicas: int) -> Future[None]:

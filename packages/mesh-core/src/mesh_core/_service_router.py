@@ -60,19 +60,19 @@ class Limits:
         *,
         is_elastic: bool,
     ) -> None:
-        self.is_elastic = is_elastic
-        self.outstanding_max = outstanding_max
-        self.queue_len_max = queue_len_max
-        self.retries = retries
+        self.is_elastic: bool = is_elastic
+        self.outstanding_max: int = outstanding_max
+        self.queue_len_max: int = queue_len_max
+        self.retries: dict[str, int] = retries
 
 
 class Router:
     """The calls of this process to one service."""
 
     def __init__(self, keeper: Any, name: str, limits: Limits, whole: Whole) -> None:
-        self.keeper = keeper
-        self.name = name
-        self.limits = limits
+        self.keeper: Any = keeper
+        self.name: str = name
+        self.limits: Limits = limits
         self.places: dict[int, Place] = {}
         self.retired: dict[int, str] = {}
         self.version = -1
