@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from mesh_core._errors import SupervisionError
+from mesh_core._errors import DeadlineExceeded, SupervisionError
 from mesh_core._loop import loop_thread
 from mesh_core._service_order import refuse_to_block
 from mesh_core._thread_future import _TaskFuture
@@ -26,9 +27,8 @@ def end_service(keeper: Any) -> _EndFuture:
 
 
 async def _end(keeper: Any) -> None:
-    try:
+    with suppress(SupervisionError, DeadlineExceeded):
+        # It may have ended by itself, or with its owner; or the program's own limit for calls is
+        # over, and then all ends as it is.
         await keeper.close.call_one()
-    except SupervisionError:
-        # It has ended by itself, or with its owner.
-        pass
     await keeper.stop()
