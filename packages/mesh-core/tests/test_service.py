@@ -57,13 +57,17 @@ def test_calls_one_after_the_other_are_spread() -> None:
         assert sorted(pids.count(pid) for pid in set(pids)) == [3, 3, 3]
 
 
-def test_calls_go_where_there_is_least_to_do(service: Service[Worker], workers: Worker) -> None:
-    with service.session() as busy:
+def test_calls_go_where_there_is_least_to_do() -> None:
+    options = Service.options(num_replicas=3)
+    with options.spawn("holders", Holder) as service, service.session() as busy:
+        service.settled().get()
+        service.handle.pid.fanout().get()
         busy_pid = busy.pid.route().get()
-        pending = [busy.double.route(1, 0.1) for _ in range(4)]
-        pids = [workers.pid.route() for _ in range(6)]
+        pending = [busy.hold.route() for _ in range(4)]
+        pids = [service.handle.pid.route() for _ in range(6)]
         assert busy_pid not in {pid.get() for pid in pids}
-        assert [answer.get() for answer in pending] == [2] * 4
+        busy.release.route().get()
+        assert [answer.get() for answer in pending] == [busy_pid] * 4
 
 
 def test_fanout_gives_one_result_for_each_replica(workers: Worker) -> None:

@@ -217,11 +217,14 @@ class Service(Generic[A]):
         Raises:
             ValueError: It is owned by somebody else.
         """
+        return self._stop(is_drained=True)
+
+    def _stop(self, *, is_drained: bool) -> Future[None]:
         check_owned(self._keeper, False, self._keeper._owner_address)
         if self._end is None:
             from mesh_core._service_end import end_service
 
-            self._end = end_service(self._keeper)
+            self._end = end_service(self._keeper, is_drained=is_drained)
         return self._end
 
     def __enter__(self) -> Self:
@@ -233,7 +236,7 @@ class Service(Generic[A]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        end = self.stop()
+        end = self._stop(is_drained=error is None)
         if error is None:
             end.get()
         else:
@@ -248,7 +251,7 @@ class Service(Generic[A]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        end = self.stop()
+        end = self._stop(is_drained=error is None)
         if error is None:
             await end
         else:
