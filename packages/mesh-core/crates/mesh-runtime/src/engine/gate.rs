@@ -316,7 +316,8 @@ pub fn ask(
 ) -> io::Result<Frame> {
     let until = Instant::now() + limit;
     let mut channel = Channel::by(route, trust, until)?;
-    let answer = channel.send(request, until).and_then(|()| channel.first(&[Kind::Attached], until));
+    let sent = channel.send(request, until);
+    let answer = sent.and_then(|()| channel.first(&[Kind::Attached], until));
     answer.map_err(|error| {
         let what = match error.kind() {
             io::ErrorKind::TimedOut => "it takes connections and does not answer",
