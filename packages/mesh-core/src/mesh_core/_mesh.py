@@ -175,9 +175,7 @@ class HostMesh(ContextMesh):
         return EndFuture([self.stop()], runtime().ownership, self._dismiss)
 
     def _dismiss(self) -> None:
-        current = runtime()
-        for rank in self._region:
-            current.dismiss(self._hosts[rank], is_shutdown=True)
+        runtime().dismiss_all([self._hosts[rank] for rank in self._region], is_shutdown=True)
 
     _end_context = shutdown
 
