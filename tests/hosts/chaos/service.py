@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,9 @@ JOIN_LIMIT_S = 30.0
 
 #: A process is replaced as often as it is killed.
 ALWAYS = RestartPolicy("permanent", intensity_max=1_000_000, period_s=1.0)
+
+
+_pause = threading.Event()
 
 
 class Clerk(Actor):
@@ -86,7 +88,7 @@ class _Service:
         """Leaves it to one of those who have found out."""
         lock = self._joining.setdefault(address, threading.Lock())
         if not lock.acquire(blocking=False):
-            time.sleep(0.05)
+            _pause.wait(0.05)
             return
         try:
             if self._clerks[address] is dead:
