@@ -140,7 +140,7 @@ def hosts(session: nox.Session) -> None:
     """Run the tests across hosts, in namespaces of this machine: `-- -k power_cut`."""
     _install(session, "test", "mesh-core")
     _have(session, system.HOSTS)
-    _pytest(session, "tests/hosts", *session.posargs)
+    session.run("python", "-m", "tests.hosts", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session
