@@ -158,6 +158,12 @@ def sim(session: nox.Session) -> None:
     session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
 
 
+@nox.session(venv_backend="none")
+def fuzz(session: nox.Session) -> None:
+    """Feed what comes from other hosts with anything: `nox -s fuzz -- --seconds 600`."""
+    session.run("python3", "-m", "tools.fuzz", *session.posargs, external=True)
+
+
 @nox.session
 def soak(session: nox.Session) -> None:
     """Start and end programs in every manner: `nox -s soak -- --programs 1000`."""

@@ -60,6 +60,14 @@ from mesh_core._mesh import ProcMesh as ProcMesh
 from mesh_core._mesh import this_host as this_host
 from mesh_core._mesh import this_proc as this_proc
 from mesh_core._mock import patch_actor as patch_actor
+from mesh_core._service import Service as Service
+from mesh_core._service_errors import ServiceOverloaded as ServiceOverloaded
+from mesh_core._service_errors import SessionMoved as SessionMoved
+from mesh_core._service_options import Autoscale as Autoscale
+from mesh_core._service_options import HealthCheck as HealthCheck
+from mesh_core._service_options import ServiceOptions as ServiceOptions
+from mesh_core._service_view import ReplicaStatus as ReplicaStatus
+from mesh_core._service_view import ServiceStatus as ServiceStatus
 from mesh_core._shape import Extent as Extent
 from mesh_core._shape import Point as Point
 from mesh_core._shape import Shape as Shape

@@ -83,6 +83,7 @@ def attach_to_workers(
     # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
     from mesh_core._address import Address
     from mesh_core._mesh import HostMesh
+    from mesh_core._trust import CredentialsError
 
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
@@ -104,7 +105,10 @@ def attach_to_workers(
         )
     keys = None if credentials is None else credentials._keys
     if keys is not None:
-        current.engine.set_trust(keys)
+        try:
+            current.engine.set_trust(keys)
+        except ValueError as error:
+            raise CredentialsError(str(error)) from None
     config = effective()
     hosts = current.new_hosts(len(addresses))
     for host, address in zip(hosts, addresses, strict=True):

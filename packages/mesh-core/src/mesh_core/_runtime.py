@@ -121,6 +121,7 @@ class Runtime:
             config.segment_pool_bytes_max,
             self._on_orphaned,
         )
+        self.engine.set_fanout(config.cast_fanout)
         from mesh_core._ownership import Ownership
 
         self.ownership: Ownership = Ownership(self)

@@ -92,6 +92,10 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
         caller = gate.next_request(_LOOK_S)
         if caller is None:
             continue
+        if caller.role == "worker":
+            # A worker that was taken over must not get at others.
+            _tell(caller, False, "only the job's controller may ask; it was a worker's certificate")
+            continue
         try:
             return caller, AttachOrder.decode(caller.body)
         except ValueError as error:

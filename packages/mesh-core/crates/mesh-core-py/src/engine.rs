@@ -232,6 +232,11 @@ impl PyEngine {
         self.engine.admit(gate.inner(), answer_frame(false, refusal.as_bytes()));
     }
 
+    /// To how many hosts this one passes a cast on.
+    fn set_fanout(&self, fanout: u16) {
+        self.engine.with_node(|node| node.set_fanout(fanout));
+    }
+
     /// Listens for another host: silent for three heartbeats, it is dead.
     fn expect_host(&self, host: u32, heartbeat_s: f64, obituary: &[u8]) -> PyResult<()> {
         let (heartbeat, obituary) = (seconds(heartbeat_s)?, obituary.to_vec().into());

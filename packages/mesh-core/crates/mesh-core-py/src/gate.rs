@@ -72,6 +72,12 @@ impl PyCaller {
         self.0.address.map(|address| address.to_string())
     }
 
+    /// `controller` or `worker`; None where callers need not prove themselves.
+    #[getter]
+    fn role(&self) -> Option<String> {
+        self.0.role().map(|role| role.to_string())
+    }
+
     /// Says yes or no, and why.
     fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8]) -> PyResult<()> {
         let frame = answer_frame(is_taken, body);

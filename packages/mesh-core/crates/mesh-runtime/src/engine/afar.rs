@@ -5,7 +5,8 @@ use super::dial::Route;
 use super::gate::{Caller, Doorkeeper, Gate};
 use super::wire::{Wire, lock};
 use super::{Chores, Engine};
-use mesh_trust::Trust;
+use crate::node::Node;
+use mesh_trust::{Role, Trust};
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, ProcId};
 use std::io;
@@ -55,8 +56,12 @@ impl Engine {
         let dial = move || {
             let trust = lock(&engine.trust).clone();
             let channel = Channel::by(&route, trust.as_ref(), Instant::now() + DIAL_MAX);
-            match channel.and_then(wire_of) {
-                Ok(wire) => engine.add_wire(wire, |node| node.connected(peer)),
+            let checked = channel.and_then(|channel| {
+                channel.expect(Role::Worker)?;
+                wire_of(channel)
+            });
+            match checked {
+                Ok(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 Err(_) => engine.with_node(|node| node.connect_failed(peer)),
             }
         };
@@ -68,13 +73,7 @@ impl Engine {
 
     /// Makes a connection that another host has opened a link, beginning with what it has sent.
     fn add_caller(&self, wire: Arc<Wire>, hello: Frame) {
-        let mut link = None;
-        self.add_wire(Arc::clone(&wire), |node| {
-            let id = node.accepted_from_afar();
-            link = Some(id);
-            id
-        });
-        let Some(link) = link else { return };
+        let link = self.add_wire(Arc::clone(&wire), Node::accepted_from_afar);
         let mut chores = Chores::default();
         {
             let mut shared = self.enter();

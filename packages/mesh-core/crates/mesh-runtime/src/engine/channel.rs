@@ -3,7 +3,7 @@
 use super::dial::{Route, connected, resolved};
 use super::parker::timespec;
 use super::relay;
-use mesh_trust::{Handshake, SecureStream, Trust};
+use mesh_trust::{Handshake, Role, SecureStream, Trust};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -15,6 +15,8 @@ use std::time::Instant;
 
 /// The longest first frame, behind its head.
 const FIRST_TAIL_MAX: usize = 16 << 10;
+/// Sealed bytes that a first frame may come in, with whatever else the other side seals.
+const FIRST_SEALED_MAX: usize = 64 << 10;
 
 /// A connection whose two sides have proved themselves, or need not.
 #[derive(Debug)]
@@ -71,6 +73,27 @@ impl Channel {
         Ok(Self { stream, secure: Some(secure) })
     }
 
+    /// What the other side's certificate says that it may be; nothing where none was asked for.
+    pub fn role(&self) -> Option<Role> {
+        self.secure.as_ref().map(|secure| secure.peer.role())
+    }
+
+    /// Goes on only with somebody of that role, where certificates are asked for.
+    ///
+    /// # Errors
+    /// When the other side is something else.
+    pub fn expect(&self, role: Role) -> io::Result<()> {
+        match &self.secure {
+            Some(secure) if secure.peer.role() != role => Err(io::Error::other(format!(
+                "what listens there has the credentials of a {}, {:?}: give each worker its own, \
+                 made by issue",
+                secure.peer.role(),
+                secure.peer.name()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Sends one frame, all of it.
     ///
     /// # Errors
@@ -111,11 +134,12 @@ pub(super) struct FirstFrame {
     allowed: &'static [Kind],
     bytes: Vec<u8>,
     decoded: Option<(Head, usize)>,
+    sealed_len: usize,
 }
 
 impl FirstFrame {
     pub(super) fn new(allowed: &'static [Kind]) -> Self {
-        Self { allowed, bytes: Vec::new(), decoded: None }
+        Self { allowed, bytes: Vec::new(), decoded: None, sealed_len: 0 }
     }
 
     /// Reads what has come, and takes no memory for a tail before its head is judged.
@@ -166,6 +190,10 @@ impl FirstFrame {
         match try_receive(stream, secure.opener.spare())? {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(len) => {
+                self.sealed_len += len;
+                if self.sealed_len > FIRST_SEALED_MAX {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
                 secure.opener.filled(len);
                 Ok(true)
             }
