@@ -10,13 +10,14 @@
 //! - [`parker`]: where a thread sleeps;
 //! - [`wire`]: one socket;
 //! - [`ready`]: waking an event loop instead of a thread;
-//! - [`gate`], [`channel`], [`dial`], `relay`, `afar`: links to other hosts;
+//! - [`gate`], [`channel`], [`dial`], `relay`, `afar`, `neighbour`: links to other hosts;
 //! - `strangers`: links of this host whose other end is not known yet.
 
 mod afar;
 pub mod channel;
 pub mod dial;
 pub mod gate;
+mod neighbour;
 pub mod parker;
 pub mod ready;
 mod relay;
