@@ -40,6 +40,15 @@ class WorkerProcess:
             for child in [pid, *_descendants(pid)]:
                 _send(child, number)
 
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the worker itself."""
+        self._process.send_signal(number)
+
+    def said(self) -> list[str]:
+        """What it has printed since it said where it listens; waits for its end."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read().splitlines()
+
     def wait(self) -> int:
         """Waits until the worker has ended by itself; gives its exit status."""
         return self._process.wait(END_LIMIT_S)

@@ -10,6 +10,7 @@ import time
 from mesh_core._config import effective
 from mesh_core._core import Region, ask_worker
 from mesh_core._failure import FailureDetail
+from mesh_core._route import Route
 from mesh_core._runtime import runtime
 from mesh_core._wire import HOST_DIED
 
@@ -24,11 +25,28 @@ if TYPE_CHECKING:
     from mesh_core._runtime import Runtime
     from mesh_core._trust import Credentials
 
-__all__ = ["attach_to_workers"]
+__all__ = ["attach", "attach_to_workers", "obituary"]
 
 # Between two attempts: a worker that has just ended a job is free a moment later.
 _PAUSE_S = 0.2
 _ASK_LIMIT_S = 10.0
+
+
+def attach(gateway: str) -> None:
+    """Has this program reach the workers that it attaches to from now on through one of them.
+
+    It is for a program that cannot reach the others itself, such as one outside the network of a
+    cluster. The same as `gateway` of each `attach_to_workers`.
+
+    Args:
+        gateway: Where that worker listens, such as `tcp://login.example.org:26600`.
+
+    Raises:
+        ValueError: The address is malformed.
+    """
+    from mesh_core._address import Address
+
+    runtime().gateway = Address.parse_reachable(gateway)
 
 
 def attach_to_workers(
@@ -36,6 +54,7 @@ def attach_to_workers(
     *,
     credentials: Credentials | None = None,
     name: str | None = None,
+    gateway: str | None = None,
     ca: str | None = None,
 ) -> HostMesh:
     """Takes workers into the job as its hosts; returns before they have answered.
@@ -48,6 +67,9 @@ def attach_to_workers(
         workers: Where the workers listen, such as `tcp://node7:26600`; one host for each.
         credentials: Of the job, when the workers are not on this machine. One set for a program.
         name: The name of the dimension, `hosts` when left out.
+        gateway: Where a worker listens that passes on what is sent to the others, which this
+            program cannot reach itself; names of theirs are looked up there. It reads nothing of
+            what it passes on, and may be one of `workers` or not.
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
 
     Returns:
@@ -61,32 +83,38 @@ def attach_to_workers(
     # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
     from mesh_core._address import Address
     from mesh_core._mesh import HostMesh
+    from mesh_core._trust import CredentialsError
 
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
     if isinstance(workers, str):
         raise ValueError(f"workers is one string, {workers!r}: give a list of addresses")
-    addresses = [Address.parse(worker) for worker in workers]
+    addresses = [Address.parse_reachable(worker) for worker in workers]
     if not addresses:
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
         raise ValueError("a worker is given twice: each can be one host only")
-    afar = [address for address in addresses if not address.is_loopback]
+    current = runtime()
+    way = current.gateway if gateway is None else Address.parse_reachable(gateway)
+    called = addresses if way is None else [*addresses, way]
+    afar = [address for address in called if not address.is_loopback]
     if afar and credentials is None:
         raise ValueError(
             f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
             "made by Credentials.create"
         )
-    current = runtime()
     keys = None if credentials is None else credentials._keys
     if keys is not None:
-        current.engine.set_trust(keys)
+        try:
+            current.engine.set_trust(keys)
+        except ValueError as error:
+            raise CredentialsError(str(error)) from None
     config = effective()
     hosts = current.new_hosts(len(addresses))
     for host, address in zip(hosts, addresses, strict=True):
         threading.Thread(
             target=_attach,
-            args=(current, config, host, address, keys),
+            args=(current, config, host, address, None if way == address else way, keys),
             name=f"mesh-attach-{host}",
             daemon=True,
         ).start()
@@ -94,19 +122,29 @@ def attach_to_workers(
 
 
 def _attach(
-    current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
+    current: Runtime,
+    config: Config,
+    host: int,
+    address: Address,
+    gateway: Address | None,
+    keys: Keys | None,
 ) -> None:
     """Takes one worker in; who waits for it hears why where that cannot be."""
     try:
-        why = _ask_until_taken(current, config, host, address, keys)
+        why = _ask_until_taken(current, config, host, address, gateway, keys)
     except Exception as error:
         why = f"{address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(host, _obituary(current, host, str(address), why))
+        current.engine.host_gone(host, obituary(current, str(address), why))
 
 
 def _ask_until_taken(
-    current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
+    current: Runtime,
+    config: Config,
+    host: int,
+    address: Address,
+    gateway: Address | None,
+    keys: Keys | None,
 ) -> str | None:
     """Asks until the worker serves us or the time is over; says why it does not."""
     from mesh_core._attach_order import AttachOrder
@@ -123,30 +161,45 @@ def _ask_until_taken(
     )
     while True:
         try:
-            routes = address.resolve()
-            is_taken, text = ask_worker(routes, keys, order.encode(), _ASK_LIMIT_S)
+            route = _route(address, gateway)
+            is_taken, text = ask_worker(
+                route.addresses, keys, order.encode(), _ASK_LIMIT_S, route.gateway
+            )
         except OSError as error:
-            is_taken, why = False, f"{address} cannot be reached: {error.strerror or error}"
+            is_taken, why = False, f"{address} cannot be reached: {error}"
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            _joined(current, host, routes, text.decode(), config.heartbeat_s)
+            _joined(current, host, route, text.decode(), config.heartbeat_s)
             return None
         if current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 
 
-def _joined(
-    current: Runtime, host: int, routes: Sequence[str], host_name: str, heartbeat_s: float
-) -> None:
+def _route(address: Address, gateway: Address | None) -> Route:
+    """Gives how a worker is reached.
+
+    Raises:
+        OSError: Its name is not known.
+    """
+    if gateway is not None:
+        return Route([address.name], [gateway.name])
+    found = address.resolve()
+    # Where others do not reach it at the address that we do, its name may mean another one there.
+    names = found if address.name in found else [*found, address.name]
+    return Route(names, is_here=address.is_loopback)
+
+
+def _joined(current: Runtime, host: int, route: Route, host_name: str, heartbeat_s: float) -> None:
     silent = "nothing was heard from it for three heartbeats"
-    current.engine.expect_host(host, heartbeat_s, _obituary(current, host, host_name, silent))
-    current.engine.set_route(host, list(routes))
-    current.attached(host, routes)
+    current.engine.expect_host(host, heartbeat_s, obituary(current, host_name, silent))
+    current.engine.set_route(host, route.addresses, route.gateway)
+    current.attached(host, route)
 
 
-def _obituary(current: Runtime, host: int, host_name: str, why: str) -> bytes:
+def obituary(current: Runtime, host_name: str, why: str) -> bytes:
+    """Says what those are told who wait for something on a host that is lost."""
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()
 

@@ -17,16 +17,18 @@ from mesh_core._wire import AGENT, CALL, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
     from typing import Any
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._actor_mesh import ActorMesh
+    from mesh_core._address import Address
     from mesh_core._core import Message, Targets
     from mesh_core._host_agent import HostAgent
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
+    from mesh_core._route import Route
     from mesh_core._stop_watch import StopWatch
     from mesh_core._task_future import EndFuture
 
@@ -92,8 +94,10 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
-        # Hosts that were taken into the job, with where they listen.
-        self.routes: dict[int, list[str]] = {}
+        # Hosts that were taken into the job, with how they are reached.
+        self.routes: dict[int, Route] = {}
+        # The worker through which others are reached, where the program has said so.
+        self.gateway: Address | None = None
         self._last_host = 0
         self._hosts_lock = threading.Lock()
         self.actors: dict[int, ActorCell] = {}
@@ -148,19 +152,29 @@ class Runtime:
             self._last_host += count
         return tuple(range(first, first + count))
 
-    def attached(self, host: int, routes: Sequence[str]) -> None:
+    def attached(self, host: int, route: Route) -> None:
         """A host has joined: it and those that were there before learn of each other."""
         with self._hosts_lock:
             others = dict(self.routes)
-            self.routes[host] = list(routes)
-        self.tell_agent(proc_id(host, 0), "routes", others)
-        for other in others:
-            self.tell_agent(proc_id(other, 0), "routes", {host: list(routes)})
+            self.routes[host] = route
+        self.tell_agent(proc_id(host, 0), "routes", _ways(route, others))
+        for other, there in others.items():
+            self.tell_agent(proc_id(other, 0), "routes", _ways(there, {host: route}))
 
     def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
         """Has a host leave the job, whose processes have ended."""
         if self.routes.pop(host, None) is not None:
             self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
+
+    def dismiss_all(self, hosts: Iterable[int] | None = None, *, is_shutdown: bool = False) -> None:
+        """Has hosts leave the job, all when none are named.
+
+        Those that are reached through another go before it.
+        """
+        routes = dict(self.routes)
+        leaving = routes if hosts is None else [host for host in hosts if host in routes]
+        for host in sorted(leaving, key=lambda host: not routes[host].gateway):
+            self.dismiss(host, is_shutdown=is_shutdown)
 
     def is_agent_of(self, proc: int) -> bool:
         """Says whether this process looks after the host that a process is on."""
@@ -201,6 +215,18 @@ class Runtime:
     def _on_orphaned(self) -> None:
         """The process that looks after this host is gone: so are we."""
         os._exit(1)
+
+
+def _ways(
+    route: Route, others: Mapping[int, Route]
+) -> dict[int, tuple[list[str], list[str], bool]]:
+    """Gives how a host reaches others, and whether they cannot reach it, so that it must call."""
+    ways = {}
+    for other, there in others.items():
+        way = route.towards(there)
+        if way is not None:
+            ways[other] = (*way, there.towards(route) is None)
+    return ways
 
 
 # How long a worker may take to hear that it is free.

@@ -10,14 +10,17 @@
 //! - [`parker`]: where a thread sleeps;
 //! - [`wire`]: one socket;
 //! - [`ready`]: waking an event loop instead of a thread;
-//! - [`gate`], [`channel`], `afar`: links to other hosts;
+//! - [`gate`], [`channel`], [`dial`], `relay`, `afar`, `neighbour`: links to other hosts;
 //! - `strangers`: links of this host whose other end is not known yet.
 
 mod afar;
 pub mod channel;
+pub mod dial;
 pub mod gate;
+mod neighbour;
 pub mod parker;
 pub mod ready;
+mod relay;
 mod strangers;
 pub mod wire;
 
@@ -25,6 +28,7 @@ use crate::hash::FastMap;
 use crate::mailbox::Closed;
 use crate::node::{Answer, Effect, LinkId, Node, NodeConfig, Progress};
 use bytes::Bytes;
+use dial::Route;
 use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, PortId, ProcId};
@@ -38,7 +42,6 @@ use std::collections::BinaryHeap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -145,7 +148,7 @@ pub struct Engine {
     me: ProcId,
     this: Weak<Self>,
     /// Where other hosts listen, those that this one may call.
-    routes: Mutex<FastMap<HostId, Vec<SocketAddr>>>,
+    routes: Mutex<FastMap<HostId, Route>>,
     /// What this process proves itself with there; nothing where no link leaves the machine.
     trust: Mutex<Option<Trust>>,
     dir: PathBuf,

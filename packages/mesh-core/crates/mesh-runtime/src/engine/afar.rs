@@ -1,15 +1,15 @@
 //! Links that leave the host: where other hosts are found, and how they are called.
 
 use super::channel::Channel;
+use super::dial::Route;
 use super::gate::{Caller, Doorkeeper, Gate};
 use super::wire::{Wire, lock};
 use super::{Chores, Engine};
 use crate::node::Node;
-use mesh_trust::Trust;
+use mesh_trust::{Role, Trust};
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, ProcId};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,8 @@ impl Engine {
     }
 
     /// Says where another host listens; what waits for it is sent there.
-    pub fn set_route(&self, host: HostId, addresses: Vec<SocketAddr>) {
-        lock(&self.routes).insert(host, addresses);
+    pub fn set_route(&self, host: HostId, route: Route) {
+        lock(&self.routes).insert(host, route);
         let agent = ProcId { host, slot: 0 };
         // Who wanted to call it before had no number to call: they try again now.
         self.with_node(|node| node.connect_failed(agent));
@@ -51,12 +51,16 @@ impl Engine {
     /// Calls another host from a thread of its own, for that may take long.
     pub(super) fn connect_afar(&self, peer: ProcId) {
         // Without a route it is the other side that calls, or we are told the route later.
-        let Some(addresses) = lock(&self.routes).get(&peer.host).cloned() else { return };
+        let Some(route) = lock(&self.routes).get(&peer.host).cloned() else { return };
         let Some(engine) = self.this.upgrade() else { return };
         let dial = move || {
             let trust = lock(&engine.trust).clone();
-            let channel = Channel::connect(&addresses, trust.as_ref(), Instant::now() + DIAL_MAX);
-            match channel.and_then(wire_of) {
+            let channel = Channel::by(&route, trust.as_ref(), Instant::now() + DIAL_MAX);
+            let checked = channel.and_then(|channel| {
+                channel.expect(Role::Worker)?;
+                wire_of(channel)
+            });
+            match checked {
                 Ok(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 Err(_) => engine.with_node(|node| node.connect_failed(peer)),
             }

@@ -4,16 +4,19 @@
 //! by one thread, the `porch`, and bounded in number, time and memory, so whoever can reach the
 //! port can keep that thread busy and nothing else. A first frame is a greeting, and then the
 //! connection becomes a link of the engine; or it asks the worker to serve a job, and then whoever
-//! has opened the gate decides.
+//! has opened the gate decides; or it asks for a way to another host, and then it is passed on.
 
 mod crowd;
 mod porch;
 
 use super::channel::Channel;
+use super::dial::Route;
 use super::parker::Bell;
+use super::relay::{Relays, THROUGH};
 use super::wire::lock;
-use mesh_trust::Trust;
+use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
+use mesh_wire::id::HostId;
 use porch::Porch;
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, getrlimit};
@@ -26,6 +29,8 @@ use std::time::{Duration, Instant};
 
 /// How long a caller may take until its first frame is there, unless the gate says otherwise.
 const KNOCK_MAX: Duration = Duration::from_secs(10);
+/// The host of the program that runs the job: its processes alone are controllers.
+const PROGRAM: HostId = HostId(0);
 /// Callers at a time, unless the gate says otherwise or there are too few descriptors.
 const CALLERS_MAX: usize = 1024;
 /// Of the descriptors that the process may have, callers get one part in so many.
@@ -77,6 +82,18 @@ impl Caller {
         let _ = lock(&self.channel).send(frame, Instant::now());
     }
 
+    /// What its certificate says that it may be; nothing where callers need not prove themselves.
+    pub fn role(&self) -> Option<Role> {
+        lock(&self.channel).role()
+    }
+
+    /// Whether its certificate lets it be the host that it greets as.
+    fn is_what_it_says(&self) -> bool {
+        let is_program = self.first.head.from.proc.host == PROGRAM;
+        let needed = if is_program { Role::Controller } else { Role::Worker };
+        self.role().is_none_or(|role| role == needed)
+    }
+
     /// The connection.
     pub fn into_channel(self) -> (Channel, Frame) {
         (self.channel.into_inner().unwrap_or_else(PoisonError::into_inner), self.first)
@@ -103,6 +120,7 @@ pub struct Gate {
     has_request: Condvar,
     is_closed: AtomicBool,
     bell: Bell,
+    relays: Relays,
 }
 
 impl Gate {
@@ -129,6 +147,7 @@ impl Gate {
             has_request: Condvar::new(),
             is_closed: AtomicBool::new(false),
             bell: Bell::new()?,
+            relays: Relays::default(),
         });
         let mut porch = Porch::new(Arc::clone(&gate), listener, trust, limits)?;
         std::thread::Builder::new()
@@ -166,6 +185,9 @@ impl Gate {
     }
 
     fn pass(&self, caller: Caller) {
+        if caller.first.head.kind == Kind::Attach && caller.first.head.flags & THROUGH != 0 {
+            return self.relays.begin(caller);
+        }
         let mut inside = lock(&self.inside);
         if caller.first.head.kind == Kind::Attach {
             match &inside.refusal {
@@ -176,25 +198,40 @@ impl Gate {
                 }
                 None => {}
             }
-        } else if let Some(keeper) = inside.keeper.clone() {
+        } else if let Some(keeper) = inside.keeper.clone()
+            && caller.is_what_it_says()
+        {
             drop(inside);
             keeper.greeted(caller);
         }
     }
 }
 
-/// Asks a worker at one of `addresses` to serve a job, and waits for what it says.
+/// Asks the worker at the end of a route to serve a job, and waits for what it says.
 ///
 /// # Errors
 /// When nobody answers there in time, or what answers is no worker, or none of this job.
 pub fn ask(
-    addresses: &[SocketAddr],
+    route: &Route,
     trust: Option<&Trust>,
     request: &Frame,
     limit: Duration,
 ) -> io::Result<Frame> {
     let until = Instant::now() + limit;
-    let mut channel = Channel::connect(addresses, trust, until)?;
-    channel.send(request, until)?;
-    channel.first(&[Kind::Attached], until)
+    let mut channel = Channel::by(route, trust, until)?;
+    channel.expect(Role::Worker)?;
+    let sent = channel.send(request, until);
+    let answer = sent.and_then(|()| channel.first(&[Kind::Attached], until));
+    answer.map_err(|error| {
+        let what = match error.kind() {
+            io::ErrorKind::TimedOut => "it takes connections and does not answer",
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::InvalidData => "it closed the connection",
+            _ => return error,
+        };
+        let text = format!("{what}: it is no worker, or wants credentials of its job");
+        io::Error::new(error.kind(), text)
+    })
 }
