@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
-import sys
 import threading
 import time
 
@@ -21,13 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_core._config import Config
-    from mesh_core._core import Keys
+    from mesh_core._host_places import Place
     from mesh_core._mesh import HostMesh
     from mesh_core._runtime import Runtime
     from mesh_core._trust import Credentials
 
-__all__ = ["attach_to_workers"]
+__all__ = ["ask_until_taken", "attach_to_workers"]
 
 # Between two attempts: a worker that has just ended a job is free a moment later.
 _PAUSE_S = 0.2
@@ -40,6 +35,7 @@ def attach_to_workers(
     credentials: Credentials | None = None,
     name: str | None = None,
     ca: str | None = None,
+    spares: int = 0,
 ) -> HostMesh:
     """Takes workers into the job as its hosts; returns before they have answered.
 
@@ -53,8 +49,11 @@ def attach_to_workers(
         name: The name of the dimension, `hosts` when left out.
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
 
+        spares: How many of the workers, the last ones, are kept aside to take the places of hosts
+            that die.
+
     Returns:
-        A mesh of shape `{hosts: len(workers)}`, in the order of `workers`.
+        A mesh of shape `{hosts: len(workers) - spares}`, in the order of `workers`.
 
     Raises:
         ValueError: An address is malformed or given twice, there is none, or one is on another
@@ -72,6 +71,10 @@ def attach_to_workers(
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
         raise ValueError("a worker is given twice: each can be one host only")
+    if not 0 <= spares < len(addresses):
+        raise ValueError(
+            f"{spares} spares of {len(addresses)} workers: at least one has to be a host"
+        )
     afar = [address for address in addresses if not address.is_loopback]
     if afar and credentials is None:
         raise ValueError(
@@ -83,75 +86,60 @@ def attach_to_workers(
     if keys is not None:
         current.engine.set_trust(keys)
     config = effective()
-    hosts = current.new_hosts(len(addresses))
-    for host, address in zip(hosts, addresses, strict=True):
+    count = len(addresses) - spares
+    places = current.places.add(addresses[:count], keys, config)
+    for place in places:
         threading.Thread(
-            target=_attach,
-            args=(current, config, host, address, keys),
-            name=f"mesh-attach-{host}",
-            daemon=True,
+            target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
+    for address in addresses[count:]:
+        current.places.spares.hold(address, keys, config)
+    hosts = tuple(place.host for place in places)
     return HostMesh(hosts, Region.row_major([name or "hosts"], [len(hosts)]), None)
 
 
-def _attach(
-    current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
-) -> None:
+def _attach(current: Runtime, place: Place) -> None:
     """Takes one worker in; who waits for it hears why where that cannot be."""
     try:
-        why = _ask_until_taken(current, config, host, address, keys)
+        why = ask_until_taken(current, place, place.config.attach_timeout_s)
     except Exception as error:
-        why = f"{address} could not be asked: {error!r}"
+        why = f"{place.address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(host, _obituary(current, host, str(address), why))
+        current.engine.host_gone(place.host, _obituary(current, place, str(place.address), why))
 
 
-def _ask_until_taken(
-    current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
-) -> str | None:
+def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
     """Asks until the worker serves us or the time is over; says why it does not."""
-    until = time.monotonic() + config.attach_timeout_s
-    order = AttachOrder(
-        current.identity.job,
-        current.identity.token,
-        host,
-        f"{_user()}@{socket.gethostname()} (process {os.getpid()})",
-        config.host_lease_s,
-        config.as_mapping(),
-        [os.path.abspath(folder) for folder in sys.path],
+    until = time.monotonic() + limit_s
+    address, identity = place.address, current.identity
+    order = AttachOrder.of_program(
+        identity.job, identity.token, place.host, place.config, epoch=place.epoch
     )
     while True:
         try:
             routes = address.resolve()
-            is_taken, text = ask_worker(routes, keys, order.encode(), _ASK_LIMIT_S)
+            is_taken, text = ask_worker(routes, place.keys, order.encode(), _ASK_LIMIT_S)
         except OSError as error:
             is_taken, why = False, f"{address} cannot be reached: {error.strerror or error}"
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            _joined(current, host, routes, text.decode(), config.heartbeat_s)
+            _joined(current, place, routes, text.decode())
             return None
         if current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 
 
-def _joined(
-    current: Runtime, host: int, routes: Sequence[str], host_name: str, heartbeat_s: float
-) -> None:
-    silent = "nothing was heard from it for three heartbeats"
-    current.engine.expect_host(host, heartbeat_s, _obituary(current, host, host_name, silent))
-    current.engine.set_route(host, list(routes))
-    current.attached(host, routes)
+def _joined(current: Runtime, place: Place, routes: Sequence[str], host_name: str) -> None:
+    silent = _obituary(current, place, host_name, "nothing was heard from it for three heartbeats")
+    if place.epoch:
+        current.agent.do_host_back(None, place.host, place.epoch)
+    current.engine.expect_host(place.host, place.config.heartbeat_s, silent)
+    current.engine.set_route(place.host, list(routes))
+    current.places.joined(place, routes)
 
 
-def _obituary(current: Runtime, host: int, host_name: str, why: str) -> bytes:
+def _obituary(current: Runtime, place: Place, host_name: str, why: str) -> bytes:
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
