@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 import time
 
-from mesh_core._address import Address
-from mesh_core._attach_order import AttachOrder
 from mesh_core._config import effective
 from mesh_core._core import Region, ask_worker
 from mesh_core._failure import FailureDetail
@@ -60,6 +58,8 @@ def attach_to_workers(
             machine and there are no credentials.
         CredentialsError: The credentials have expired.
     """
+    # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
+    from mesh_core._address import Address
     from mesh_core._mesh import HostMesh
 
     if ca not in (None, "trust_all_connections"):
@@ -110,6 +110,8 @@ def _attach(current: Runtime, place: Place) -> None:
 
 def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
     """Asks until the worker serves us or the time is over; says why it does not."""
+    from mesh_core._attach_order import AttachOrder
+
     until = time.monotonic() + limit_s
     address, identity = place.address, current.identity
     order = AttachOrder.of_program(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import socket
 import sys
 
 from mesh_core._wire import EPOCH_MAX
@@ -82,7 +81,7 @@ class AttachOrder:
             job,
             token,
             host,
-            f"{_user()}@{socket.gethostname()} (process {os.getpid()})",
+            f"{_user()}@{os.uname().nodename} (process {os.getpid()})",
             config.host_lease_s,
             config.as_mapping(),
             [os.path.abspath(folder) for folder in sys.path],

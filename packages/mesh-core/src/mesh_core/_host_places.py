@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 
-from mesh_core._address import Address
 from mesh_core._errors import HostDied
 from mesh_core._spares import Spares
 from mesh_core._wire import EPOCH_MAX, proc_id
@@ -19,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh_core._address import Address
     from mesh_core._config import Config
     from mesh_core._core import Keys
     from mesh_core._runtime import Runtime
@@ -161,6 +161,9 @@ class Places:
             RuntimeError: The host lives, or was shut down.
             ValueError: The address is malformed.
         """
+        # Not at the top: most programs never attach, and importing Mesh is to be light.
+        from mesh_core._address import Address
+
         place = self._places.get(host)
         if place is None:
             raise RuntimeError("the host of the program cannot be replaced: it ends with it")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._attach_order import HOLD, RELEASE, AttachOrder
 from mesh_core._core import ask_worker
 
 TYPE_CHECKING = False
@@ -97,16 +96,19 @@ class Spares:
     def _keep(self, spare: _Spare) -> None:
         pause_s = spare.config.host_lease_s / _PER_LEASE
         while not spare.is_over.is_set() and not self._runtime.is_over:
-            is_held = self._ask(spare, HOLD, pause_s)
+            is_held = self._ask(spare, "hold", pause_s)
             with self._changed:
                 spare.is_held = is_held
                 self._changed.notify_all()
             spare.is_over.wait(pause_s)
 
     def _let_go(self, spare: _Spare) -> None:
-        self._ask(spare, RELEASE, _RELEASE_LIMIT_S)
+        self._ask(spare, "release", _RELEASE_LIMIT_S)
 
     def _ask(self, spare: _Spare, verb: str, limit_s: float) -> bool:
+        # Not at the top: most programs never attach, and importing Mesh is to be light.
+        from mesh_core._attach_order import AttachOrder
+
         identity = self._runtime.identity
         order = AttachOrder.of_program(identity.job, identity.token, 0, spare.config, verb=verb)
         try:
