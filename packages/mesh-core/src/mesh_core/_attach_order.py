@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import sys
+
+from mesh_core._wire import EPOCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-__all__ = ["VERSION", "AttachOrder"]
+    from mesh_core._config import Config
+
+__all__ = ["HOLD", "RELEASE", "SERVE", "VERSION", "AttachOrder"]
 
 VERSION = 1
 # What people are told of who asks is not longer.
 _OWNER_LEN_MAX = 300
 # Numbers that every clock can add to.
 _NUMBER_MAX = 1e15
+# Serve the job; keep free for it; be free for others again.
+SERVE, HOLD, RELEASE = _VERBS = ("serve", "hold", "release")
 
 
 class AttachOrder:
@@ -28,10 +37,22 @@ class AttachOrder:
         owner: Who asks, for people.
         lease_s: After how long without a sign of life of the client the worker leaves the job.
         config: What is configured in the client.
+        epoch: How many machines were in the place of the host before.
+        verb: What is wanted: to `serve` the job, to `hold` the worker free for it, to `release` it.
         path: Where the client finds modules; what of it exists on the worker is used there too.
     """
 
-    __slots__ = ("config", "host", "job", "lease_s", "owner", "path", "token")
+    __slots__ = (
+        "config",
+        "epoch",
+        "host",
+        "job",
+        "lease_s",
+        "owner",
+        "path",
+        "token",
+        "verb",
+    )
 
     def __init__(
         self,
@@ -42,6 +63,8 @@ class AttachOrder:
         lease_s: float,
         config: Mapping[str, Any],
         path: Sequence[str],
+        epoch: int = 0,
+        verb: str = SERVE,
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
@@ -50,6 +73,25 @@ class AttachOrder:
         self.lease_s: float = lease_s
         self.config: Mapping[str, Any] = config
         self.path: Sequence[str] = path
+        self.epoch: int = epoch
+        self.verb: str = verb
+
+    @staticmethod
+    def of_program(
+        job: bytes, token: bytes, host: int, config: Config, *, epoch: int = 0, verb: str = SERVE
+    ) -> AttachOrder:
+        """Makes the request of this program."""
+        return AttachOrder(
+            job,
+            token,
+            host,
+            f"{_user()}@{os.uname().nodename} (process {os.getpid()})",
+            config.host_lease_s,
+            config.as_mapping(),
+            [os.path.abspath(folder) for folder in sys.path],
+            epoch,
+            verb,
+        )
 
     def encode(self) -> bytes:
         """Gives the bytes that `decode` reads."""
@@ -58,6 +100,8 @@ class AttachOrder:
             "job": self.job.hex(),
             "token": self.token.hex(),
             "host": self.host,
+            "epoch": self.epoch,
+            "verb": self.verb,
             "owner": self.owner,
             "lease_s": self.lease_s,
             "path": list(self.path),
@@ -87,13 +131,25 @@ class AttachOrder:
                 float(facts["lease_s"]),
                 dict(facts["config"]),
                 [str(folder) for folder in facts["path"]],
+                int(facts["epoch"]),
+                str(facts["verb"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no request of a Mesh client ({error!r})") from error
         is_whole = len(order.job) == 16 and len(order.token) == 32
-        if not is_whole or not 0 < order.host < 2**32 or not order.lease_s > 0:
+        is_known = order.verb in _VERBS and 0 <= order.epoch <= EPOCH_MAX
+        first_host = 1 if order.verb == SERVE else 0
+        is_in_range = first_host <= order.host < 2**32 and order.lease_s > 0
+        if not (is_whole and is_known and is_in_range):
             raise ValueError("this is no request of a Mesh client (a field is out of range)")
         return order
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _is_plain(value: object) -> bool:

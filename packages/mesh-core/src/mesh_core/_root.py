@@ -136,6 +136,7 @@ def _end_all(runtime: Runtime, is_failed: bool) -> None:
     runtime.ownership.end_owner(0, is_failed)
     # What they ran has ended: they are free for the next job.
     runtime.dismiss_all()
+    runtime.places.spares.release()
     for cell in reversed(list(runtime.actors.values())):
         # Actors of this process that others have spawned here.
         cell.halt()

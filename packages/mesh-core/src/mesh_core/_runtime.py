@@ -17,7 +17,7 @@ from mesh_core._wire import AGENT, CALL, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from pathlib import Path
     from typing import Any
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._address import Address
     from mesh_core._core import Message, Targets
-    from mesh_core._host_agent import HostAgent
+    from mesh_core._host_agent import HostAgent, StartOrder
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
-    from mesh_core._route import Route
     from mesh_core._stop_watch import StopWatch
     from mesh_core._task_future import EndFuture
 
@@ -42,7 +41,8 @@ class Identity:
         host: The number of the host in the job.
         host_name: What the machine calls itself.
         slot: The place on the host; 0 looks after it.
-        incarnation: How many processes had the slot before.
+        incarnation: How many processes had the slot before; above `EPOCH_SHIFT` the epoch of the
+            host.
         job: The job, 16 bytes.
         token: Proof of belonging to it, 32 bytes.
         directory: Where the host's processes find each other.
@@ -94,12 +94,8 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
-        # Hosts that were taken into the job, with how they are reached.
-        self.routes: dict[int, Route] = {}
         # The worker through which others are reached, where the program has said so.
         self.gateway: Address | None = None
-        self._last_host = 0
-        self._hosts_lock = threading.Lock()
         self.actors: dict[int, ActorCell] = {}
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
@@ -110,6 +106,10 @@ class Runtime:
         self.stopped_meshes: dict[int, EndFuture] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
+        # What started the processes of each mesh; for starting one again on another machine.
+        self.start_orders: dict[int, StartOrder] = {}
+        # Hosts that other machines have taken the place of, with how many were there before.
+        self.host_epochs: dict[int, int] = {}
         self.engine: Engine = Engine(
             identity.host,
             identity.slot,
@@ -122,8 +122,11 @@ class Runtime:
             self._on_orphaned,
         )
         self.engine.set_fanout(config.cast_fanout)
+        from mesh_core._host_places import Places
         from mesh_core._ownership import Ownership
 
+        # Hosts that were taken into the job; only the program has any.
+        self.places: Places = Places(self)
         self.ownership: Ownership = Ownership(self)
         from mesh_core._stop_watch import StopWatch
 
@@ -145,25 +148,9 @@ class Runtime:
         """Gives the process that looks after this host."""
         return proc_id(self.identity.host, 0)
 
-    def new_hosts(self, count: int) -> tuple[int, ...]:
-        """Gives numbers that no host of the job has had."""
-        with self._hosts_lock:
-            first = self._last_host + 1
-            self._last_host += count
-        return tuple(range(first, first + count))
-
-    def attached(self, host: int, route: Route) -> None:
-        """A host has joined: it and those that were there before learn of each other."""
-        with self._hosts_lock:
-            others = dict(self.routes)
-            self.routes[host] = route
-        self.tell_agent(proc_id(host, 0), "routes", _ways(route, others))
-        for other, there in others.items():
-            self.tell_agent(proc_id(other, 0), "routes", _ways(there, {host: route}))
-
     def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
         """Has a host leave the job, whose processes have ended."""
-        if self.routes.pop(host, None) is not None:
+        if self.places.leaving(host):
             self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
 
     def dismiss_all(self, hosts: Iterable[int] | None = None, *, is_shutdown: bool = False) -> None:
@@ -171,10 +158,16 @@ class Runtime:
 
         Those that are reached through another go before it.
         """
-        routes = dict(self.routes)
-        leaving = routes if hosts is None else [host for host in hosts if host in routes]
-        for host in sorted(leaving, key=lambda host: not routes[host].gateway):
-            self.dismiss(host, is_shutdown=is_shutdown)
+        living = self.places.living()
+        chosen = set(living if hosts is None else hosts)
+        for host in living:
+            if host in chosen:
+                self.dismiss(host, is_shutdown=is_shutdown)
+
+    def forget_orders(self, uid: int) -> None:
+        """Nothing of a mesh will be started again."""
+        self.spawn_orders.pop(uid, None)
+        self.start_orders.pop(uid, None)
 
     def is_agent_of(self, proc: int) -> bool:
         """Says whether this process looks after the host that a process is on."""
@@ -215,18 +208,6 @@ class Runtime:
     def _on_orphaned(self) -> None:
         """The process that looks after this host is gone: so are we."""
         os._exit(1)
-
-
-def _ways(
-    route: Route, others: Mapping[int, Route]
-) -> dict[int, tuple[list[str], list[str], bool]]:
-    """Gives how a host reaches others, and whether they cannot reach it, so that it must call."""
-    ways = {}
-    for other, there in others.items():
-        way = route.towards(there)
-        if way is not None:
-            ways[other] = (*way, there.towards(route) is None)
-    return ways
 
 
 # How long a worker may take to hear that it is free.

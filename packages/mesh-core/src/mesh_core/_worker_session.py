@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import shutil
 import signal
@@ -9,12 +10,14 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from mesh_core import _kernel
-from mesh_core._attach_order import AttachOrder
+from mesh_core._attach_order import HOLD, SERVE, AttachOrder
 from mesh_core._trust import Credentials
+from mesh_core._wire import EPOCH_SHIFT
 from mesh_core._worker import ENDED_BY_OWNER
 
 TYPE_CHECKING = False
@@ -34,6 +37,7 @@ _FAREWELL_S = 0.5
 
 _over = threading.Event()
 _status = 0
+_is_at_once = False
 _is_session = False
 # Why the host leaves the job, where its owner did not want that.
 _why_withdrawn: str | None = None
@@ -44,10 +48,15 @@ def is_session() -> bool:
     return _is_session
 
 
-def leave(status: int = 0) -> None:
-    """Ends the session: its host leaves the job."""
-    global _status
-    _status = status
+def leave(status: int = 0, *, is_at_once: bool = False) -> None:
+    """Ends the session: its host leaves the job.
+
+    Args:
+        status: The exit status of the session.
+        is_at_once: Kill the processes of the job: nobody hears of them any more.
+    """
+    global _is_at_once, _status
+    _status, _is_at_once = status, is_at_once
     _over.set()
 
 
@@ -88,6 +97,7 @@ def main(listener: int, folder: str) -> None:
 
 def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
     """Waits for a request that makes sense; None when the worker ends before one has come."""
+    kept = _Kept()
     while not _over.is_set():
         caller = gate.next_request(_LOOK_S)
         if caller is None:
@@ -97,10 +107,34 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
             _tell(caller, False, "only the job's controller may ask; it was a worker's certificate")
             continue
         try:
-            return caller, AttachOrder.decode(caller.body)
+            order = AttachOrder.decode(caller.body)
         except ValueError as error:
             _tell(caller, False, str(error))
+            continue
+        why = kept.refusal(order)
+        if why is None and order.verb == SERVE:
+            return caller, order
+        _tell(caller, why is None, why or socket.gethostname())
     return None
+
+
+class _Kept:
+    """Whether the worker is kept free for a job, as a spare of it."""
+
+    def __init__(self) -> None:
+        self._order: AttachOrder | None = None
+        self._until = 0.0
+
+    def refusal(self, order: AttachOrder) -> str | None:
+        """Says why a job may not have this worker now; else does what it wants of a spare."""
+        holder = self._order if time.monotonic() < self._until else None
+        if holder is not None:
+            is_same = hmac.compare_digest(holder.job + holder.token, order.job + order.token)
+            if not is_same:
+                return f"it is kept as a spare of a job of {holder.owner}"
+        self._order = order if order.verb == HOLD else None
+        self._until = time.monotonic() + order.lease_s
+        return None
 
 
 def _say(what: str) -> None:
@@ -131,7 +165,7 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
         host=order.host,
         host_name=name,
         slot=0,
-        incarnation=0,
+        incarnation=order.epoch << EPOCH_SHIFT,
         job=order.job,
         token=order.token,
         directory=Path(tempfile.mkdtemp(prefix=f"mesh-{os.getpid()}-")),
@@ -140,7 +174,7 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     adopt(runtime)
     if keys is not None:
         runtime.engine.set_trust(keys)
-    runtime.host_agent = HostAgent(runtime, 1)
+    runtime.host_agent = HostAgent(runtime, runtime.identity.incarnation + 1)
     runtime.start_agent()
     runtime.engine.expect_host(0, max(order.lease_s, effective().heartbeat_s) / _HEARTBEATS, b"")
     runtime.engine.admit(gate, f"it serves a job of {order.owner}")
@@ -157,8 +191,9 @@ def _end(runtime: Runtime) -> None:
     if _why_withdrawn is not None:
         # Before the ends of its processes, which then are no news.
         runtime.tell_agent(_ROOT, "host_left", runtime.identity.host_name, _why_withdrawn)
-    runtime.host_agent.close(effective().stop_grace_s)
-    threading.Event().wait(_FAREWELL_S if _status in (0, ENDED_BY_OWNER) else 0.0)
+    runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
+    is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
+    threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
     runtime.engine.close()
     _say("has ended the job")
     shutil.rmtree(runtime.identity.directory, ignore_errors=True)

@@ -250,6 +250,37 @@ impl PyEngine {
         self.engine.with_node(|node| node.host_gone(HostId(host), obituary));
     }
 
+    /// Another machine has taken the place of a dead host.
+    fn host_back(&self, host: u32, epoch: u32) {
+        self.engine.with_node(|node| node.host_back(HostId(host), epoch));
+    }
+
+    /// Which machine in the place of a host is spoken to, as far as is known here; 0 is the first.
+    fn host_epoch(&self, host: u32) -> u32 {
+        self.engine.with_node(|node| node.host_epoch(HostId(host)))
+    }
+
+    fn is_host_dead(&self, host: u32) -> bool {
+        self.engine.with_node(|node| node.is_host_dead(HostId(host)))
+    }
+
+    /// Tells a host that was taken for dead so, the way that `set_route` takes, and waits until it
+    /// leaves.
+    #[pyo3(signature = (host, epoch, addresses, limit_s, gateway = Vec::new()))]
+    fn fence(
+        &self,
+        py: Python<'_>,
+        host: u32,
+        epoch: u32,
+        addresses: Vec<String>,
+        limit_s: f64,
+        gateway: Vec<String>,
+    ) -> PyResult<()> {
+        let (route, limit) = (Route { addresses, gateway }, seconds(limit_s)?);
+        py.detach(|| self.engine.fence(HostId(host), epoch, &route, limit))
+            .map_err(PyOSError::new_err)
+    }
+
     fn watch(&self, proc: u64) {
         self.engine.with_node(|node| node.watch(ProcId::from_u64(proc)));
     }
