@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mesh_core._runtime import Runtime
     from mesh_core._trust import Credentials
 
-__all__ = ["attach_to_workers"]
+__all__ = ["attach_to_workers", "joined", "obituary", "this_program"]
 
 # Between two attempts: a worker that has just ended a job is free a moment later.
 _PAUSE_S = 0.2
@@ -39,6 +39,7 @@ def attach_to_workers(
     *,
     credentials: Credentials | None = None,
     name: str | None = None,
+    hold_s: float = 0.0,
     ca: str | None = None,
 ) -> HostMesh:
     """Takes workers into the job as its hosts; returns before they have answered.
@@ -51,6 +52,8 @@ def attach_to_workers(
         workers: Where the workers listen, such as `tcp://node7:26600`; one host for each.
         credentials: Of the job, when the workers are not on this machine. One set for a program.
         name: The name of the dimension, `hosts` when left out.
+        hold_s: When this program is lost, hold its processes there for as many seconds, for a
+            successor that comes with `take_over`. Needs credentials. 0 ends them at once.
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
 
     Returns:
@@ -58,9 +61,10 @@ def attach_to_workers(
 
     Raises:
         ValueError: An address is malformed or given twice, there is none, or one is on another
-            machine and there are no credentials.
+            machine or to be held and there are no credentials.
         CredentialsError: The credentials have expired.
     """
+    from mesh_core._journal_entries import HostsEntry
     from mesh_core._mesh import HostMesh
 
     if ca not in (None, "trust_all_connections"):
@@ -78,36 +82,57 @@ def attach_to_workers(
             f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
             "made by Credentials.create"
         )
+    if hold_s < 0:
+        raise ValueError(f"hold_s {hold_s} is less than 0: leave it out, or give seconds")
+    if hold_s and credentials is None:
+        raise ValueError(
+            "hosts are held only for who can prove to be a successor: give the job's credentials, "
+            "made by Credentials.create"
+        )
     current = runtime()
     keys = None if credentials is None else credentials._keys
     if keys is not None:
         current.engine.set_trust(keys)
     config = effective()
     hosts = current.new_hosts(len(addresses))
+    region = Region.row_major([name or "hosts"], [len(hosts)])
+    if hold_s:
+        names = tuple(str(address) for address in addresses)
+        current.start_journal().note_hosts(HostsEntry(hosts, region, names))
     for host, address in zip(hosts, addresses, strict=True):
         threading.Thread(
             target=_attach,
-            args=(current, config, host, address, keys),
+            args=(current, config, host, address, keys, hold_s),
             name=f"mesh-attach-{host}",
             daemon=True,
         ).start()
-    return HostMesh(hosts, Region.row_major([name or "hosts"], [len(hosts)]), None)
+    return HostMesh(hosts, region, None)
 
 
 def _attach(
-    current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
+    current: Runtime,
+    config: Config,
+    host: int,
+    address: Address,
+    keys: Keys | None,
+    hold_s: float,
 ) -> None:
     """Takes one worker in; who waits for it hears why where that cannot be."""
     try:
-        why = _ask_until_taken(current, config, host, address, keys)
+        why = _ask_until_taken(current, config, host, address, keys, hold_s)
     except Exception as error:
         why = f"{address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(host, _obituary(current, host, str(address), why))
+        current.engine.host_gone(host, obituary(current, str(address), why))
 
 
 def _ask_until_taken(
-    current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
+    current: Runtime,
+    config: Config,
+    host: int,
+    address: Address,
+    keys: Keys | None,
+    hold_s: float,
 ) -> str | None:
     """Asks until the worker serves us or the time is over; says why it does not."""
     until = time.monotonic() + config.attach_timeout_s
@@ -115,10 +140,12 @@ def _ask_until_taken(
         current.identity.job,
         current.identity.token,
         host,
-        f"{_user()}@{socket.gethostname()} (process {os.getpid()})",
+        this_program(),
         config.host_lease_s,
         config.as_mapping(),
         [os.path.abspath(folder) for folder in sys.path],
+        current.generation,
+        hold_s,
     )
     while True:
         try:
@@ -129,29 +156,35 @@ def _ask_until_taken(
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            _joined(current, host, routes, text.decode(), config.heartbeat_s)
+            joined(current, host, routes, text.decode(), config.heartbeat_s)
+            if hold_s:
+                current.start_journal().joined(host)
             return None
         if current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 
 
-def _joined(
+def joined(
     current: Runtime, host: int, routes: Sequence[str], host_name: str, heartbeat_s: float
 ) -> None:
+    """A worker serves the job: listens for it, and tells it and the others of each other."""
     silent = "nothing was heard from it for three heartbeats"
-    current.engine.expect_host(host, heartbeat_s, _obituary(current, host, host_name, silent))
+    current.engine.expect_host(host, heartbeat_s, obituary(current, host_name, silent))
     current.engine.set_route(host, list(routes))
     current.attached(host, routes)
 
 
-def _obituary(current: Runtime, host: int, host_name: str, why: str) -> bytes:
+def obituary(current: Runtime, host_name: str, why: str) -> bytes:
+    """Says what those are told who wait for something on a host that is lost."""
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()
 
 
-def _user() -> str:
+def this_program() -> str:
+    """Names this process for the people at other machines."""
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} (process {os.getpid()})"

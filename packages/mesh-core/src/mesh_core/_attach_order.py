@@ -23,11 +23,23 @@ class AttachOrder:
         host: The number of the host in the job.
         owner: Who asks, for people.
         lease_s: After how long without a sign of life of the client the worker leaves the job.
+        generation: How many programs have run the job before this one, at least.
+        hold_s: How long the worker holds the job for a successor of the client; 0 not at all.
         config: What is configured in the client.
         path: Where the client finds modules; what of it exists on the worker is used there too.
     """
 
-    __slots__ = ("config", "host", "job", "lease_s", "owner", "path", "token")
+    __slots__ = (
+        "config",
+        "generation",
+        "hold_s",
+        "host",
+        "job",
+        "lease_s",
+        "owner",
+        "path",
+        "token",
+    )
 
     def __init__(
         self,
@@ -38,6 +50,8 @@ class AttachOrder:
         lease_s: float,
         config: Mapping[str, Any],
         path: Sequence[str],
+        generation: int = 0,
+        hold_s: float = 0.0,
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
@@ -46,6 +60,8 @@ class AttachOrder:
         self.lease_s: float = lease_s
         self.config: Mapping[str, Any] = config
         self.path: Sequence[str] = path
+        self.generation: int = generation
+        self.hold_s: float = hold_s
 
     def encode(self) -> bytes:
         """Gives the bytes that `decode` reads."""
@@ -57,6 +73,8 @@ class AttachOrder:
             "owner": self.owner,
             "lease_s": self.lease_s,
             "path": list(self.path),
+            "generation": self.generation,
+            "hold_s": self.hold_s,
             "config": {k: v for k, v in self.config.items() if _is_plain(v)},
         }
         return json.dumps(facts).encode()
@@ -83,11 +101,14 @@ class AttachOrder:
                 float(facts["lease_s"]),
                 dict(facts["config"]),
                 [str(folder) for folder in facts["path"]],
+                int(facts["generation"]),
+                float(facts["hold_s"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no request of a Mesh client ({error!r})") from error
         is_whole = len(order.job) == 16 and len(order.token) == 32
-        if not is_whole or not 0 < order.host < 2**32 or not order.lease_s > 0:
+        has_times = order.lease_s > 0 and order.hold_s >= 0
+        if not is_whole or not 0 < order.host < 2**32 or not has_times:
             raise ValueError("this is no request of a Mesh client (a field is out of range)")
         return order
 

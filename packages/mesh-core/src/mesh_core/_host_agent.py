@@ -160,6 +160,7 @@ class HostAgent:
                     "directory": identity.directory,
                     "table": order.table,
                     "rank": rank,
+                    "outlives_root": identity.outlives_root,
                 },
                 "config": dict(order.config),
                 "bootstrap": order.bootstrap,
@@ -257,11 +258,14 @@ class HostAgent:
 
     def owner_died(self, proc: int) -> None:
         """Ends the processes that an actor of a dead process owned; they clean up."""
+        # What the program owned may wait for its successor.
+        kept = (0, 0) if self._runtime.identity.outlives_root else None
         with self._changed:
             numbers = [
                 number
                 for number, slot in self._slots.items()
-                if slot.is_alive and not slot.is_stopping and slot.order.table.owner[0] == proc
+                if slot.is_alive and not slot.is_stopping
+                if slot.order.table.owner[0] == proc and slot.order.table.owner != kept
             ]
         if numbers:
             self.stop(None, numbers, effective().stop_grace_s, False)

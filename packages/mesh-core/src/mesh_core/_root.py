@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
     from mesh_core._supervision import MeshFailure
 
-__all__ = ["UnhandledFailure", "is_exiting", "shut_down", "start_root", "unhandled"]
+__all__ = [
+    "UnhandledFailure",
+    "generations_used",
+    "is_exiting",
+    "shut_down",
+    "start_root",
+    "unhandled",
+]
 
 # Ends the main thread, wherever it is, when nobody has handled a failure. Nothing else sends it.
 _FAULT_SIGNAL = signal.SIGRTMAX - 7
@@ -52,21 +59,29 @@ class UnhandledFailure(SystemExit):
     """A failure that nobody handled ends the program; its report has been printed."""
 
 
-def start_root() -> None:
-    """Makes this process the root of a new job."""
+def start_root(job: bytes | None = None, token: bytes | None = None, generation: int = 0) -> None:
+    """Makes this process the root of a job.
+
+    Args:
+        job: The job that it takes over; a new one when left out.
+        token: Proof of belonging to that.
+        generation: How many programs have run it before.
+    """
     global _boot_count
     directory = Path(tempfile.mkdtemp(prefix=f"mesh-{os.getpid()}-"))
     identity = Identity(
         host=0,
         host_name=socket.gethostname(),
         slot=0,
-        incarnation=0,
-        job=secrets.token_bytes(16),
-        token=secrets.token_bytes(32),
+        incarnation=generation,
+        job=job or secrets.token_bytes(16),
+        token=token or secrets.token_bytes(32),
         directory=directory,
     )
     runtime = Runtime(identity)
-    runtime.engine.skip_ports(_boot_count)
+    # A successor makes numbers that none before it has made: they begin with its generation.
+    runtime.generation = generation or _boot_count
+    runtime.engine.skip_ports(0 if generation else _boot_count)
     adopt(runtime)
     from mesh_core._host_agent import HostAgent
 
@@ -76,6 +91,11 @@ def start_root() -> None:
         atexit.register(_at_exit, os.getpid())
     _boot_count += 1
     _listen_for_faults()
+
+
+def generations_used() -> int:
+    """Gives how many generations of jobs this program has had."""
+    return _boot_count
 
 
 def _at_exit(pid: int) -> None:

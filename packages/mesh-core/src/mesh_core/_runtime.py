@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._core import Message, Targets
     from mesh_core._host_agent import HostAgent
+    from mesh_core._journal import Journal
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
     from mesh_core._stop_watch import StopWatch
@@ -45,6 +46,7 @@ class Identity:
         token: Proof of belonging to it, 32 bytes.
         directory: Where the host's processes find each other.
         table: The process mesh that this process belongs to, and its rank there.
+        outlives_root: What the program owns here waits for a successor when the program is lost.
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class Identity:
         "host_name",
         "incarnation",
         "job",
+        "outlives_root",
         "rank",
         "slot",
         "table",
@@ -71,6 +74,7 @@ class Identity:
         directory: Path,
         table: ProcTable | None = None,
         rank: int = 0,
+        outlives_root: bool = False,
     ) -> None:
         self.host: int = host
         self.host_name: str = host_name
@@ -81,6 +85,7 @@ class Identity:
         self.directory: Path = directory
         self.table: ProcTable | None = table
         self.rank: int = rank
+        self.outlives_root: bool = outlives_root
 
 
 class Runtime:
@@ -92,6 +97,11 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
+        # Of the program: how many have run the job before, at least.
+        self.generation: int = identity.incarnation
+        # What the program owns, noted at its hosts for a successor, and what is noted here.
+        self.journal: Journal | None = None
+        self.kept: dict[int, bytes] = {}
         # Hosts that were taken into the job, with where they listen.
         self.routes: dict[int, list[str]] = {}
         self._last_host = 0
@@ -156,9 +166,21 @@ class Runtime:
         for other in others:
             self.tell_agent(proc_id(other, 0), "routes", {host: list(routes)})
 
+    def start_journal(self) -> Journal:
+        """Has what the program owns noted from now on; gives the journal."""
+        with self._hosts_lock:
+            if self.journal is None:
+                from mesh_core._journal import Journal
+
+                self.journal = Journal(self)
+                self.ownership.note_all(self.journal)
+            return self.journal
+
     def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
         """Has a host leave the job, whose processes have ended."""
         if self.routes.pop(host, None) is not None:
+            if self.journal is not None:
+                self.journal.left(host)
             self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
 
     def is_agent_of(self, proc: int) -> bool:
@@ -184,12 +206,15 @@ class Runtime:
 
     def tell_agent(self, proc: int, method: str, *args: Any) -> None:
         """Sends a message to one agent and waits for nothing."""
+        self.tell_agents([proc], method, *args)
+
+    def tell_agents(self, procs: Sequence[int], method: str, *args: Any) -> None:
+        """Sends the same message to several agents and waits for nothing."""
         from mesh_core._core import Targets
 
+        targets = Targets([(proc, rank) for rank, proc in enumerate(procs)])
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
-        self.engine.send(
-            CALL, Targets([(proc, 0)]), AGENT, method.encode(), body, buffers, 1 << 31, 0, True
-        )
+        self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, True)
 
     def observed(self, failure_id: int, owner_proc: int) -> None:
         """A caller in this process has been given a failure: it need not go up any more."""

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from mesh_core import _kernel
 from mesh_core._attach_order import AttachOrder
+from mesh_core._hold import HEARTBEATS, Hold, obituary
+from mesh_core._take_over_order import Refusal, TakeOverOrder
 from mesh_core._trust import Credentials
 from mesh_core._worker import ENDED_BY_OWNER
 
@@ -21,17 +23,17 @@ if TYPE_CHECKING:
     from mesh_core._core import Caller, Gate, Keys
     from mesh_core._runtime import Runtime
 
-__all__ = ["is_session", "leave", "main"]
+__all__ = ["is_session", "leave", "main", "root_died"]
 
 _LOOK_S = 1.0
-# A lease is over after as many heartbeats without a sign of life.
-_HEARTBEATS = 3
 # How long the answer to the last question may take to reach the owner.
 _FAREWELL_S = 0.5
 
 _over = threading.Event()
 _status = 0
 _is_session = False
+# What keeps the job for a successor of its program, where the job wants that.
+_hold: Hold | None = None
 
 
 def is_session() -> bool:
@@ -44,6 +46,14 @@ def leave(status: int = 0) -> None:
     global _status
     _status = status
     _over.set()
+
+
+def root_died() -> None:
+    """The program that runs the job is lost: its lease is over."""
+    if _hold is None:
+        leave()
+    else:
+        _hold.begin()
 
 
 def main(listener: int, folder: str) -> None:
@@ -79,6 +89,9 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
         caller = gate.next_request(_LOOK_S)
         if caller is None:
             continue
+        if TakeOverOrder.decode(caller.body) is not None:
+            _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
+            continue
         try:
             return caller, AttachOrder.decode(caller.body)
         except ValueError as error:
@@ -96,6 +109,7 @@ def _tell(caller: Caller, is_taken: bool, text: str) -> None:
 
 def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime:
     """Becomes a host of the job."""
+    global _hold
     from mesh_core._config import effective, inherit
     from mesh_core._host_agent import HostAgent
     from mesh_core._runtime import Identity, Runtime, adopt
@@ -104,6 +118,8 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     # Behind our own: where both machines see the same files, the program's modules are found.
     sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
     name = socket.gethostname()
+    # A successor can prove itself only where there are credentials.
+    is_held = order.hold_s > 0 and keys is not None
     identity = Identity(
         host=order.host,
         host_name=name,
@@ -112,6 +128,7 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
         job=order.job,
         token=order.token,
         directory=Path(tempfile.mkdtemp(prefix=f"mesh-{os.getpid()}-")),
+        outlives_root=is_held,
     )
     runtime = Runtime(identity)
     adopt(runtime)
@@ -119,8 +136,13 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
         runtime.engine.set_trust(keys)
     runtime.host_agent = HostAgent(runtime, 1)
     runtime.start_agent()
-    runtime.engine.expect_host(0, max(order.lease_s, effective().heartbeat_s) / _HEARTBEATS, b"")
-    runtime.engine.admit(gate, f"it serves a job of {order.owner}")
+    lease_s = max(order.lease_s, effective().heartbeat_s)
+    lost = obituary(order.owner) if is_held else b""
+    runtime.engine.expect_host(0, lease_s / HEARTBEATS, lost)
+    if is_held:
+        _hold = Hold(runtime, gate, order, leave)
+        _hold.start()
+    runtime.engine.admit(gate, None if is_held else f"it serves a job of {order.owner}")
     _tell(caller, True, name)
     return runtime
 

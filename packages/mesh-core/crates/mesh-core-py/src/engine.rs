@@ -226,9 +226,11 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Lets other hosts in; whoever else asks for this worker is told why it is taken.
-    fn admit(&self, gate: &PyGate, refusal: &str) {
-        self.engine.admit(gate.inner(), answer_frame(false, refusal.as_bytes()));
+    /// Lets other hosts in; whoever else asks for this worker is told why it is taken, or is
+    /// left to `next_request` of the gate.
+    fn admit(&self, gate: &PyGate, refusal: Option<&str>) {
+        let refusal = refusal.map(|text| answer_frame(false, text.as_bytes()));
+        self.engine.admit(gate.inner(), refusal);
     }
 
     /// Listens for another host: silent for three heartbeats, it is dead.
@@ -236,6 +238,16 @@ impl PyEngine {
         let (heartbeat, obituary) = (seconds(heartbeat_s)?, obituary.to_vec().into());
         self.engine.with_node_now(|node| node.expect_host(HostId(host), heartbeat, obituary));
         Ok(())
+    }
+
+    /// Takes a dead host back, whose agent is of this incarnation or a later one.
+    fn host_back(&self, host: u32, incarnation: u32) {
+        self.engine.with_node(|node| node.host_back(HostId(host), incarnation));
+    }
+
+    /// Takes back the queued calls of a process that is gone.
+    fn withdraw_calls(&self, proc: u64) {
+        self.engine.with_node(|node| node.withdraw_calls(ProcId::from_u64(proc)));
     }
 
     /// Takes another host for dead.

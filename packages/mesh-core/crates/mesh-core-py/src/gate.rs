@@ -72,6 +72,12 @@ impl PyCaller {
         self.0.address.map(|address| address.to_string())
     }
 
+    /// What it may be in the job, where it had to prove that.
+    #[getter]
+    fn role(&self) -> Option<&'static str> {
+        self.0.peer().map(|peer| peer.role().as_str())
+    }
+
     /// Says yes or no, and why.
     fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8]) -> PyResult<()> {
         let frame = answer_frame(is_taken, body);

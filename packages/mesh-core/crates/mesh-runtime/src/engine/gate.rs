@@ -9,7 +9,7 @@
 use super::channel::{Channel, FirstFrame, try_receive};
 use super::parker::{Bell, timespec};
 use super::wire::lock;
-use mesh_trust::{Handshake, Trust};
+use mesh_trust::{Handshake, Peer, Trust};
 use mesh_wire::frame::{Frame, Kind};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
@@ -51,6 +51,11 @@ impl Caller {
     /// When the other side does not take it in time, or is gone.
     pub fn answer(&self, frame: &Frame) -> io::Result<()> {
         lock(&self.channel).send(frame, Instant::now() + ANSWER_MAX)
+    }
+
+    /// Who it is, where callers have to prove that.
+    pub fn peer(&self) -> Option<Peer> {
+        lock(&self.channel).secure.as_ref().map(|secure| secure.peer.clone())
     }
 
     /// The connection.
@@ -102,10 +107,12 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Lets greetings through from now on; requests are answered with `refusal`.
-    pub fn admit(&self, keeper: Arc<dyn Doorkeeper>, refusal: Frame) {
+    /// Lets greetings through from now on; requests are answered with `refusal`, or wait for
+    /// [`Gate::next_request`] when there is none.
+    pub fn admit(&self, keeper: Arc<dyn Doorkeeper>, refusal: Option<Frame>) {
         let mut inside = lock(&self.inside);
         inside.keeper = Some(keeper);
+        let Some(refusal) = refusal else { return };
         for late in inside.requests.drain(..) {
             // Who does not listen for the answer is told nothing.
             let _ = late.answer(&refusal);

@@ -455,6 +455,20 @@ impl Node {
         }
     }
 
+    /// The incarnation of a process that lives or was the last to, as far as it is known.
+    pub(super) fn incarnation_of(&self, proc: ProcId) -> u32 {
+        self.peers.get(&proc).map_or(0, |peer| peer.incarnation.unwrap_or(peer.living_from))
+    }
+
+    /// Lets a dead process be followed by a later incarnation, which has yet to greet.
+    pub(super) fn await_incarnation(&mut self, proc: ProcId, incarnation: u32) {
+        let peer = self.peer(proc);
+        peer.living_from = peer.living_from.max(incarnation);
+        if matches!(peer.reach, Reach::Dead(_)) {
+            peer.reach = Reach::Idle;
+        }
+    }
+
     /// Ends the session with a dead process: its calls fail, its link closes.
     pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();

@@ -84,6 +84,13 @@ impl Node {
         self.host_died(host, obituary);
     }
 
+    /// Takes a host back that was dead: who speaks for it from now on is `incarnation` or a later
+    /// one, and those before stay dead.
+    pub fn host_back(&mut self, host: HostId, incarnation: u32) {
+        self.pulse.dead.remove(&host);
+        self.await_incarnation(ProcId { host, slot: 0 }, incarnation);
+    }
+
     /// Something came over a link, if only a part of a frame.
     pub fn heard(&mut self, link: super::LinkId) {
         if let Some(proc) = self.peer_of(link)
@@ -130,14 +137,17 @@ impl Node {
     fn host_died(&mut self, host: HostId, obituary: Bytes) {
         self.pulse.dead.insert(host, obituary.clone());
         let agent = ProcId { host, slot: 0 };
-        self.bury(agent, u32::MAX, fault::HOST_DIED, obituary.clone());
+        let incarnation = self.incarnation_of(agent);
+        self.bury(agent, incarnation.saturating_add(1), fault::HOST_DIED, obituary.clone());
         for (slot, watcher) in self.pulse.watchers.remove(&host).unwrap_or_default() {
             let mut head = Head::new(
                 Kind::Died,
                 watcher,
                 Address { proc: ProcId { host, slot }, port: PortId::NONE },
             );
-            (head.rank, head.flags) = (u32::MAX - 1, fault::HOST_DIED);
+            // The agent may have a successor; what it ran is gone for good.
+            let last = if slot == 0 { incarnation } else { u32::MAX - 1 };
+            (head.rank, head.flags) = (last, fault::HOST_DIED);
             self.dispatch(Frame { head, tail: obituary.clone() });
         }
         let mut known: Vec<ProcId> =
