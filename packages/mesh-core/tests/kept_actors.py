@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import signal
+import select
 import sys
+import threading
 import time
 
-from mesh_core import Actor, CallCancelled, endpoint, this_host
+from mesh_core import Actor, CallCancelled, concurrent_endpoint, endpoint, this_host
 
 
 class Counter(Actor):
@@ -16,6 +18,7 @@ class Counter(Actor):
     def __init__(self, start: int) -> None:
         self.count = start
         self.ended: list[str] = []
+        self.has_begun = threading.Event()
 
     @endpoint
     def add(self, number: int) -> int:
@@ -36,6 +39,7 @@ class Counter(Actor):
     @endpoint
     def wait(self) -> None:
         """Takes for ever."""
+        self.has_begun.set()
         try:
             while True:
                 time.sleep(0.01)
@@ -43,20 +47,22 @@ class Counter(Actor):
             self.ended.append("cancelled")
             raise
 
+    @concurrent_endpoint
+    async def until_waiting(self) -> None:
+        """Answers once the endpoint runs that takes for ever."""
+        await asyncio.to_thread(self.has_begun.wait)
+
     @endpoint
-    def fail(self) -> None:
-        """Fails."""
+    def fail_without(self, caller: int) -> None:
+        """Fails once a process is gone."""
+        handle = os.pidfd_open(caller)
+        select.select([handle], [], [])
         raise ValueError("as it was told")
 
     @endpoint
     def say(self, line: str) -> None:
         """Prints."""
         print(line, file=sys.stdout, flush=True)
-
-    @endpoint
-    def die(self) -> None:
-        """Kills its process."""
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Keeper(Actor):
@@ -70,3 +76,8 @@ class Keeper(Actor):
         """Asks what it owns."""
         answer: int = self.mine.add.call_one(number).get()
         return answer
+
+    @endpoint
+    def pids(self) -> tuple[int, int]:
+        """Names the process, and that of what it owns."""
+        return os.getpid(), self.mine.pid.call_one().get()

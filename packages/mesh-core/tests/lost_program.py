@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,50 +10,63 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal
     from types import TracebackType
     from typing import Self
 
-HOLD_S = 60
 _HEAD = """
 import os, signal, sys, time
 sys.path.insert(0, {tests!r})
 from kept_actors import *
 from mesh_core import *
 
-credentials = Credentials.load({folder!r})
+folder, workers = {folder!r}, {workers!r}
 configure(host_lease_s={lease_s}, heartbeat_s=0.3)
-hosts = attach_to_workers({workers!r}, credentials=credentials, hold_s={hold_s})
 """
 _TAIL = """
 print("ready", flush=True)
-signal.pause()
+while True:
+    signal.pause()
+"""
+ATTACH = """
+hosts = attach_to_workers(workers)
+"""
+ATTACH_AND_HOLD = """
+credentials = Credentials.load(folder + "/controller")
+hosts = attach_to_workers(workers, credentials=credentials, hold_s=60)
+"""
+TAKE_OVER = """
+job = take_over(workers, credentials=Credentials.load(folder + "/controller"))
 """
 
 
 class LostProgram:
-    """A program that attaches to workers, does some work and then waits to be lost."""
+    """A program that does something with workers and then waits to be lost.
 
-    def __init__(
-        self,
-        folder: Path,
-        workers: list[str],
-        code: str,
-        lease_s: float,
-        hold_s: float = HOLD_S,
-    ) -> None:
+    Args:
+        folder: Where its files go, and its credentials are.
+        workers: The addresses.
+        code: What it does; it has `workers` and `folder`.
+        lease_s: How long its workers wait for a sign of life.
+    """
+
+    def __init__(self, folder: Path, workers: list[str], *code: str, lease_s: float = 1.0) -> None:
         head = _HEAD.format(
-            tests=str(Path(__file__).parent),
-            folder=str(folder / "controller"),
-            workers=workers,
-            lease_s=lease_s,
-            hold_s=hold_s,
+            tests=str(Path(__file__).parent), folder=str(folder), workers=workers, lease_s=lease_s
         )
         script = folder / "lost.py"
-        script.write_text(head + textwrap.dedent(code) + _TAIL)
-        self._err = open(folder / "lost.err", "w+")
-        self._process = subprocess.Popen(
-            [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=self._err, text=True
-        )
+        script.write_text(head + "".join(map(textwrap.dedent, code)) + _TAIL)
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(exist_ok=True)
+        self._errors = folder / "lost.err"
+        with open(self._errors, "w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, str(script)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "TMPDIR": str(self.temporary)},
+            )
         self.said: list[str] = []
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -65,8 +78,7 @@ class LostProgram:
 
     def errors(self) -> str:
         """What it has said about failures."""
-        self._err.seek(0)
-        return self._err.read()
+        return self._errors.read_text()
 
     def kill(self) -> None:
         """Loses it for good."""
@@ -94,4 +106,3 @@ class LostProgram:
             self.kill()
         assert self._process.stdout is not None
         self._process.stdout.close()
-        self._err.close()

@@ -12,6 +12,7 @@ from mesh_core._core import Targets
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
+from mesh_core._job_dir import JobDir
 from mesh_core._log_printer import LogPrinter
 from mesh_core._shape import Extent, Point
 from mesh_core._wire import PROC_DIED, STOPPED, proc_id, proc_name
@@ -102,6 +103,7 @@ class HostAgent:
         self._next_slot = first_slot
         self._is_closing = False
         self._changed = threading.Condition()
+        self._directory = JobDir(runtime.identity.directory)
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
         self._host = LocalHost(
@@ -126,6 +128,7 @@ class HostAgent:
 
     def start(self, order: StartOrder) -> None:
         """Starts the processes of a mesh that are on this host."""
+        self._directory.make(self._runtime.engine.listen)
         me = self._runtime.identity.host
         ranks = [
             rank for rank in range(len(order.table.region)) if order.table.proc(rank) >> 32 == me

@@ -12,14 +12,13 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from pathlib import Path
 
 from mesh_core import _runtime as current
 from mesh_core._config import effective
+from mesh_core._job_dir import JobDir
 from mesh_core._runtime import Identity, Runtime, adopt
 from mesh_core._supervision import call_hook
 
@@ -68,7 +67,6 @@ def start_root(job: bytes | None = None, token: bytes | None = None, generation:
         generation: How many programs have run it before.
     """
     global _boot_count
-    directory = Path(tempfile.mkdtemp(prefix=f"mesh-{os.getpid()}-"))
     identity = Identity(
         host=0,
         host_name=socket.gethostname(),
@@ -76,7 +74,7 @@ def start_root(job: bytes | None = None, token: bytes | None = None, generation:
         incarnation=generation,
         job=job or secrets.token_bytes(16),
         token=token or secrets.token_bytes(32),
-        directory=directory,
+        directory=JobDir.new_path(),
     )
     runtime = Runtime(identity)
     # A successor makes numbers that none before it has made: they begin with its generation.

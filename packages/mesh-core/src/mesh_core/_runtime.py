@@ -127,6 +127,9 @@ class Runtime:
             config.segment_pool_bytes_max,
             self._on_orphaned,
         )
+        if identity.slot:
+            # Who looks after a host listens once there is somebody to listen to.
+            self.engine.listen()
         from mesh_core._ownership import Ownership
 
         self.ownership: Ownership = Ownership(self)

@@ -7,13 +7,12 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
-from pathlib import Path
 
 from mesh_core import _kernel
 from mesh_core._attach_order import AttachOrder
 from mesh_core._hold import HEARTBEATS, Hold, obituary
+from mesh_core._job_dir import JobDir
 from mesh_core._take_over_order import Refusal, TakeOverOrder
 from mesh_core._trust import Credentials
 from mesh_core._worker import ENDED_BY_OWNER
@@ -127,7 +126,7 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
         incarnation=0,
         job=order.job,
         token=order.token,
-        directory=Path(tempfile.mkdtemp(prefix=f"mesh-{os.getpid()}-")),
+        directory=JobDir.new_path(),
         outlives_root=is_held,
     )
     runtime = Runtime(identity)

@@ -166,6 +166,11 @@ impl PyEngine {
         self.engine.close();
     }
 
+    /// Lets processes of this host call; the directory has to be there.
+    fn listen(&self) -> PyResult<()> {
+        Ok(self.engine.listen()?)
+    }
+
     fn dial(&self, proc: u64) {
         self.engine.with_node(|node| node.dial(ProcId::from_u64(proc)));
     }

@@ -40,7 +40,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::{Descriptors, Reach, Wire, Written, lock};
 
@@ -145,17 +145,19 @@ pub struct Engine {
     /// What this process proves itself with there; nothing where no link leaves the machine.
     trust: Mutex<Option<Trust>>,
     dir: PathBuf,
+    /// Where processes of this host call, once somebody may.
+    listener: OnceLock<UnixListener>,
     descriptors: Arc<dyn Descriptors>,
     /// Called when the agent of this host cannot be reached any more.
     on_orphaned: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Engine {
-    /// Starts a process: listens in `dir` and reads its links from a thread of its own. Times count
-    /// from `epoch`.
+    /// Starts a process, which reads its links from a thread of its own; `dir` is where it will
+    /// [`Engine::listen`]. Times count from `epoch`.
     ///
     /// # Errors
-    /// When the directory cannot be used or the machine has no descriptors or threads left.
+    /// When the machine has no descriptors or threads left.
     pub fn start(
         config: NodeConfig,
         dir: PathBuf,
@@ -164,13 +166,6 @@ impl Engine {
         epoch: Instant,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
-        // A process that was killed leaves its socket behind; we take its slot once it is dead.
-        match std::fs::remove_file(socket_path(&dir, me)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(socket_path(&dir, me))?;
-        listener.set_nonblocking(true)?;
         let shared = Shared {
             node: Node::new(config),
             wires: FastMap::default(),
@@ -193,16 +188,36 @@ impl Engine {
             routes: Mutex::default(),
             trust: Mutex::default(),
             dir,
+            listener: OnceLock::new(),
             descriptors,
             on_orphaned,
         });
-        engine.io.add(&listener, LISTENER)?;
         let io_engine = Arc::clone(&engine);
         std::thread::Builder::new()
             .name("mesh-io".into())
             .stack_size(256 << 10)
-            .spawn(move || io_engine.run_io(&listener))?;
+            .spawn(move || io_engine.run_io())?;
         Ok(engine)
+    }
+
+    /// Lets processes of this host call from now on; its directory has to be there.
+    ///
+    /// # Errors
+    /// When the directory cannot be used, or this process listens already.
+    pub fn listen(&self) -> io::Result<()> {
+        let path = socket_path(&self.dir, self.me);
+        // A process that was killed leaves its socket behind; we take its slot once it is dead.
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        self.listener.set(listener).map_err(|_| io::ErrorKind::AlreadyExists)?;
+        match self.listener.get() {
+            Some(listener) => self.io.add(listener, LISTENER),
+            None => Ok(()),
+        }
     }
 
     /// The process.
@@ -588,7 +603,8 @@ impl Engine {
         }
     }
 
-    fn accept(&self, listener: &UnixListener) {
+    fn accept(&self) {
+        let Some(listener) = self.listener.get() else { return };
         while let Ok((stream, _)) = listener.accept() {
             let is_ours = rustix::net::sockopt::socket_peercred(&stream)
                 .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
@@ -598,7 +614,7 @@ impl Engine {
         }
     }
 
-    fn run_io(&self, listener: &UnixListener) {
+    fn run_io(&self) {
         let mut tokens = Vec::new();
         while !self.is_closed.load(Ordering::SeqCst) {
             let left = self.run_timers();
@@ -612,7 +628,7 @@ impl Engine {
             for token in &tokens {
                 match *token {
                     BELL => self.io.bell.silence(),
-                    LISTENER => self.accept(listener),
+                    LISTENER => self.accept(),
                     token if token & WRITABLE != 0 => self.writable(LinkId(token as u32)),
                     token => {
                         self.read_link(LinkId(token as u32), None);
