@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import sys
-import threading
 import time
 
-from mesh_core import Actor, CallCancelled, concurrent_endpoint, endpoint, this_host
+from mesh_core import Actor, CallCancelled, Port, endpoint, this_host
 
 
 class Counter(Actor):
@@ -18,7 +16,6 @@ class Counter(Actor):
     def __init__(self, start: int) -> None:
         self.count = start
         self.ended: list[str] = []
-        self.has_begun = threading.Event()
 
     @endpoint
     def add(self, number: int) -> int:
@@ -37,9 +34,9 @@ class Counter(Actor):
         return self.ended
 
     @endpoint
-    def wait(self) -> None:
+    def wait(self, begun: Port[int]) -> None:
         """Takes for ever."""
-        self.has_begun.set()
+        begun.send(self.count)
         try:
             while True:
                 time.sleep(0.01)
@@ -47,15 +44,11 @@ class Counter(Actor):
             self.ended.append("cancelled")
             raise
 
-    @concurrent_endpoint
-    async def until_waiting(self) -> None:
-        """Answers once the endpoint runs that takes for ever."""
-        await asyncio.to_thread(self.has_begun.wait)
-
     @endpoint
-    def fail_without(self, caller: int) -> None:
+    def fail_without(self, begun: Port[int], caller: int) -> None:
         """Fails once a process is gone."""
         handle = os.pidfd_open(caller)
+        begun.send(self.count)
         select.select([handle], [], [])
         raise ValueError("as it was told")
 

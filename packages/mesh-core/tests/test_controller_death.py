@@ -86,7 +86,6 @@ def test_a_program_that_was_stopped_for_a_while_goes_on(
     worker: WorkerProcess, tmp_path: Path
 ) -> None:
     go_on = """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     print("ready", flush=True)
     signal.sigwait({signal.SIGUSR1})
     print(counters.add.call(3).get().values(), flush=True)

@@ -13,7 +13,6 @@ from mesh_core._channel import Channel as Channel
 from mesh_core._channel import Port as Port
 from mesh_core._channel import PortReceiver as PortReceiver
 from mesh_core._channel import RankedPortReceiver as RankedPortReceiver
-from mesh_core._claims import TakeOverError as TakeOverError
 from mesh_core._command import BootstrapCommand as BootstrapCommand
 from mesh_core._command import default_bootstrap_cmd as default_bootstrap_cmd
 from mesh_core._config import Config as Config
@@ -74,6 +73,7 @@ from mesh_core._shutdown import shutdown_context as shutdown_context
 from mesh_core._supervision import MeshFailure as MeshFailure
 from mesh_core._supervision import RestartPolicy as RestartPolicy
 from mesh_core._supervision import unhandled_fault_hook as unhandled_fault_hook
+from mesh_core._take_over import TakeOverError as TakeOverError
 from mesh_core._take_over import take_over as take_over
 from mesh_core._thread_future import returns_future as returns_future
 from mesh_core._tracing import get_meter as get_meter

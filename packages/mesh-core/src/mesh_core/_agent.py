@@ -190,8 +190,7 @@ class Agent:
                 cell.halt()
 
     def _give_up_calls(self, caller: int) -> None:
-        """Cancels the calls of a process that is lost, and takes back those that have not begun."""
-        self._engine.withdraw_calls(caller)
+        """Cancels the calls of a process that is lost; those that wait were taken back already."""
         for cell in list(self._runtime.actors.values()):
             for message in cell.running_messages():
                 if message.from_proc == caller and message.from_port:

@@ -8,7 +8,7 @@ import time
 
 from mesh_core._attach import this_program
 from mesh_core._core import ask_worker
-from mesh_core._errors import MeshError
+from mesh_core._take_over import TakeOverError
 from mesh_core._take_over_order import Grant, Refusal, TakeOverOrder
 
 TYPE_CHECKING = False
@@ -18,18 +18,11 @@ if TYPE_CHECKING:
     from mesh_core._address import Address
     from mesh_core._core import Keys
 
-__all__ = ["Claim", "TakeOverError", "Taken"]
+__all__ = ["Claim", "Taken"]
 
 # Between two attempts: the lease of the program before may not be over.
 _PAUSE_S = 0.2
 _ASK_LIMIT_S = 10.0
-
-
-class TakeOverError(MeshError):
-    """A job could not be taken over: the message says why, and what to do."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
 
 
 class Taken:

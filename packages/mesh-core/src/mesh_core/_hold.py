@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 import time
 
+from mesh_core._core import Targets
 from mesh_core._failure import FailureDetail
 from mesh_core._take_over_order import Grant, Refusal, TakeOverOrder
-from mesh_core._wire import HOST_DIED
+from mesh_core._wire import HOST_DIED, proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ __all__ = ["HEARTBEATS", "Hold", "obituary"]
 # A lease is over after as many heartbeats without a sign of life.
 HEARTBEATS = 3
 _LOOK_S = 1.0
+# A process that does not answer for as long runs code that holds the interpreter.
+_GIVE_UP_S = 2.0
 
 
 class Hold:
@@ -58,7 +61,19 @@ class Hold:
         threading.Thread(target=self._run, name="mesh-hold", daemon=True).start()
 
     def begin(self) -> None:
-        """The controller is lost: whoever succeeds it may come now."""
+        """The controller is lost: whoever succeeds it may come soon; returns at once."""
+        threading.Thread(target=self._begin, name="mesh-hold-begin", daemon=True).start()
+
+    def _begin(self) -> None:
+        """Lets the processes give up what the lost controller wanted, and then holds."""
+        runtime, agent = self._runtime, self._runtime.host_agent
+        assert agent is not None
+        host = runtime.identity.host
+        procs = [(proc_id(host, slot), slot) for slot in agent.living()]
+        if procs:
+            # What they were told of the loss came first: who answers this has dealt with it.
+            reply = runtime.call_agents(Targets(procs), "wake", timeout=_GIVE_UP_S)
+            runtime.engine.wait(reply, None)
         with self._lock:
             self._until = time.monotonic() + self._hold_s
 

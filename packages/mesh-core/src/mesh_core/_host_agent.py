@@ -243,6 +243,11 @@ class HostAgent:
         if message is not None and message.from_port:
             self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
 
+    def living(self) -> list[int]:
+        """Gives the slots whose processes live."""
+        with self._changed:
+            return [number for number, slot in self._slots.items() if slot.is_alive]
+
     def _any_alive(self, numbers: Iterable[int]) -> bool:
         return any(self._slots[number].is_alive for number in numbers)
 

@@ -76,7 +76,7 @@ class Job:
         actors: The meshes of actors, by name.
         failures: What has failed and was not mended when the job was taken over: each counts as
             told.
-        generation: How many programs have run the job before this one.
+        generation: Grows with each program that runs the job.
     """
 
     def __init__(

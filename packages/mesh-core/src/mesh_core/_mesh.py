@@ -118,9 +118,11 @@ class HostMesh(ContextMesh):
             binds = [dict(bind) for bind in proc_bind]
         config = effective().as_mapping()
         order = StartOrder(table, setup, commands, binds, config, preload)
+        policy = RestartPolicy("never")
+        current.ownership.announce(table.owner[1], mesh, policy)
         for host, _ in hosts:
             _ask_host(host, "start", order)
-        current.ownership.spawned(table.owner[1], mesh, RestartPolicy("never"))
+        current.ownership.spawned(table.owner[1], mesh, policy)
         tell_of_spawn(mesh)
         return mesh
 
@@ -293,6 +295,8 @@ class ProcMesh(PlacedMesh, ContextMesh):
             current.engine.new_port(), name, cls, self._table, self._region, owner, window
         )
         body, buffers = encode_value(order, effective().segment_threshold_bytes)
+        current.spawn_orders[mesh._port] = (body, buffers, window)
+        current.ownership.announce(owner[1], mesh, policy)
         reply = current.engine.call(
             SPAWN,
             mesh._targets,
@@ -305,7 +309,6 @@ class ProcMesh(PlacedMesh, ContextMesh):
             True,
         )
         current.engine.forget(reply)
-        current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.spawned(owner[1], mesh, policy)
         return mesh
 

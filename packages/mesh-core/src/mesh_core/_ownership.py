@@ -137,8 +137,6 @@ class Ownership:
         with self._lock:
             self._owned[mesh._uid] = mesh
             self._policies[mesh._uid] = policy
-        if owner == ROOT and self._runtime.journal is not None:
-            self._runtime.journal.note(mesh, policy)
         self._do(
             lambda tree: tree.child_spawned(
                 owner,
@@ -152,6 +150,11 @@ class Ownership:
         )
         for rank in range(len(mesh)):
             self._runtime.engine.watch(mesh._proc_of(rank))
+
+    def announce(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
+        """Notes a mesh that is about to be spawned: no successor is to be without a note of it."""
+        if owner == ROOT and self._runtime.journal is not None:
+            self._runtime.journal.note(mesh, policy)
 
     def note_all(self, journal: Journal) -> None:
         """Notes what the program owns already."""

@@ -250,11 +250,6 @@ impl PyEngine {
         self.engine.with_node(|node| node.host_back(HostId(host), incarnation));
     }
 
-    /// Takes back the queued calls of a process that is gone.
-    fn withdraw_calls(&self, proc: u64) {
-        self.engine.with_node(|node| node.withdraw_calls(ProcId::from_u64(proc)));
-    }
-
     /// Takes another host for dead.
     fn host_gone(&self, host: u32, obituary: &[u8]) {
         let obituary = obituary.to_vec().into();

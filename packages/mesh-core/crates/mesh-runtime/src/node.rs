@@ -335,7 +335,7 @@ impl Node {
     }
 
     /// Takes back the queued calls of a process that is gone; its one-way messages stay.
-    pub fn withdraw_calls(&mut self, from: ProcId) {
+    fn withdraw_calls(&mut self, from: ProcId) {
         let mut withdrawn = Vec::new();
         for port in self.ports.values_mut() {
             if let Port::Mailbox(mailbox) = port {

@@ -642,6 +642,10 @@ impl Node {
     /// The host of a process says that it died: ends its session and tells the agent here.
     pub(super) fn deliver_died(&mut self, frame: &Frame) {
         let (proc, incarnation) = (frame.head.from.proc, frame.head.rank);
+        if frame.head.flags == fault::HOST_DIED {
+            // Now, for it may have a successor whose calls are to stay.
+            self.withdraw_calls(proc);
+        }
         let peer = self.peers.entry(proc).or_default();
         peer.is_watched = false;
         let is_old = incarnation < peer.incarnation.unwrap_or(peer.living_from);
