@@ -10,11 +10,13 @@
 //! - [`parker`]: where a thread sleeps;
 //! - [`wire`]: one socket;
 //! - [`ready`]: waking an event loop instead of a thread;
+//! - `here`: links to other processes of this host;
 //! - [`gate`], [`channel`], `afar`: links to other hosts.
 
 mod afar;
 pub mod channel;
 pub mod gate;
+mod here;
 pub mod parker;
 pub mod ready;
 pub mod wire;
@@ -23,6 +25,7 @@ use crate::hash::FastMap;
 use crate::mailbox::Closed;
 use crate::node::{Answer, Effect, LinkId, Node, NodeConfig, Progress};
 use bytes::Bytes;
+use here::socket_path;
 use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, PortId, ProcId};
@@ -198,26 +201,6 @@ impl Engine {
             .stack_size(256 << 10)
             .spawn(move || io_engine.run_io())?;
         Ok(engine)
-    }
-
-    /// Lets processes of this host call from now on; its directory has to be there.
-    ///
-    /// # Errors
-    /// When the directory cannot be used, or this process listens already.
-    pub fn listen(&self) -> io::Result<()> {
-        let path = socket_path(&self.dir, self.me);
-        // A process that was killed leaves its socket behind; we take its slot once it is dead.
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path)?;
-        listener.set_nonblocking(true)?;
-        self.listener.set(listener).map_err(|_| io::ErrorKind::AlreadyExists)?;
-        match self.listener.get() {
-            Some(listener) => self.io.add(listener, LISTENER),
-            None => Ok(()),
-        }
     }
 
     /// The process.
@@ -603,17 +586,6 @@ impl Engine {
         }
     }
 
-    fn accept(&self) {
-        let Some(listener) = self.listener.get() else { return };
-        while let Ok((stream, _)) = listener.accept() {
-            let is_ours = rustix::net::sockopt::socket_peercred(&stream)
-                .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
-            if let (true, Ok(wire)) = (is_ours, Wire::here(stream)) {
-                self.add_wire(Arc::new(wire), Node::accepted);
-            }
-        }
-    }
-
     fn run_io(&self) {
         let mut tokens = Vec::new();
         while !self.is_closed.load(Ordering::SeqCst) {
@@ -795,9 +767,4 @@ impl Waiter {
 /// The process that looks after a host.
 fn agent_of(host: HostId) -> ProcId {
     ProcId { host, slot: 0 }
-}
-
-/// Where a process of this host listens.
-fn socket_path(dir: &std::path::Path, proc: ProcId) -> PathBuf {
-    dir.join(format!("{}.sock", proc.slot))
 }
