@@ -7,6 +7,7 @@ handed to a thread of its own.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import traceback
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._core import Message
+    from mesh_core._host_agent import StartOrder
     from mesh_core._log_line import LogLine
     from mesh_core._runtime import Runtime
 
@@ -173,6 +175,8 @@ class Agent:
         """A process has died: it may have held what we own, or owned what we hold."""
         proc = message.from_proc
         body = message.body
+        if proc == self._runtime.me:
+            return self._fenced()
         if proc & 0xFFFF_FFFF == 0:
             self._host_died(proc >> 32, body)
         self._runtime.ownership.proc_died(proc, body)
@@ -188,6 +192,7 @@ class Agent:
             is_kept = is_held and cell.order.owner == (ROOT, 0)
             if cell.order.owner[0] == proc and not is_kept:
                 cell.halt()
+        return None
 
     def _give_up_calls(self, caller: int) -> None:
         """Cancels the calls of a process that is lost; those that wait were taken back already."""
@@ -196,18 +201,23 @@ class Agent:
                 if message.from_proc == caller and message.from_port:
                     cell.cancel(message)
 
+    def _fenced(self) -> None:
+        """This host was taken for dead while it was not heard of: the job goes on without it."""
+        from mesh_core._worker_session import leave
+
+        print("mesh worker was taken for dead by its job, and leaves it", file=sys.stderr)
+        leave(is_at_once=True)
+
     def _host_died(self, host: int, body: bytes) -> None:
         """A host is dead: the others hear it from the root, a worker without one leaves."""
-        routes = self._runtime.routes
         if host == 0:
             from mesh_core._worker_session import root_died
 
             root_died()
-        elif self._runtime.is_root and routes.pop(host, None) is not None:
+        elif self._runtime.is_root:
             if self._runtime.journal is not None:
                 self._runtime.journal.left(host)
-            for other in routes:
-                self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, body)
+            self._runtime.places.died(host, body)
 
     def _spawn(self, message: Message) -> None:
         port = message.to_port
@@ -415,6 +425,34 @@ class Agent:
         """Gives all that was noted."""
         return self._runtime.kept
 
+    def do_host_back(self, _message: Message | None, host: int, epoch: int) -> None:
+        """Another machine is in the place of a host; the processes here hear it too."""
+        # First, for those that start at this moment.
+        self._runtime.host_epochs[host] = epoch
+        self._engine.host_back(host, epoch)
+        if self._runtime.host_agent is not None:
+            for slot in self._runtime.host_agent.living():
+                proc = proc_id(self._runtime.identity.host, slot)
+                self._runtime.tell_agent(proc, "host_back", host, epoch)
+
+    def do_replace_host(
+        self, message: Message, host: int, worker: str | None, may_return: bool, is_urgent: bool
+    ) -> Any:
+        """Puts another machine into the place of a dead host; answers when it has joined."""
+
+        def replace() -> None:
+            try:
+                self._runtime.places.replace(
+                    host, worker, may_return=may_return, is_urgent=is_urgent
+                )
+            except Exception as error:
+                self._engine.answer(message, RAISED, encode_exception(error))
+            else:
+                self._engine.answer(message, 0, *encode_value(None, 1 << 60))
+
+        threading.Thread(target=replace, name=f"mesh-replace-{host}", daemon=True).start()
+        return LATER
+
     def do_log_line(self, _message: Message, line: LogLine) -> None:
         """Shows what a process of another host has printed."""
         assert self._runtime.host_agent is not None
@@ -448,10 +486,10 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.end_silent(slot, why)
 
-    def do_replace(self, _message: Message, slot: int) -> int | None:
+    def do_replace(self, _message: Message, slot: int, order: StartOrder | None) -> int | None:
         """Starts a new process in a slot whose process has died; None when it lives."""
         assert self._runtime.host_agent is not None
-        return self._runtime.host_agent.replace(slot)
+        return self._runtime.host_agent.replace(slot, order)
 
 
 def _driver_of(cls: type) -> type[ActorCell]:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
-import sys
 import threading
 import time
 
-from mesh_core._address import Address
-from mesh_core._attach_order import AttachOrder
 from mesh_core._config import effective
 from mesh_core._core import Region, ask_worker
 from mesh_core._failure import FailureDetail
@@ -21,13 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_core._config import Config
-    from mesh_core._core import Keys
+    from mesh_core._host_places import Place
     from mesh_core._mesh import HostMesh
     from mesh_core._runtime import Runtime
     from mesh_core._trust import Credentials
 
-__all__ = ["attach_to_workers", "joined", "obituary", "this_program"]
+__all__ = ["ask_until_taken", "attach_to_workers", "joined", "obituary"]
 
 # Between two attempts: a worker that has just ended a job is free a moment later.
 _PAUSE_S = 0.2
@@ -39,8 +32,9 @@ def attach_to_workers(
     *,
     credentials: Credentials | None = None,
     name: str | None = None,
-    hold_s: float = 0.0,
     ca: str | None = None,
+    spares: int = 0,
+    hold_s: float = 0.0,
 ) -> HostMesh:
     """Takes workers into the job as its hosts; returns before they have answered.
 
@@ -52,18 +46,22 @@ def attach_to_workers(
         workers: Where the workers listen, such as `tcp://node7:26600`; one host for each.
         credentials: Of the job, when the workers are not on this machine. One set for a program.
         name: The name of the dimension, `hosts` when left out.
+        ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
+        spares: How many of the workers, the last ones, are kept aside to take the places of hosts
+            that die.
         hold_s: When this program is lost, hold its processes there for as many seconds, for a
             successor that comes with `take_over`. Needs credentials. 0 ends them at once.
-        ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
 
     Returns:
-        A mesh of shape `{hosts: len(workers)}`, in the order of `workers`.
+        A mesh of shape `{hosts: len(workers) - spares}`, in the order of `workers`.
 
     Raises:
         ValueError: An address is malformed or given twice, there is none, or one is on another
             machine or to be held and there are no credentials.
         CredentialsError: The credentials have expired.
     """
+    # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
+    from mesh_core._address import Address
     from mesh_core._journal_entries import HostsEntry
     from mesh_core._mesh import HostMesh
 
@@ -76,6 +74,10 @@ def attach_to_workers(
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
         raise ValueError("a worker is given twice: each can be one host only")
+    if not 0 <= spares < len(addresses):
+        raise ValueError(
+            f"{spares} spares of {len(addresses)} workers: at least one has to be a host"
+        )
     afar = [address for address in addresses if not address.is_loopback]
     if afar and credentials is None:
         raise ValueError(
@@ -94,97 +96,75 @@ def attach_to_workers(
     if keys is not None:
         current.engine.set_trust(keys)
     config = effective()
-    hosts = current.new_hosts(len(addresses))
+    count = len(addresses) - spares
+    places = current.places.add(addresses[:count], keys, config, hold_s)
+    hosts = tuple(place.host for place in places)
     region = Region.row_major([name or "hosts"], [len(hosts)])
     if hold_s:
-        names = tuple(str(address) for address in addresses)
-        current.start_journal().note_hosts(HostsEntry(hosts, region, names))
-    for host, address in zip(hosts, addresses, strict=True):
+        current.start_journal().note_hosts(HostsEntry(hosts, region))
+    for place in places:
         threading.Thread(
-            target=_attach,
-            args=(current, config, host, address, keys, hold_s),
-            name=f"mesh-attach-{host}",
-            daemon=True,
+            target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
+    for address in addresses[count:]:
+        current.places.spares.hold(address, keys, config)
     return HostMesh(hosts, region, None)
 
 
-def _attach(
-    current: Runtime,
-    config: Config,
-    host: int,
-    address: Address,
-    keys: Keys | None,
-    hold_s: float,
-) -> None:
+def _attach(current: Runtime, place: Place) -> None:
     """Takes one worker in; who waits for it hears why where that cannot be."""
     try:
-        why = _ask_until_taken(current, config, host, address, keys, hold_s)
+        why = ask_until_taken(current, place, place.config.attach_timeout_s)
     except Exception as error:
-        why = f"{address} could not be asked: {error!r}"
+        why = f"{place.address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(host, obituary(current, str(address), why))
+        current.engine.host_gone(place.host, obituary(current, str(place.address), why))
 
 
-def _ask_until_taken(
-    current: Runtime,
-    config: Config,
-    host: int,
-    address: Address,
-    keys: Keys | None,
-    hold_s: float,
-) -> str | None:
+def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
     """Asks until the worker serves us or the time is over; says why it does not."""
-    until = time.monotonic() + config.attach_timeout_s
-    order = AttachOrder(
-        current.identity.job,
-        current.identity.token,
-        host,
-        this_program(),
-        config.host_lease_s,
-        config.as_mapping(),
-        [os.path.abspath(folder) for folder in sys.path],
-        current.generation,
-        hold_s,
+    from mesh_core._attach_order import AttachOrder
+
+    until = time.monotonic() + limit_s
+    address, identity = place.address, current.identity
+    order = AttachOrder.of_program(
+        identity.job,
+        identity.token,
+        place.host,
+        place.config,
+        epoch=place.epoch,
+        generation=current.generation,
+        hold_s=place.hold_s,
     )
     while True:
         try:
             routes = address.resolve()
-            is_taken, text = ask_worker(routes, keys, order.encode(), _ASK_LIMIT_S)
+            is_taken, text = ask_worker(routes, place.keys, order.encode(), _ASK_LIMIT_S)
         except OSError as error:
             is_taken, why = False, f"{address} cannot be reached: {error.strerror or error}"
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            joined(current, host, routes, text.decode(), config.heartbeat_s)
-            if hold_s:
-                current.start_journal().joined(host)
+            joined(current, place, routes, text.decode())
             return None
         if current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 
 
-def joined(
-    current: Runtime, host: int, routes: Sequence[str], host_name: str, heartbeat_s: float
-) -> None:
+def joined(current: Runtime, place: Place, routes: Sequence[str], host_name: str) -> None:
     """A worker serves the job: listens for it, and tells it and the others of each other."""
-    silent = "nothing was heard from it for three heartbeats"
-    current.engine.expect_host(host, heartbeat_s, obituary(current, host_name, silent))
-    current.engine.set_route(host, list(routes))
-    current.attached(host, routes)
+    silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
+    if place.epoch:
+        current.agent.do_host_back(None, place.host, place.epoch)
+    current.engine.expect_host(place.host, place.config.heartbeat_s, silent)
+    current.engine.set_route(place.host, list(routes))
+    current.places.joined(place, routes)
+    if current.journal is not None and place.hold_s:
+        current.journal.joined(place)
 
 
 def obituary(current: Runtime, host_name: str, why: str) -> bytes:
     """Says what those are told who wait for something on a host that is lost."""
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()
-
-
-def this_program() -> str:
-    """Names this process for the people at other machines."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()} (process {os.getpid()})"

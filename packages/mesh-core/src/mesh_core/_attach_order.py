@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import sys
+
+from mesh_core._wire import EPOCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-__all__ = ["VERSION", "AttachOrder"]
+    from mesh_core._config import Config
+
+__all__ = ["HOLD", "RELEASE", "SERVE", "VERSION", "AttachOrder", "this_program"]
 
 VERSION = 1
+# Serve the job; keep free for it; be free for others again.
+SERVE, HOLD, RELEASE = _VERBS = ("serve", "hold", "release")
 
 
 class AttachOrder:
@@ -26,11 +35,14 @@ class AttachOrder:
         generation: How many programs have run the job before this one, at least.
         hold_s: How long the worker holds the job for a successor of the client; 0 not at all.
         config: What is configured in the client.
+        epoch: How many machines were in the place of the host before.
+        verb: What is wanted: to `serve` the job, to `hold` the worker free for it, to `release` it.
         path: Where the client finds modules; what of it exists on the worker is used there too.
     """
 
     __slots__ = (
         "config",
+        "epoch",
         "generation",
         "hold_s",
         "host",
@@ -39,6 +51,7 @@ class AttachOrder:
         "owner",
         "path",
         "token",
+        "verb",
     )
 
     def __init__(
@@ -50,6 +63,8 @@ class AttachOrder:
         lease_s: float,
         config: Mapping[str, Any],
         path: Sequence[str],
+        epoch: int = 0,
+        verb: str = SERVE,
         generation: int = 0,
         hold_s: float = 0.0,
     ) -> None:
@@ -62,6 +77,35 @@ class AttachOrder:
         self.path: Sequence[str] = path
         self.generation: int = generation
         self.hold_s: float = hold_s
+        self.epoch: int = epoch
+        self.verb: str = verb
+
+    @staticmethod
+    def of_program(
+        job: bytes,
+        token: bytes,
+        host: int,
+        config: Config,
+        *,
+        epoch: int = 0,
+        verb: str = SERVE,
+        generation: int = 0,
+        hold_s: float = 0.0,
+    ) -> AttachOrder:
+        """Makes the request of this program."""
+        return AttachOrder(
+            job,
+            token,
+            host,
+            this_program(),
+            config.host_lease_s,
+            config.as_mapping(),
+            [os.path.abspath(folder) for folder in sys.path],
+            epoch,
+            verb,
+            generation,
+            hold_s,
+        )
 
     def encode(self) -> bytes:
         """Gives the bytes that `decode` reads."""
@@ -70,6 +114,8 @@ class AttachOrder:
             "job": self.job.hex(),
             "token": self.token.hex(),
             "host": self.host,
+            "epoch": self.epoch,
+            "verb": self.verb,
             "owner": self.owner,
             "lease_s": self.lease_s,
             "path": list(self.path),
@@ -101,16 +147,31 @@ class AttachOrder:
                 float(facts["lease_s"]),
                 dict(facts["config"]),
                 [str(folder) for folder in facts["path"]],
+                int(facts["epoch"]),
+                str(facts["verb"]),
                 int(facts["generation"]),
                 float(facts["hold_s"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no request of a Mesh client ({error!r})") from error
         is_whole = len(order.job) == 16 and len(order.token) == 32
+        is_known = order.verb in _VERBS and 0 <= order.epoch <= EPOCH_MAX
+        first_host = 1 if order.verb == SERVE else 0
         has_times = order.lease_s > 0 and order.hold_s >= 0
-        if not is_whole or not 0 < order.host < 2**32 or not has_times:
+        is_heir = 0 <= order.generation <= EPOCH_MAX
+        is_in_range = first_host <= order.host < 2**32 and has_times and is_heir
+        if not (is_whole and is_known and is_in_range):
             raise ValueError("this is no request of a Mesh client (a field is out of range)")
         return order
+
+
+def this_program() -> str:
+    """Names this process for the people at other machines."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename} (process {os.getpid()})"
 
 
 def _is_plain(value: object) -> bool:

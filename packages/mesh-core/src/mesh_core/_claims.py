@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 
-from mesh_core._attach import this_program
+from mesh_core._attach_order import this_program
 from mesh_core._core import ask_worker
 from mesh_core._take_over import TakeOverError
 from mesh_core._take_over_order import Grant, Refusal, TakeOverOrder
@@ -50,14 +50,13 @@ class Claim:
 
     Args:
         keys: Proof of being a controller of the job.
-        generation_min: The generation must not be lower.
         lease_s: After how long without a sign of life the workers hold again.
     """
 
-    def __init__(self, keys: Keys, generation_min: int, lease_s: float) -> None:
+    def __init__(self, keys: Keys, lease_s: float) -> None:
         self._keys = keys
         self._name = secrets.token_hex(16)
-        self._generation = generation_min
+        self._generation = 0
         self._job: bytes | None = None
         self._lease_s = lease_s
 

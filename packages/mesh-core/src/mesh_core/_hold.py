@@ -13,7 +13,7 @@ import time
 from mesh_core._core import Targets
 from mesh_core._failure import FailureDetail
 from mesh_core._take_over_order import Grant, Refusal, TakeOverOrder
-from mesh_core._wire import HOST_DIED, proc_id
+from mesh_core._wire import EPOCH_MAX, EPOCH_SHIFT, HOST_DIED, proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Hold:
                 identity.token,
                 identity.host,
                 identity.host_name,
+                identity.incarnation >> EPOCH_SHIFT,
                 self._generation,
             )
             return True, grant.encode()
@@ -127,13 +128,15 @@ class Hold:
         if order.job is not None and order.generation <= self._generation:
             why = f"{self._owner} has taken the job over as generation {self._generation}"
             return Refusal(why, is_final=True)
+        if self._generation == EPOCH_MAX:
+            return Refusal(f"it was taken over {EPOCH_MAX} times, the most", is_final=True)
         if self._until is None:
             return Refusal(f"the job is run by {self._owner}, which lives", is_final=False)
         return None
 
     def _expect(self, lease_s: float) -> None:
         engine = self._runtime.engine
-        engine.host_back(0, self._generation)
+        self._runtime.agent.do_host_back(None, 0, self._generation)
         engine.expect_host(0, lease_s / HEARTBEATS, obituary(self._owner))
 
 

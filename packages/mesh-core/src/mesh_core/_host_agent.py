@@ -82,10 +82,10 @@ class _Slot:
         "why_ended",
     )
 
-    def __init__(self, order: StartOrder, rank: int) -> None:
+    def __init__(self, order: StartOrder, rank: int, incarnation: int) -> None:
         self.order = order
         self.rank = rank
-        self.incarnation = 0
+        self.incarnation = incarnation
         self.is_alive = True
         self.is_stopping = False
         # How often somebody has waited for it in vain since it was up.
@@ -101,6 +101,8 @@ class HostAgent:
         self._runtime = runtime
         self._slots: dict[int, _Slot] = {}
         self._next_slot = first_slot
+        # Of every slot here: none has one of a machine that was in our place before.
+        self._first_life = runtime.identity.incarnation
         self._is_closing = False
         self._changed = threading.Condition()
         self._directory = JobDir(runtime.identity.directory)
@@ -139,7 +141,7 @@ class HostAgent:
                 # No link of ours breaks when the owner dies: its host has to tell.
                 self._runtime.engine.watch(order.table.owner[0])
             for rank in ranks:
-                slot = _Slot(order, rank)
+                slot = _Slot(order, rank, self._first_life)
                 number = order.table.proc(rank) & 0xFFFF_FFFF
                 self._slots[number] = slot
                 specs.append(self._spec(number, slot))
@@ -166,6 +168,7 @@ class HostAgent:
                     "outlives_root": identity.outlives_root,
                 },
                 "config": dict(order.config),
+                "host_epochs": dict(self._runtime.host_epochs),
                 "bootstrap": order.bootstrap,
             },
             5,
@@ -179,16 +182,27 @@ class HostAgent:
             bind=None if order.binds is None else order.binds[rank % order.table.per_host],
         )
 
-    def replace(self, number: int) -> int | None:
+    def living(self) -> list[int]:
+        """Gives the slots whose processes live."""
+        with self._changed:
+            return [number for number, slot in self._slots.items() if slot.is_alive]
+
+    def replace(self, number: int, order: StartOrder | None) -> int | None:
         """Starts a process in a slot whose process has died; None when it lives.
+
+        Args:
+            number: The slot.
+            order: What its mesh was started with, should it have died with another machine that
+                was in the place of this one.
 
         Raises:
             RuntimeError: There never was one.
         """
+        self._directory.make(self._runtime.engine.listen)
         with self._changed:
             slot = self._slots.get(number)
             if slot is None:
-                raise RuntimeError(f"no process was ever started in slot {number}")
+                slot = self._lost_slot(number, order)
             if slot.is_alive:
                 return None
             slot.incarnation += 1
@@ -202,6 +216,18 @@ class HostAgent:
         self._note_start(number)
         self._host.spawn([spec], slot.order.preload)
         return slot.incarnation
+
+    def _lost_slot(self, number: int, order: StartOrder | None) -> _Slot:
+        """Makes a slot as it was on the machine that was here before: its process is dead."""
+        proc = proc_id(self._runtime.identity.host, number)
+        rank = None if order is None else order.table.rank_of(proc)
+        if order is None or rank is None:
+            raise RuntimeError(f"no process was ever started in slot {number}")
+        if order.table.owner[0] >> 32 != self._runtime.identity.host:
+            self._runtime.engine.watch(order.table.owner[0])
+        slot = self._slots[number] = _Slot(order, rank, self._first_life)
+        slot.is_alive = False
+        return slot
 
     def stop(
         self, message: Message | None, numbers: list[int], grace_s: float, is_drained: bool
@@ -242,11 +268,6 @@ class HostAgent:
         self._printer.flush()
         if message is not None and message.from_port:
             self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
-
-    def living(self) -> list[int]:
-        """Gives the slots whose processes live."""
-        with self._changed:
-            return [number for number, slot in self._slots.items() if slot.is_alive]
 
     def _any_alive(self, numbers: Iterable[int]) -> bool:
         return any(self._slots[number].is_alive for number in numbers)

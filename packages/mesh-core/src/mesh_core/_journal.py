@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._journal_entries import HostsEntry, MeshEntry, encode_entry
+from mesh_core._journal_entries import HostsEntry, MeshEntry, PlaceEntry, encode_entry
 from mesh_core._wire import proc_id
 
 TYPE_CHECKING = False
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actor_mesh import ActorMesh
+    from mesh_core._host_places import Place
     from mesh_core._mesh import ProcMesh
     from mesh_core._runtime import Runtime
     from mesh_core._supervision import RestartPolicy
@@ -46,13 +47,12 @@ class Journal:
 
     def note_hosts(self, entry: HostsEntry) -> None:
         """Notes workers that were attached."""
-        # Meshes have large numbers, made by their owners.
-        self._note(-entry.hosts[0], encode_entry(entry))
+        # Meshes have numbers above 0, made by their owners.
+        self._note(-(entry.hosts[0] << 32), encode_entry(entry))
 
     def note(self, mesh: ProcMesh | ActorMesh[Any], policy: RestartPolicy) -> None:
         """Notes a mesh that was spawned."""
-        order = self._runtime.spawn_orders.get(mesh._uid)
-        self._note(mesh._uid, encode_entry(MeshEntry(mesh, policy, order)))
+        self._note(mesh._uid, encode_entry(MeshEntry(mesh, policy, self._runtime)))
 
     def drop(self, uid: int) -> None:
         """Notes that a mesh is no more."""
@@ -60,11 +60,14 @@ class Journal:
             if self._entries.pop(uid, None) is not None:
                 self._tell(self._keepers, {uid: None})
 
-    def joined(self, host: int) -> None:
-        """A host keeps the journal from now on."""
+    def joined(self, place: Place) -> None:
+        """A host keeps the journal from now on, and is noted in it."""
+        entry = PlaceEntry(place.host, str(place.address), place.epoch, place.hold_s)
         with self._lock:
-            self._keepers.add(host)
-            self._tell([host], self._entries)
+            self._entries[-place.host] = encode_entry(entry)
+            self._tell(self._keepers, {-place.host: self._entries[-place.host]})
+            self._keepers.add(place.host)
+            self._tell([place.host], self._entries)
 
     def left(self, host: int) -> None:
         """A host keeps it no more."""

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mesh_core._core import Region
+    from mesh_core._host_agent import StartOrder
     from mesh_core._proc_table import ProcTable
+    from mesh_core._runtime import Runtime
     from mesh_core._supervision import RestartPolicy
 
-    Entry: TypeAlias = "HostsEntry | MeshEntry"
+    Entry: TypeAlias = "HostsEntry | PlaceEntry | MeshEntry"
 
-__all__ = ["HostsEntry", "MeshEntry", "decode_entry", "encode_entry"]
+__all__ = ["HostsEntry", "MeshEntry", "PlaceEntry", "decode_entry", "encode_entry"]
 
 # What spawned a mesh is noted up to this size; beyond it, its ranks cannot be spawned again by a
 # successor.
@@ -30,19 +32,36 @@ class HostsEntry:
     Attributes:
         hosts: Their numbers.
         region: Their shape.
-        addresses: Where they listen, in the order of `hosts`.
     """
 
-    __slots__ = ("addresses", "hosts", "region")
+    __slots__ = ("hosts", "region")
 
-    def __init__(self, hosts: tuple[int, ...], region: Region, addresses: tuple[str, ...]) -> None:
+    def __init__(self, hosts: tuple[int, ...], region: Region) -> None:
         self.hosts: tuple[int, ...] = hosts
         self.region: Region = region
-        self.addresses: tuple[str, ...] = addresses
 
     def mesh(self) -> HostMesh:
         """Makes the handle."""
         return HostMesh(self.hosts, self.region, None)
+
+
+class PlaceEntry:
+    """A host.
+
+    Attributes:
+        host: Its number.
+        address: Where the worker listens that is in the place.
+        epoch: How many machines were in the place before.
+        hold_s: How long it waits for a successor.
+    """
+
+    __slots__ = ("address", "epoch", "hold_s", "host")
+
+    def __init__(self, host: int, address: str, epoch: int, hold_s: float) -> None:
+        self.host: int = host
+        self.address: str = address
+        self.epoch: int = epoch
+        self.hold_s: float = hold_s
 
 
 class MeshEntry:
@@ -55,21 +74,25 @@ class MeshEntry:
         actors: Port, region, owner and window of actors; None for processes.
         cls: The class of the actors, pickled, so that whoever has not got it can read the rest.
         order: What spawned the actors: pickled order, large parts, window; None when it is large.
+        start: What started the processes.
     """
 
-    __slots__ = ("actors", "cls", "name", "order", "policy", "table")
+    __slots__ = ("actors", "cls", "name", "order", "policy", "start", "table")
 
-    def __init__(self, mesh: ProcMesh | ActorMesh[Any], policy: RestartPolicy, order: Any) -> None:
+    def __init__(
+        self, mesh: ProcMesh | ActorMesh[Any], policy: RestartPolicy, runtime: Runtime
+    ) -> None:
         self.name: str = mesh._name
         self.table: ProcTable = mesh._table
         self.policy: RestartPolicy = policy
         self.actors: tuple[int, Region, tuple[int, int], int] | None = None
         self.cls: bytes = b""
         self.order: tuple[bytes, list[bytes], int] | None = None
+        self.start: StartOrder | None = runtime.start_orders.get(mesh._uid)
         if isinstance(mesh, ActorMesh):
             self.actors = (mesh._port, mesh._region, mesh._owner_address, mesh._window)
             self.cls = encode_value(mesh._cls, 1 << 60)[0]
-            self.order = _small(order)
+            self.order = _small(runtime.spawn_orders.get(mesh._uid))
 
     def mesh(self) -> tuple[ProcMesh | ActorMesh[Any], Exception | None]:
         """Makes the handle, and says why its class could not be loaded, if so."""

@@ -185,9 +185,7 @@ class Ownership:
             self._policies.pop(uid, None)
             self._heard.pop(uid, None)
             self._stopping.discard(uid)
-        self._runtime.spawn_orders.pop(uid, None)
-        if self._runtime.journal is not None:
-            self._runtime.journal.drop(uid)
+        self._runtime.forget_orders(uid)
 
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh says that it has failed."""

@@ -21,6 +21,7 @@ from mesh_core._config import effective
 from mesh_core._job_dir import JobDir
 from mesh_core._runtime import Identity, Runtime, adopt
 from mesh_core._supervision import call_hook
+from mesh_core._wire import EPOCH_SHIFT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UnhandledFailure",
-    "generations_used",
     "is_exiting",
     "shut_down",
     "start_root",
@@ -71,29 +71,23 @@ def start_root(job: bytes | None = None, token: bytes | None = None, generation:
         host=0,
         host_name=socket.gethostname(),
         slot=0,
-        incarnation=generation,
+        incarnation=generation << EPOCH_SHIFT,
         job=job or secrets.token_bytes(16),
         token=token or secrets.token_bytes(32),
         directory=JobDir.new_path(),
     )
     runtime = Runtime(identity)
-    # A successor makes numbers that none before it has made: they begin with its generation.
-    runtime.generation = generation or _boot_count
-    runtime.engine.skip_ports(0 if generation else _boot_count)
+    runtime.engine.skip_ports(_boot_count)
     adopt(runtime)
     from mesh_core._host_agent import HostAgent
 
-    runtime.host_agent = HostAgent(runtime, _first_slot)
+    # Slots have the generation in the same bits: none is one of the program before.
+    runtime.host_agent = HostAgent(runtime, max(_first_slot, identity.incarnation + 1))
     runtime.start_agent()
     if _boot_count == 0:
         atexit.register(_at_exit, os.getpid())
     _boot_count += 1
     _listen_for_faults()
-
-
-def generations_used() -> int:
-    """Gives how many generations of jobs this program has had."""
-    return _boot_count
 
 
 def _at_exit(pid: int) -> None:
@@ -152,9 +146,10 @@ def shut_down(limit_s: float, *, is_failed: bool = False) -> None:
 
 def _end_all(runtime: Runtime, is_failed: bool) -> None:
     runtime.ownership.end_owner(0, is_failed)
-    for host in list(runtime.routes):
+    for host in runtime.places.living():
         # What it ran has ended: it is free for the next job.
         runtime.dismiss(host)
+    runtime.places.spares.release()
     for cell in reversed(list(runtime.actors.values())):
         # Actors of this process that others have spawned here.
         cell.halt()

@@ -13,7 +13,7 @@ import threading
 from mesh_core._config import effective
 from mesh_core._core import Engine
 from mesh_core._pickle import decode, encode
-from mesh_core._wire import AGENT, CALL, proc_id, proc_name
+from mesh_core._wire import AGENT, CALL, EPOCH_SHIFT, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mesh_core._actor_cell import ActorCell
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._core import Message, Targets
-    from mesh_core._host_agent import HostAgent
+    from mesh_core._host_agent import HostAgent, StartOrder
     from mesh_core._journal import Journal
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
@@ -41,7 +41,8 @@ class Identity:
         host: The number of the host in the job.
         host_name: What the machine calls itself.
         slot: The place on the host; 0 looks after it.
-        incarnation: How many processes had the slot before.
+        incarnation: How many processes had the slot before; above `EPOCH_SHIFT` the epoch of the
+            host.
         job: The job, 16 bytes.
         token: Proof of belonging to it, 32 bytes.
         directory: Where the host's processes find each other.
@@ -97,15 +98,9 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
-        # Of the program: how many have run the job before, at least.
-        self.generation: int = identity.incarnation
         # What the program owns, noted at its hosts for a successor, and what is noted here.
         self.journal: Journal | None = None
         self.kept: dict[int, bytes] = {}
-        # Hosts that were taken into the job, with where they listen.
-        self.routes: dict[int, list[str]] = {}
-        self._last_host = 0
-        self._hosts_lock = threading.Lock()
         self.actors: dict[int, ActorCell] = {}
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
@@ -116,6 +111,10 @@ class Runtime:
         self.stopped_meshes: dict[int, EndFuture] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
+        # What started the processes of each mesh; for starting one again on another machine.
+        self.start_orders: dict[int, StartOrder] = {}
+        # Hosts that other machines have taken the place of, with how many were there before.
+        self.host_epochs: dict[int, int] = {}
         self.engine: Engine = Engine(
             identity.host,
             identity.slot,
@@ -130,8 +129,11 @@ class Runtime:
         if identity.slot:
             # Who looks after a host listens once there is somebody to listen to.
             self.engine.listen()
+        from mesh_core._host_places import Places
         from mesh_core._ownership import Ownership
 
+        # Hosts that were taken into the job; only the program has any.
+        self.places: Places = Places(self)
         self.ownership: Ownership = Ownership(self)
         from mesh_core._stop_watch import StopWatch
 
@@ -153,25 +155,14 @@ class Runtime:
         """Gives the process that looks after this host."""
         return proc_id(self.identity.host, 0)
 
-    def new_hosts(self, count: int) -> tuple[int, ...]:
-        """Gives numbers that no host of the job has had."""
-        with self._hosts_lock:
-            first = self._last_host + 1
-            self._last_host += count
-        return tuple(range(first, first + count))
-
-    def attached(self, host: int, routes: Sequence[str]) -> None:
-        """A host has joined: it and those that were there before learn of each other."""
-        with self._hosts_lock:
-            others = dict(self.routes)
-            self.routes[host] = list(routes)
-        self.tell_agent(proc_id(host, 0), "routes", others)
-        for other in others:
-            self.tell_agent(proc_id(other, 0), "routes", {host: list(routes)})
+    @property
+    def generation(self) -> int:
+        """Of the program: how many have run the job before."""
+        return self.identity.incarnation >> EPOCH_SHIFT
 
     def start_journal(self) -> Journal:
         """Has what the program owns noted from now on; gives the journal."""
-        with self._hosts_lock:
+        with _lock:
             if self.journal is None:
                 from mesh_core._journal import Journal
 
@@ -181,10 +172,17 @@ class Runtime:
 
     def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
         """Has a host leave the job, whose processes have ended."""
-        if self.routes.pop(host, None) is not None:
+        if self.places.leaving(host):
             if self.journal is not None:
                 self.journal.left(host)
             self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
+
+    def forget_orders(self, uid: int) -> None:
+        """Nothing of a mesh will be started again."""
+        self.spawn_orders.pop(uid, None)
+        self.start_orders.pop(uid, None)
+        if self.journal is not None:
+            self.journal.drop(uid)
 
     def is_agent_of(self, proc: int) -> bool:
         """Says whether this process looks after the host that a process is on."""

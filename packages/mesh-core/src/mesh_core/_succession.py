@@ -11,9 +11,10 @@ from mesh_core._attach import joined, obituary
 from mesh_core._config import effective
 from mesh_core._core import Targets
 from mesh_core._failure import FailureDetail, failure_error
+from mesh_core._host_places import Place
 from mesh_core._job import Job
 from mesh_core._journal import Journal
-from mesh_core._journal_entries import HostsEntry, MeshEntry, decode_entry
+from mesh_core._journal_entries import HostsEntry, MeshEntry, PlaceEntry, decode_entry
 from mesh_core._mesh import ProcMesh
 from mesh_core._take_over import TakeOverError
 from mesh_core._wire import HOST_DIED, PROC_DIED, proc_id
@@ -23,28 +24,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_core._claims import Claim, Taken
-    from mesh_core._core import Message
+    from mesh_core._core import Keys, Message
     from mesh_core._errors import SupervisionError
-    from mesh_core._journal_entries import Entry
     from mesh_core._runtime import Runtime
 
 __all__ = ["Succession"]
 
 ROOT = 0
-# Slots of the local host that the program before may have used without a note of it.
-_SLOTS_APART = 256
+_HEARTBEATS = 3
 
 
 class Succession:
     """From the first worker to the whole job."""
 
     def __init__(
-        self, runtime: Runtime, claim: Claim, first: Taken, addresses: Sequence[Address]
+        self,
+        runtime: Runtime,
+        claim: Claim,
+        first: Taken,
+        addresses: Sequence[Address],
+        keys: Keys,
     ) -> None:
         self._runtime = runtime
         self._claim = claim
         self._first = first
         self._addresses = addresses
+        self._keys = keys
         self._config = effective()
 
     def run(self) -> Job:
@@ -53,13 +58,12 @@ class Succession:
         notes = self._read_journal()
         entries = {number: decode_entry(body) for number, body in notes.items()}
         host_entries = [one for one in entries.values() if isinstance(one, HostsEntry)]
-        taken = self._take_others(host_entries)
-        self._skip_slots(entries.values())
+        self._take_others([one for one in entries.values() if isinstance(one, PlaceEntry)])
         procs: list[ProcMesh] = []
         actors: list[ActorMesh[Any]] = []
         why_not: dict[str, Exception] = {}
         for number, entry in entries.items():
-            if isinstance(entry, HostsEntry):
+            if not isinstance(entry, MeshEntry):
                 continue
             if _is_local(entry):
                 # It has died with the program.
@@ -70,6 +74,8 @@ class Succession:
                 body, parts, window = entry.order
                 buffers = [memoryview(part) for part in parts]
                 self._runtime.spawn_orders[number] = (body, buffers, window)
+            if entry.start is not None:
+                self._runtime.start_orders[number] = entry.start
             self._runtime.ownership.spawned(ROOT, mesh, entry.policy)
             if isinstance(mesh, ActorMesh):
                 actors.append(mesh)
@@ -77,7 +83,7 @@ class Succession:
                 procs.append(mesh)
             if problem is not None:
                 why_not[entry.name] = problem
-        self._runtime.journal = Journal(self._runtime, notes, taken)
+        self._runtime.journal = Journal(self._runtime, notes, self._runtime.places.living())
         failures = self._take_stock(procs, actors)
         host_meshes = [entry.mesh() for entry in host_entries]
         generation = self._runtime.generation
@@ -85,8 +91,9 @@ class Succession:
 
     def _join(self, taken: Taken) -> None:
         grant = taken.grant
-        heartbeat_s = self._config.heartbeat_s
-        joined(self._runtime, grant.host, taken.routes, grant.host_name, heartbeat_s)
+        place = Place(grant.host, taken.address, self._keys, self._config, epoch=grant.epoch)
+        self._runtime.places.restore(place)
+        joined(self._runtime, place, taken.routes, grant.host_name)
 
     def _read_journal(self) -> dict[int, bytes]:
         agent = proc_id(self._first.grant.host, 0)
@@ -100,40 +107,27 @@ class Succession:
             )
         return notes
 
-    def _take_others(self, entries: Sequence[HostsEntry]) -> list[int]:
-        """Takes the rest of the workers; gives the numbers of all hosts that there are."""
-        places = {
-            host: Address.parse(address)
-            for entry in entries
-            for host, address in zip(entry.hosts, entry.addresses, strict=True)
-        }
-        places.pop(self._first.grant.host, None)
-        others = {*self._addresses, *places.values()} - {self._first.address}
-        silence_s = 3 * self._config.heartbeat_s
+    def _take_others(self, entries: Sequence[PlaceEntry]) -> None:
+        """Takes the rest of the workers; those that cannot be had are dead."""
+        noted = {entry.host: entry for entry in entries}
+        addresses = {Address.parse(entry.address) for entry in entries}
+        others = {*self._addresses, *addresses} - {self._first.address}
+        silence_s = _HEARTBEATS * self._config.heartbeat_s
         taken, whys = self._claim.take_others(
             sorted(others, key=str), self._config.host_lease_s, silence_s
         )
         for one in taken:
             self._join(one)
-            places.pop(one.grant.host, None)
-        numbers = [self._first.grant.host, *(one.grant.host for one in taken)]
-        known = max(host for entry in entries for host in entry.hosts)
-        self._runtime.new_hosts(known)
-        for host, address in places.items():
-            why = next((why for why in whys if str(address) in why), "it is not to be had")
-            # As one that was there and is lost: the others hear of it.
-            self._runtime.routes[host] = []
-            self._runtime.engine.host_gone(host, obituary(self._runtime, str(address), why))
-        return numbers
-
-    def _skip_slots(self, entries: Any) -> None:
-        """Leaves out the slots of this host that processes of the program before have had."""
-        last = 0
-        for entry in entries:
-            if isinstance(entry, MeshEntry) and _is_local(entry):
-                last = max(last, entry.table.hosts[0][1] + entry.table.per_host)
-        assert self._runtime.host_agent is not None
-        self._runtime.host_agent.reserve(last + _SLOTS_APART)
+        for host in {self._first.grant.host, *(one.grant.host for one in taken)}:
+            entry = noted.pop(host, None)
+            if entry is not None:
+                self._runtime.places.of(host).hold_s = entry.hold_s
+        for host, entry in noted.items():
+            why = next((why for why in whys if entry.address in why), "it is not to be had")
+            address = Address.parse(entry.address)
+            place = Place(host, address, self._keys, self._config, entry.hold_s, entry.epoch)
+            self._runtime.places.restore(place)
+            self._runtime.engine.host_gone(host, obituary(self._runtime, entry.address, why))
 
     def _take_stock(
         self, procs: Sequence[ProcMesh], actors: Sequence[ActorMesh[Any]]
@@ -181,6 +175,6 @@ class Succession:
         return [failure_error(detail, **where)]
 
 
-def _is_local(entry: Entry) -> bool:
+def _is_local(entry: MeshEntry) -> bool:
     """Says whether a mesh was on the machine of the program, under no worker."""
-    return isinstance(entry, MeshEntry) and entry.table.hosts[0][0] == 0
+    return entry.table.hosts[0][0] == 0

@@ -63,19 +63,19 @@ def take_over(workers: Sequence[str], *, credentials: Credentials) -> Job:
             "shutdown_context()"
         )
     from mesh_core._claims import Claim
-    from mesh_core._root import generations_used, shut_down, start_root
+    from mesh_core._root import shut_down, start_root
     from mesh_core._succession import Succession
 
     config = effective()
-    claim = Claim(credentials._keys, generations_used(), config.host_lease_s)
+    claim = Claim(credentials._keys, config.host_lease_s)
     first = claim.take_first(addresses, config.attach_timeout_s)
     start_root(first.grant.job, first.grant.token, first.grant.generation)
     runtime = current.runtime()
     try:
         runtime.engine.set_trust(credentials._keys)
-        return Succession(runtime, claim, first, addresses).run()
+        return Succession(runtime, claim, first, addresses, credentials._keys).run()
     except BaseException:
         # The workers hold the job again when the lease that we had is over.
-        runtime.routes.clear()
+        runtime.places.forget()
         shut_down(0.0, is_failed=True)
         raise

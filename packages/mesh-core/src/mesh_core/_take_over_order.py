@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from mesh_core._wire import EPOCH_MAX
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -21,7 +23,7 @@ class TakeOverOrder:
         claim: Names this attempt: asked twice, a worker says the same twice.
         owner: Who asks, for people.
         job: The job, 16 bytes; None for the first worker that is asked, which says what it holds.
-        generation: What the successor is: for the first worker, at least.
+        generation: What the first worker has granted; 0 when this is the first.
         lease_s: After how long without a sign of life of the successor the worker holds again.
     """
 
@@ -64,7 +66,7 @@ class TakeOverOrder:
             )
         except (KeyError, TypeError, ValueError):
             return None
-        return order if 0 <= order.generation < 2**31 and order.lease_s > 0 else None
+        return order if 0 <= order.generation <= EPOCH_MAX and order.lease_s > 0 else None
 
 
 class Grant:
@@ -75,18 +77,20 @@ class Grant:
         token: Proof of belonging to it, 32 bytes.
         host: The number of the worker's host in the job.
         host_name: What its machine calls itself.
+        epoch: How many machines were in the place of the host before.
         generation: The successor's.
     """
 
-    __slots__ = ("generation", "host", "host_name", "job", "token")
+    __slots__ = ("epoch", "generation", "host", "host_name", "job", "token")
 
     def __init__(
-        self, job: bytes, token: bytes, host: int, host_name: str, generation: int
+        self, job: bytes, token: bytes, host: int, host_name: str, epoch: int, generation: int
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
         self.host: int = host
         self.host_name: str = host_name
+        self.epoch: int = epoch
         self.generation: int = generation
 
     def encode(self) -> str:
@@ -108,6 +112,7 @@ class Grant:
                 bytes.fromhex(facts["token"]),
                 int(facts["host"]),
                 str(facts["host_name"]),
+                int(facts["epoch"]),
                 int(facts["generation"]),
             )
         except (KeyError, TypeError) as error:

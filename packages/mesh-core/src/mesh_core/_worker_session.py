@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import shutil
 import signal
 import socket
 import sys
 import threading
+import time
 
 from mesh_core import _kernel
-from mesh_core._attach_order import AttachOrder
+from mesh_core._attach_order import HOLD, SERVE, AttachOrder
 from mesh_core._hold import HEARTBEATS, Hold, obituary
 from mesh_core._job_dir import JobDir
 from mesh_core._take_over_order import Refusal, TakeOverOrder
 from mesh_core._trust import Credentials
+from mesh_core._wire import EPOCH_SHIFT
 from mesh_core._worker import ENDED_BY_OWNER
 
 TYPE_CHECKING = False
@@ -30,6 +33,7 @@ _FAREWELL_S = 0.5
 
 _over = threading.Event()
 _status = 0
+_is_at_once = False
 _is_session = False
 # What keeps the job for a successor of its program, where the job wants that.
 _hold: Hold | None = None
@@ -40,10 +44,15 @@ def is_session() -> bool:
     return _is_session
 
 
-def leave(status: int = 0) -> None:
-    """Ends the session: its host leaves the job."""
-    global _status
-    _status = status
+def leave(status: int = 0, *, is_at_once: bool = False) -> None:
+    """Ends the session: its host leaves the job.
+
+    Args:
+        status: The exit status of the session.
+        is_at_once: Kill the processes of the job: nobody hears of them any more.
+    """
+    global _is_at_once, _status
+    _status, _is_at_once = status, is_at_once
     _over.set()
 
 
@@ -84,6 +93,7 @@ def main(listener: int, folder: str) -> None:
 
 def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
     """Waits for a request that makes sense; None when the worker ends before one has come."""
+    kept = _Kept()
     while not _over.is_set():
         caller = gate.next_request(_LOOK_S)
         if caller is None:
@@ -92,10 +102,34 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
             _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
             continue
         try:
-            return caller, AttachOrder.decode(caller.body)
+            order = AttachOrder.decode(caller.body)
         except ValueError as error:
             _tell(caller, False, str(error))
+            continue
+        why = kept.refusal(order)
+        if why is None and order.verb == SERVE:
+            return caller, order
+        _tell(caller, why is None, why or socket.gethostname())
     return None
+
+
+class _Kept:
+    """Whether the worker is kept free for a job, as a spare of it."""
+
+    def __init__(self) -> None:
+        self._order: AttachOrder | None = None
+        self._until = 0.0
+
+    def refusal(self, order: AttachOrder) -> str | None:
+        """Says why a job may not have this worker now; else does what it wants of a spare."""
+        holder = self._order if time.monotonic() < self._until else None
+        if holder is not None:
+            is_same = hmac.compare_digest(holder.job + holder.token, order.job + order.token)
+            if not is_same:
+                return f"it is kept as a spare of a job of {holder.owner}"
+        self._order = order if order.verb == HOLD else None
+        self._until = time.monotonic() + order.lease_s
+        return None
 
 
 def _tell(caller: Caller, is_taken: bool, text: str) -> None:
@@ -123,7 +157,7 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
         host=order.host,
         host_name=name,
         slot=0,
-        incarnation=0,
+        incarnation=order.epoch << EPOCH_SHIFT,
         job=order.job,
         token=order.token,
         directory=JobDir.new_path(),
@@ -133,10 +167,12 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     adopt(runtime)
     if keys is not None:
         runtime.engine.set_trust(keys)
-    runtime.host_agent = HostAgent(runtime, 1)
+    runtime.host_agent = HostAgent(runtime, runtime.identity.incarnation + 1)
     runtime.start_agent()
     lease_s = max(order.lease_s, effective().heartbeat_s)
     lost = obituary(order.owner) if is_held else b""
+    if order.generation:
+        runtime.agent.do_host_back(None, 0, order.generation)
     runtime.engine.expect_host(0, lease_s / HEARTBEATS, lost)
     if is_held:
         _hold = Hold(runtime, gate, order, leave)
@@ -151,7 +187,8 @@ def _end(runtime: Runtime) -> None:
     from mesh_core._config import effective
 
     assert runtime.host_agent is not None
-    runtime.host_agent.close(effective().stop_grace_s)
-    threading.Event().wait(_FAREWELL_S if _status in (0, ENDED_BY_OWNER) else 0.0)
+    runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
+    is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
+    threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
     runtime.engine.close()
     shutil.rmtree(runtime.identity.directory, ignore_errors=True)

@@ -245,15 +245,38 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Takes a dead host back, whose agent is of this incarnation or a later one.
-    fn host_back(&self, host: u32, incarnation: u32) {
-        self.engine.with_node(|node| node.host_back(HostId(host), incarnation));
-    }
-
     /// Takes another host for dead.
     fn host_gone(&self, host: u32, obituary: &[u8]) {
         let obituary = obituary.to_vec().into();
         self.engine.with_node(|node| node.host_gone(HostId(host), obituary));
+    }
+
+    /// Another machine has taken the place of a dead host.
+    fn host_back(&self, host: u32, epoch: u32) {
+        self.engine.with_node(|node| node.host_back(HostId(host), epoch));
+    }
+
+    /// Which machine in the place of a host is spoken to, as far as is known here; 0 is the first.
+    fn host_epoch(&self, host: u32) -> u32 {
+        self.engine.with_node(|node| node.host_epoch(HostId(host)))
+    }
+
+    fn is_host_dead(&self, host: u32) -> bool {
+        self.engine.with_node(|node| node.is_host_dead(HostId(host)))
+    }
+
+    /// Tells a host that was taken for dead so, and waits until it leaves.
+    fn fence(
+        &self,
+        py: Python<'_>,
+        host: u32,
+        epoch: u32,
+        addresses: Vec<String>,
+        limit_s: f64,
+    ) -> PyResult<()> {
+        let (addresses, limit) = (socket_addresses(&addresses)?, seconds(limit_s)?);
+        py.detach(|| self.engine.fence(HostId(host), epoch, &addresses, limit))
+            .map_err(PyOSError::new_err)
     }
 
     fn watch(&self, proc: u64) {

@@ -5,7 +5,7 @@ use super::gate::{Caller, Doorkeeper, Gate};
 use super::wire::{Wire, lock};
 use super::{Chores, Engine};
 use mesh_trust::Trust;
-use mesh_wire::frame::Frame;
+use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, ProcId};
 use std::io;
 use std::net::SocketAddr;
@@ -46,6 +46,25 @@ impl Engine {
         let agent = ProcId { host, slot: 0 };
         // Who wanted to call it before had no number to call: they try again now.
         self.with_node(|node| node.connect_failed(agent));
+    }
+
+    /// Tells a host that was taken for dead that nothing of it before `epoch` belongs to the job,
+    /// and waits until it says that it leaves.
+    ///
+    /// # Errors
+    /// When nobody is there, or none of this job, or it does not answer in time.
+    pub fn fence(
+        &self,
+        host: HostId,
+        epoch: u32,
+        addresses: &[SocketAddr],
+        limit: Duration,
+    ) -> io::Result<()> {
+        let until = Instant::now() + limit;
+        let trust = lock(&self.trust).clone();
+        let mut channel = Channel::connect(addresses, trust.as_ref(), until)?;
+        channel.send(&self.with_node(|node| node.fence(host, epoch)), until)?;
+        channel.first(&[Kind::Welcome], until).map(drop)
     }
 
     /// Calls another host from a thread of its own, for that may take long.
