@@ -71,6 +71,20 @@ class ActorMesh(PlacedMesh, Generic[A]):
             self._runtime,
         )
 
+    def _as_class(self, cls: type[Any]) -> ActorMesh[Any]:
+        """Gives the same actors as instances of a class: the one that their processes have."""
+        return ActorMesh(
+            self._port,
+            self._name,
+            cls,
+            self._table,
+            self._region,
+            self._owner_address,
+            self._window,
+            self._whole,
+            self._runtime,
+        )
+
     @property
     def _stopped(self) -> bool:
         current = self._runtime

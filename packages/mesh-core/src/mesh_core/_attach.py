@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mesh_core._runtime import Runtime
     from mesh_core._trust import Credentials
 
-__all__ = ["ask_until_taken", "attach", "attach_to_workers", "obituary"]
+__all__ = ["ask_until_taken", "attach", "attach_to_workers", "joined", "obituary"]
 
 # Between two attempts: a worker that has just ended a job is free a moment later.
 _PAUSE_S = 0.2
@@ -53,6 +53,7 @@ def attach_to_workers(
     gateway: str | None = None,
     ca: str | None = None,
     spares: int = 0,
+    hold_s: float = 0.0,
 ) -> HostMesh:
     """Takes workers into the job as its hosts; returns before they have answered.
 
@@ -70,17 +71,20 @@ def attach_to_workers(
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
         spares: How many of the workers, the last ones, are kept aside to take the places of hosts
             that die.
+        hold_s: When this program is lost, hold its processes there for as many seconds, for a
+            successor that comes with `take_over`. Needs credentials. 0 ends them at once.
 
     Returns:
         A mesh of shape `{hosts: len(workers) - spares}`, in the order of `workers`.
 
     Raises:
         ValueError: An address is malformed or given twice, there is none, or one is on another
-            machine and there are no credentials.
+            machine or to be held and there are no credentials.
         CredentialsError: The credentials have expired.
     """
     # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
     from mesh_core._address import Address
+    from mesh_core._journal_entries import HostsEntry
     from mesh_core._mesh import HostMesh
     from mesh_core._trust import CredentialsError
 
@@ -106,6 +110,13 @@ def attach_to_workers(
             f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
             "made by Credentials.create"
         )
+    if hold_s < 0:
+        raise ValueError(f"hold_s {hold_s} is less than 0: leave it out, or give seconds")
+    if hold_s and credentials is None:
+        raise ValueError(
+            "hosts are held only for who can prove to be a successor: give the job's credentials, "
+            "made by Credentials.create"
+        )
     keys = None if credentials is None else credentials._keys
     if keys is not None:
         try:
@@ -114,15 +125,18 @@ def attach_to_workers(
             raise CredentialsError(str(error)) from None
     config = effective()
     count = len(addresses) - spares
-    places = current.places.add(addresses[:count], way, keys, config)
+    places = current.places.add(addresses[:count], way, keys, config, hold_s)
+    hosts = tuple(place.host for place in places)
+    region = Region.row_major([name or "hosts"], [len(hosts)])
+    if hold_s:
+        current.start_journal().note_hosts(HostsEntry(hosts, region))
     for place in places:
         threading.Thread(
             target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
     for address in addresses[count:]:
         current.places.spares.hold(address, way, keys, config)
-    hosts = tuple(place.host for place in places)
-    return HostMesh(hosts, Region.row_major([name or "hosts"], [len(hosts)]), None)
+    return HostMesh(hosts, region, None)
 
 
 def _attach(current: Runtime, place: Place) -> None:
@@ -142,7 +156,13 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
     until = time.monotonic() + limit_s
     address, identity = place.address, current.identity
     order = AttachOrder.of_program(
-        identity.job, identity.token, place.host, place.config, epoch=place.epoch
+        identity.job,
+        identity.token,
+        place.host,
+        place.config,
+        epoch=place.epoch,
+        generation=current.generation,
+        hold_s=place.hold_s,
     )
     while True:
         try:
@@ -155,20 +175,23 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            _joined(current, place, route, text.decode())
+            joined(current, place, route, text.decode())
             return None
         if current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 
 
-def _joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
+def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
+    """A worker serves the job: listens for it, and tells it and the others of each other."""
     silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
     if place.epoch:
         current.agent.do_host_back(None, place.host, place.epoch)
     current.engine.expect_host(place.host, place.config.heartbeat_s, silent)
     current.engine.set_route(place.host, route.addresses, route.gateway)
     current.places.joined(place, route)
+    if current.journal is not None and place.hold_s:
+        current.journal.joined(place)
 
 
 def obituary(current: Runtime, host_name: str, why: str) -> bytes:

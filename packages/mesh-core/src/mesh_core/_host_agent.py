@@ -12,6 +12,7 @@ from mesh_core._core import Targets
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
+from mesh_core._job_dir import JobDir
 from mesh_core._log_printer import LogPrinter
 from mesh_core._shape import Extent, Point
 from mesh_core._wire import PROC_DIED, STOPPED, proc_id, proc_name
@@ -104,6 +105,7 @@ class HostAgent:
         self._first_life = runtime.identity.incarnation
         self._is_closing = False
         self._changed = threading.Condition()
+        self._directory = JobDir(runtime.identity.directory)
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
         self._host = LocalHost(
@@ -128,6 +130,7 @@ class HostAgent:
 
     def start(self, order: StartOrder) -> None:
         """Starts the processes of a mesh that are on this host."""
+        self._directory.make(self._runtime.engine.listen)
         me = self._runtime.identity.host
         ranks = [
             rank for rank in range(len(order.table.region)) if order.table.proc(rank) >> 32 == me
@@ -162,6 +165,7 @@ class HostAgent:
                     "directory": identity.directory,
                     "table": order.table,
                     "rank": rank,
+                    "outlives_root": identity.outlives_root,
                 },
                 "config": dict(order.config),
                 "host_epochs": dict(self._runtime.host_epochs),
@@ -194,6 +198,7 @@ class HostAgent:
         Raises:
             RuntimeError: There never was one.
         """
+        self._directory.make(self._runtime.engine.listen)
         with self._changed:
             slot = self._slots.get(number)
             if slot is None:
@@ -282,11 +287,14 @@ class HostAgent:
 
     def owner_died(self, proc: int) -> None:
         """Ends the processes that an actor of a dead process owned; they clean up."""
+        # What the program owned may wait for its successor.
+        kept = (0, 0) if self._runtime.identity.outlives_root else None
         with self._changed:
             numbers = [
                 number
                 for number, slot in self._slots.items()
-                if slot.is_alive and not slot.is_stopping and slot.order.table.owner[0] == proc
+                if slot.is_alive and not slot.is_stopping
+                if slot.order.table.owner[0] == proc and slot.order.table.owner != kept
             ]
         if numbers:
             self.stop(None, numbers, effective().stop_grace_s, False)

@@ -45,6 +45,7 @@ class Place:
             death.
         obituary: Why it is dead; None while it is not.
         has_left: It was dismissed in good order.
+        hold_s: How long the host waits for a successor of the program.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class Place:
         "epoch",
         "gateway",
         "has_left",
+        "hold_s",
         "host",
         "keys",
         "obituary",
@@ -67,13 +69,16 @@ class Place:
         gateway: Address | None,
         keys: Keys | None,
         config: Config,
+        hold_s: float = 0.0,
+        epoch: int = 0,
     ) -> None:
         self.host = host
+        self.hold_s = hold_s
         self.address = address
         self.gateway = None if gateway == address else gateway
         self.keys = keys
         self.config = config
-        self.epoch = 0
+        self.epoch = epoch
         self.route: Route | None = None
         self.obituary: bytes | None = None
         self.has_left = False
@@ -96,16 +101,31 @@ class Places:
         gateway: Address | None,
         keys: Keys | None,
         config: Config,
+        hold_s: float = 0.0,
     ) -> tuple[Place, ...]:
         """Makes places, with numbers that no host of the job has had."""
         with self._changed:
-            first = len(self._places) + 1
+            first = max(self._places, default=0) + 1
             places = [
-                Place(host, address, gateway, keys, config)
+                Place(host, address, gateway, keys, config, hold_s)
                 for host, address in enumerate(addresses, first)
             ]
             self._places.update((place.host, place) for place in places)
         return tuple(places)
+
+    def restore(self, place: Place) -> None:
+        """Makes a place that the program before had."""
+        with self._changed:
+            self._places[place.host] = place
+
+    def of(self, host: int) -> Place:
+        """Gives the place of a number."""
+        return self._places[host]
+
+    def forget(self) -> None:
+        """Lets go of all hosts, which are told nothing."""
+        with self._changed:
+            self._places.clear()
 
     def joined(self, place: Place, route: Route) -> None:
         """A machine has taken a place: its host and those that are there learn of each other."""

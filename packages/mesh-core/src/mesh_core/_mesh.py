@@ -121,9 +121,11 @@ class HostMesh(ContextMesh):
         config = effective().as_mapping()
         order = StartOrder(table, setup, commands, binds, config, preload)
         current.start_orders[table.uid] = order
+        policy = RestartPolicy("never")
+        current.ownership.announce(table.owner[1], mesh, policy)
         for host, _ in hosts:
             ask_host(host, "start", order)
-        current.ownership.spawned(table.owner[1], mesh, RestartPolicy("never"))
+        current.ownership.spawned(table.owner[1], mesh, policy)
         tell_of_spawn(mesh)
         return mesh
 
@@ -329,6 +331,8 @@ class ProcMesh(PlacedMesh, ContextMesh):
             current.engine.new_port(), name, cls, self._table, self._region, owner, window
         )
         body, buffers = encode_value(order, effective().segment_threshold_bytes)
+        current.spawn_orders[mesh._port] = (body, buffers, window)
+        current.ownership.announce(owner[1], mesh, policy)
         reply = current.engine.call(
             SPAWN,
             mesh._targets,
@@ -341,7 +345,6 @@ class ProcMesh(PlacedMesh, ContextMesh):
             True,
         )
         current.engine.forget(reply)
-        current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.spawned(owner[1], mesh, policy)
         return mesh
 

@@ -13,11 +13,11 @@ import threading
 from mesh_core._config import effective
 from mesh_core._core import Engine
 from mesh_core._pickle import decode, encode
-from mesh_core._wire import AGENT, CALL, proc_id, proc_name
+from mesh_core._wire import AGENT, CALL, EPOCH_SHIFT, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mesh_core._address import Address
     from mesh_core._core import Message, Targets
     from mesh_core._host_agent import HostAgent, StartOrder
+    from mesh_core._journal import Journal
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
     from mesh_core._stop_watch import StopWatch
@@ -47,6 +48,7 @@ class Identity:
         token: Proof of belonging to it, 32 bytes.
         directory: Where the host's processes find each other.
         table: The process mesh that this process belongs to, and its rank there.
+        outlives_root: What the program owns here waits for a successor when the program is lost.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class Identity:
         "host_name",
         "incarnation",
         "job",
+        "outlives_root",
         "rank",
         "slot",
         "table",
@@ -73,6 +76,7 @@ class Identity:
         directory: Path,
         table: ProcTable | None = None,
         rank: int = 0,
+        outlives_root: bool = False,
     ) -> None:
         self.host: int = host
         self.host_name: str = host_name
@@ -83,6 +87,7 @@ class Identity:
         self.directory: Path = directory
         self.table: ProcTable | None = table
         self.rank: int = rank
+        self.outlives_root: bool = outlives_root
 
 
 class Runtime:
@@ -96,6 +101,9 @@ class Runtime:
         self.is_root: bool = self.me == 0
         # The worker through which others are reached, where the program has said so.
         self.gateway: Address | None = None
+        # What the program owns, noted at its hosts for a successor, and what is noted here.
+        self.journal: Journal | None = None
+        self.kept: dict[int, bytes] = {}
         self.actors: dict[int, ActorCell] = {}
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
@@ -122,6 +130,9 @@ class Runtime:
             self._on_orphaned,
         )
         self.engine.set_fanout(config.cast_fanout)
+        if identity.slot:
+            # Who looks after a host listens once there is somebody to listen to.
+            self.engine.listen()
         from mesh_core._host_places import Places
         from mesh_core._ownership import Ownership
 
@@ -148,9 +159,26 @@ class Runtime:
         """Gives the process that looks after this host."""
         return proc_id(self.identity.host, 0)
 
+    @property
+    def generation(self) -> int:
+        """Of the program: how many have run the job before."""
+        return self.identity.incarnation >> EPOCH_SHIFT
+
+    def start_journal(self) -> Journal:
+        """Has what the program owns noted from now on; gives the journal."""
+        with _lock:
+            if self.journal is None:
+                from mesh_core._journal import Journal
+
+                self.journal = Journal(self)
+                self.ownership.note_all(self.journal)
+            return self.journal
+
     def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
         """Has a host leave the job, whose processes have ended."""
         if self.places.leaving(host):
+            if self.journal is not None:
+                self.journal.left(host)
             self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
 
     def dismiss_all(self, hosts: Iterable[int] | None = None, *, is_shutdown: bool = False) -> None:
@@ -168,6 +196,8 @@ class Runtime:
         """Nothing of a mesh will be started again."""
         self.spawn_orders.pop(uid, None)
         self.start_orders.pop(uid, None)
+        if self.journal is not None:
+            self.journal.drop(uid)
 
     def is_agent_of(self, proc: int) -> bool:
         """Says whether this process looks after the host that a process is on."""
@@ -192,12 +222,15 @@ class Runtime:
 
     def tell_agent(self, proc: int, method: str, *args: Any) -> None:
         """Sends a message to one agent and waits for nothing."""
+        self.tell_agents([proc], method, *args)
+
+    def tell_agents(self, procs: Sequence[int], method: str, *args: Any) -> None:
+        """Sends the same message to several agents and waits for nothing."""
         from mesh_core._core import Targets
 
+        targets = Targets([(proc, rank) for rank, proc in enumerate(procs)])
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
-        self.engine.send(
-            CALL, Targets([(proc, 0)]), AGENT, method.encode(), body, buffers, 1 << 31, 0, True
-        )
+        self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, True)
 
     def observed(self, failure_id: int, owner_proc: int) -> None:
         """A caller in this process has been given a failure: it need not go up any more."""

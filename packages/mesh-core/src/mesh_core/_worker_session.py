@@ -8,14 +8,15 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from mesh_core import _kernel
 from mesh_core._attach_order import HOLD, SERVE, AttachOrder
+from mesh_core._hold import HEARTBEATS, Hold, obituary
+from mesh_core._job_dir import JobDir
+from mesh_core._take_over_order import Refusal, TakeOverOrder
 from mesh_core._trust import Credentials
 from mesh_core._wire import EPOCH_SHIFT
 from mesh_core._worker import ENDED_BY_OWNER
@@ -25,13 +26,11 @@ if TYPE_CHECKING:
     from mesh_core._core import Caller, Gate, Keys
     from mesh_core._runtime import Runtime
 
-__all__ = ["is_session", "leave", "main"]
+__all__ = ["is_session", "leave", "main", "root_died"]
 
 # The process of the program.
 _ROOT = 0
 _LOOK_S = 1.0
-# A lease is over after as many heartbeats without a sign of life.
-_HEARTBEATS = 3
 # How long the answer to the last question may take to reach the owner.
 _FAREWELL_S = 0.5
 
@@ -41,6 +40,8 @@ _is_at_once = False
 _is_session = False
 # Why the host leaves the job, where its owner did not want that.
 _why_withdrawn: str | None = None
+# What keeps the job for a successor of its program, where the job wants that.
+_hold: Hold | None = None
 
 
 def is_session() -> bool:
@@ -65,6 +66,14 @@ def withdraw() -> None:
     global _why_withdrawn
     _why_withdrawn = "its worker was ended there"
     leave()
+
+
+def root_died() -> None:
+    """The program that runs the job is lost: its lease is over."""
+    if _hold is None:
+        leave()
+    else:
+        _hold.begin()
 
 
 def main(listener: int, folder: str) -> None:
@@ -105,6 +114,9 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
         if caller.role == "worker":
             # A worker that was taken over must not get at others.
             _tell(caller, False, "only the job's controller may ask; it was a worker's certificate")
+            continue
+        if TakeOverOrder.decode(caller.body) is not None:
+            _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
             continue
         try:
             order = AttachOrder.decode(caller.body)
@@ -153,6 +165,7 @@ def _tell(caller: Caller, is_taken: bool, text: str) -> None:
 
 def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime:
     """Becomes a host of the job."""
+    global _hold
     from mesh_core._config import effective, inherit
     from mesh_core._host_agent import HostAgent
     from mesh_core._runtime import Identity, Runtime, adopt
@@ -161,6 +174,8 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     # Behind our own: where both machines see the same files, the program's modules are found.
     sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
     name = socket.gethostname()
+    # A successor can prove itself only where there are credentials.
+    is_held = order.hold_s > 0 and keys is not None
     identity = Identity(
         host=order.host,
         host_name=name,
@@ -168,7 +183,8 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
         incarnation=order.epoch << EPOCH_SHIFT,
         job=order.job,
         token=order.token,
-        directory=Path(tempfile.mkdtemp(prefix=f"mesh-{os.getpid()}-")),
+        directory=JobDir.new_path(),
+        outlives_root=is_held,
     )
     runtime = Runtime(identity)
     adopt(runtime)
@@ -176,8 +192,15 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
         runtime.engine.set_trust(keys)
     runtime.host_agent = HostAgent(runtime, runtime.identity.incarnation + 1)
     runtime.start_agent()
-    runtime.engine.expect_host(0, max(order.lease_s, effective().heartbeat_s) / _HEARTBEATS, b"")
-    runtime.engine.admit(gate, f"it serves a job of {order.owner}")
+    lease_s = max(order.lease_s, effective().heartbeat_s)
+    lost = obituary(order.owner) if is_held else b""
+    if order.generation:
+        runtime.agent.do_host_back(None, 0, order.generation)
+    runtime.engine.expect_host(0, lease_s / HEARTBEATS, lost)
+    if is_held:
+        _hold = Hold(runtime, gate, order, leave)
+        _hold.start()
+    runtime.engine.admit(gate, None if is_held else f"it serves a job of {order.owner}")
     _tell(caller, True, name)
     _say(f"serves a job of {order.owner}")
     return runtime

@@ -167,6 +167,11 @@ impl PyEngine {
         self.engine.close();
     }
 
+    /// Lets processes of this host call; the directory has to be there.
+    fn listen(&self) -> PyResult<()> {
+        Ok(self.engine.listen()?)
+    }
+
     fn dial(&self, proc: u64) {
         self.engine.with_node(|node| node.dial(ProcId::from_u64(proc)));
     }
@@ -227,9 +232,11 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Lets other hosts in; whoever else asks for this worker is told why it is taken.
-    fn admit(&self, gate: &PyGate, refusal: &str) {
-        self.engine.admit(gate.inner(), answer_frame(false, refusal.as_bytes()));
+    /// Lets other hosts in; whoever else asks for this worker is told why it is taken, or is
+    /// left to `next_request` of the gate.
+    fn admit(&self, gate: &PyGate, refusal: Option<&str>) {
+        let refusal = refusal.map(|text| answer_frame(false, text.as_bytes()));
+        self.engine.admit(gate.inner(), refusal);
     }
 
     /// To how many hosts this one passes a cast on.

@@ -340,6 +340,17 @@ impl Node {
         }
     }
 
+    /// Takes back the queued calls of a process that is gone; its one-way messages stay.
+    fn withdraw_calls(&mut self, from: ProcId) {
+        let mut withdrawn = Vec::new();
+        for port in self.ports.values_mut() {
+            if let Port::Mailbox(mailbox) = port {
+                withdrawn.extend(mailbox.withdraw_all(from));
+            }
+        }
+        withdrawn.iter().for_each(|frame| self.discard(frame));
+    }
+
     /// Messages queued in a mailbox.
     pub fn mailbox_len(&self, port: PortId) -> usize {
         match self.ports.get(&port) {

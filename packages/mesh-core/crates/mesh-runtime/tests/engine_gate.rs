@@ -64,7 +64,7 @@ impl Host {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
         let gate = Gate::open(listener.into(), Some(worker)).expect("there are threads");
-        engine.admit(&gate, bare(Kind::Attached));
+        engine.admit(&gate, Some(bare(Kind::Attached)));
         Self { engine, gate, at, dir, mine }
     }
 

@@ -30,8 +30,9 @@ impl Doorkeeper for Keeper {
 }
 
 impl Engine {
-    /// Takes links from other hosts through a gate; who asks for this worker gets `refusal`.
-    pub fn admit(self: &Arc<Self>, gate: &Gate, refusal: Frame) {
+    /// Takes links from other hosts through a gate; who asks for this worker gets `refusal`, or
+    /// an answer of whoever takes requests from the gate.
+    pub fn admit(self: &Arc<Self>, gate: &Gate, refusal: Option<Frame>) {
         gate.admit(Arc::new(Keeper(Arc::downgrade(self))), refusal);
     }
 

@@ -97,6 +97,12 @@ impl Node {
         self.close(id);
     }
 
+    /// A host says that this process is not the root any more: it is as dead.
+    pub(super) fn disowned(&mut self, host: HostId) {
+        let obituary = self.pulse.give_up(host);
+        self.host_died(host, obituary);
+    }
+
     /// This host was taken for dead, and the job goes on without it: its agent hears of its own
     /// death, once.
     pub(super) fn fenced(&mut self) {

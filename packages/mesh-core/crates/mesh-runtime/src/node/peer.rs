@@ -452,7 +452,21 @@ impl Node {
     /// Whether one of two agents lives in another epoch of its host than the other believes: who
     /// is dead is told so, and the link closes.
     fn judge_epoch(&mut self, id: LinkId, proc: ProcId, frame: &Frame, said: &Greeting) -> bool {
-        if said.of > self.config.incarnation && self.config.me.host.0 > 0 {
+        let epoch = self.pulse.epoch(proc.host);
+        let is_dead = self.pulse.obituary(proc.host).is_some();
+        let is_stale = said.incarnation < first_life(epoch + u32::from(is_dead));
+        if is_stale && proc.host.0 == 0 {
+            // A root that is lost has nothing to say any more, also not that we are dead.
+            self.turn_away(id, proc);
+            return true;
+        }
+        if said.of > self.config.incarnation && self.config.me.host.0 == 0 {
+            // Another root has it, or will: whatever we are, it serves us no more.
+            self.close(id);
+            self.disowned(proc.host);
+            return true;
+        }
+        if said.of > self.config.incarnation {
             if frame.head.kind == Kind::Hello {
                 // So that whoever has told us knows that we know.
                 self.greet(id, proc, Kind::Welcome);
@@ -461,9 +475,7 @@ impl Node {
             self.fenced();
             return true;
         }
-        let epoch = self.pulse.epoch(proc.host);
-        let is_dead = self.pulse.obituary(proc.host).is_some();
-        if said.incarnation < first_life(epoch + u32::from(is_dead)) {
+        if is_stale {
             self.turn_away(id, proc);
         } else if said.incarnation >= first_life(epoch + 1) || frame.head.flags & FENCE != 0 {
             // We have not heard yet that it has replaced another: it calls again.
@@ -695,6 +707,10 @@ impl Node {
     /// The host of a process says that it died: ends its session and tells the agent here.
     pub(super) fn deliver_died(&mut self, frame: &Frame) {
         let (proc, incarnation) = (frame.head.from.proc, frame.head.rank);
+        if frame.head.flags == fault::HOST_DIED {
+            // Now, for it may have a successor whose calls are to stay.
+            self.withdraw_calls(proc);
+        }
         let peer = self.peers.entry(proc).or_default();
         peer.is_watched = false;
         let is_old = incarnation < peer.incarnation.unwrap_or(peer.living_from);

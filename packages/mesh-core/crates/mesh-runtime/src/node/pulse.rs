@@ -53,6 +53,11 @@ impl Pulse {
         self.epochs.get(&host).copied().unwrap_or(0)
     }
 
+    /// Listens for a host no more; gives what those are told who wait for something there.
+    pub(super) fn give_up(&mut self, host: HostId) -> Bytes {
+        self.beats.remove(&host).map(|beat| beat.obituary).unwrap_or_default()
+    }
+
     /// Another machine is in the place of a dead one.
     pub(super) fn host_back(&mut self, host: HostId, epoch: u32) {
         self.dead.remove(&host);
