@@ -59,7 +59,8 @@ impl Host {
         let segments = Arc::new(NoSegments);
         let over = Box::new(|| {});
         let engine = Engine::start(config(HERE), dir.clone(), segments, over, Instant::now())
-            .expect("the directory is ours");
+            .expect("there are descriptors and threads");
+        engine.listen().expect("the directory is ours");
         let (worker, mine) = members();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
