@@ -24,6 +24,7 @@ import pytest
 
 from mesh_core import Credentials, CredentialsError
 from tests.hosts.crew import Crew, Program, steps
+from tests.hosts.crew.attacks import ASK, FLOOD, JOIN, LISTEN_AS_NOBODY, RECORD
 from tests.hosts.crew.crew import PORT
 from tests.hosts.crew.intruder import (
     ATTACH,
@@ -43,6 +44,7 @@ from tests.hosts.crew.intruder import (
     tls,
 )
 from tests.hosts.world import Host, World
+from tools.workspace import ROOT
 
 #: What a worker may grow by, whatever strangers do: its bound is 1,024 of them at a time.
 GROWTH_MAX_BYTES = 48 << 20
@@ -159,6 +161,32 @@ def test_loopback_without_credentials_is_refused(siege: Siege) -> None:
             with Knock(host, address, PORT) as knock:
                 knock.send(siege.order())
                 assert knock.is_ended()
+
+
+def test_another_user_of_the_host_is_no_neighbour(besieged: Siege) -> None:
+    """Without credentials a worker serves its own user, and a program trusts its own user's.
+
+    Where the tests run without root there is no second user to be had; then only our own is tried.
+    """
+    w0 = besieged.crew.hosts[0]
+    command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:26701"]
+    with w0.popen(command, stdout=subprocess.PIPE, cwd=ROOT) as worker:
+        assert worker.stdout is not None
+        assert "serves" in worker.stdout.readline()
+        assert w0.python(JOIN) == "joined\n"
+        if os.geteuid() == 0:
+            assert w0.python(ASK, "nobody") == "nothing\n"
+            assert w0.python(ASK, "self") == "an answer\n"
+        worker.terminate()
+        worker.wait(30)
+    if os.geteuid() == 0:
+        with w0.start_python(LISTEN_AS_NOBODY) as impostor:
+            assert impostor.stdout is not None
+            assert impostor.stdout.readline() == "ready\n"
+            said = w0.python(JOIN)
+            assert "another user" in said, said
+            impostor.kill()
+            assert impostor.stdout.read() == "", "it was told something"
 
 
 def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
@@ -415,6 +443,7 @@ def test_credentials_that_were_replaced_are_refused(world: World, tmp_path: Path
 
 #: Made when the tests are collected: it takes a minute to expire, which the others use well.
 EXPIRING = Credentials.create(valid_for=60)
+NEXT = EXPIRING.rotate(valid_for=3600)
 
 
 @pytest.mark.last
@@ -423,7 +452,7 @@ EXPIRING = Credentials.create(valid_for=60)
 def test_expired_certificates_are_refused(world: World, tmp_path: Path) -> None:
     """Its authority is believed still, and its successor is the worker's."""
     EXPIRING.save(tmp_path / "expired")
-    crew = Crew(world, tmp_path, credentials=EXPIRING.rotate(valid_for=3600))
+    crew = Crew(world, tmp_path, credentials=NEXT)
     with crew, crew.program() as program:
         _pause.wait(max(EXPIRING.expires_at.timestamp() + 1 - time.time(), 0))
         with pytest.raises(CredentialsError, match="expired"):
@@ -436,52 +465,3 @@ def test_expired_certificates_are_refused(world: World, tmp_path: Path) -> None:
             assert knock.frame()[0] == 0
         program.do(steps.attach, crew.addresses(), crew.keys, {})
         assert program.do(steps.spawn)[0][0] == "w0"
-
-
-#: Passes connections on, and writes down what each client said.
-RECORD = """
-import socket, sys, threading
-
-target, port, record = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-
-def pump(source, sink, path):
-    with open(path, "wb", 0) if path else socket.socket() as copy:
-        try:
-            while piece := source.recv(1 << 16):
-                if path:
-                    copy.write(piece)
-                sink.sendall(piece)
-        except OSError:
-            pass
-    for one in (source, sink):
-        try:
-            one.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
-with socket.create_server(("", port)) as server:
-    print("ready", flush=True)
-    for number in range(1000):
-        near = server.accept()[0]
-        far = socket.create_connection((target, 26600))
-        threading.Thread(target=pump, args=(near, far, f"{record}{number}"), daemon=True).start()
-        threading.Thread(target=pump, args=(far, near, None), daemon=True).start()
-"""
-
-#: Opens connections, begins to speak on each, and holds them.
-FLOOD = """
-import resource, socket, sys
-
-address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-held = []
-for _ in range(count):
-    held.append(socket.create_connection((address, port), 10))
-    try:
-        held[-1].send(b"\\x16")
-    except OSError:
-        pass
-print(len(held), "open", flush=True)
-sys.stdin.read()
-"""

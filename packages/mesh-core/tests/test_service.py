@@ -14,10 +14,12 @@ from mesh_core import (
     Actor,
     ActorError,
     ActorFailed,
+    CallCancelled,
     DeadlineExceeded,
     MeshStopped,
     Service,
     ServiceOverloaded,
+    configured,
     endpoint,
     this_host,
 )
@@ -55,13 +57,17 @@ def test_calls_one_after_the_other_are_spread() -> None:
         assert sorted(pids.count(pid) for pid in set(pids)) == [3, 3, 3]
 
 
-def test_calls_go_where_there_is_least_to_do(service: Service[Worker], workers: Worker) -> None:
-    with service.session() as busy:
+def test_calls_go_where_there_is_least_to_do() -> None:
+    options = Service.options(num_replicas=3)
+    with options.spawn("holders", Holder) as service, service.session() as busy:
+        service.settled().get()
+        service.handle.pid.fanout().get()
         busy_pid = busy.pid.route().get()
-        pending = [busy.double.route(1, 0.1) for _ in range(4)]
-        pids = [workers.pid.route() for _ in range(6)]
+        pending = [busy.hold.route() for _ in range(4)]
+        pids = [service.handle.pid.route() for _ in range(6)]
         assert busy_pid not in {pid.get() for pid in pids}
-        assert [answer.get() for answer in pending] == [2] * 4
+        busy.release.route().get()
+        assert [answer.get() for answer in pending] == [busy_pid] * 4
 
 
 def test_fanout_gives_one_result_for_each_replica(workers: Worker) -> None:
@@ -190,6 +196,36 @@ def _try(call: Any) -> Any:
         return call()
     except ServiceOverloaded:
         return None
+
+
+def test_call_that_is_given_up_ends_where_it_runs() -> None:
+    with Service.spawn("holders", Holder) as service:
+        held = service.handle.hold.route()
+        wait_until(lambda: service.handle.held_count.route().get() == 1)
+        assert held.cancel()
+        with pytest.raises(CallCancelled):
+            held.get()
+        wait_until(lambda: service.handle.held_count.route().get() == 0)
+
+
+def test_callbacks_are_called_whatever_a_call_waits_for() -> None:
+    with Service.options(outstanding_max=1).spawn("workers", Worker) as service:
+        values: list[int] = []
+        for n in range(20):
+            answer = service.handle.double.route(n)
+            answer.add_done_callback(lambda done: values.append(done.get()))
+        wait_until(lambda: len(values) == 20)
+        assert sorted(values) == [2 * n for n in range(20)]
+
+
+def test_limit_of_the_program_for_its_calls_is_none_of_the_service() -> None:
+    with configured(call_timeout_s=0.02):
+        service = Service.options(num_replicas=2).spawn("workers", Worker)
+        wait_until(lambda: service.handle.double.route(1).exception() is None)
+        with pytest.raises(DeadlineExceeded):
+            service.handle.double.route(1, 0.3).get()
+        wait_until(lambda: service.handle.double.route(2).exception() is None)
+        service.stop().get()
 
 
 def test_no_call_is_left_counted_when_futures_are_dropped() -> None:

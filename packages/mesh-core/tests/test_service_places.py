@@ -51,7 +51,7 @@ class Placed(Worker):
 def test_replicas_are_spread_over_hosts_and_leave_a_dead_one(
     machines: list[WorkerProcess],
 ) -> None:
-    with configured(heartbeat_s=0.3):
+    with configured(heartbeat_s=0.5):
         hosts = attach_to_workers([machine.address for machine in machines])
         options = Service.options(num_replicas=4, hosts=hosts, retries={"double": 5})
         with options.spawn("placed", Placed) as service:

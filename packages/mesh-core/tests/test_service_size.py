@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -119,8 +120,7 @@ def test_replica_that_is_taken_away_ends_its_calls_first() -> None:
         shrinking = service.resize(1)
         wait_until(lambda: [r.state for r in service.status().get().replicas].count("draining"))
         # The one that goes takes no more calls, and is there until it has ended those it has.
-        pids = {service.handle.pid.route().get() for _ in range(4)}
-        assert len(pids) == 1
+        wait_until(lambda: len({service.handle.pid.route().get() for _ in range(4)}) == 1)
         assert not shrinking.done()
         # A fan-out goes to who takes calls; the replica that leaves is let go by itself.
         draining = next(r for r in service.status().get().replicas if r.state == "draining")
@@ -191,6 +191,21 @@ def test_service_is_ended_by_a_with_block_of_either_kind() -> None:
             return (await service.handle.pid.fanout()).values()
 
     wait_until_gone(asyncio.run(program()))
+
+
+def test_exception_that_leaves_a_with_block_waits_for_no_call() -> None:
+    pids: list[int] = []
+
+    def program() -> None:
+        with Service.options(num_replicas=2).spawn("holders", Holder) as service:
+            pids.extend(service.handle.pid.fanout().get().values())
+            service.handle.hold.route().get(timeout=0.1)
+
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        program()
+    wait_until_gone(pids)
+    assert time.monotonic() - began < 10
 
 
 def test_scaler_goes_up_after_a_while_and_down_after_a_longer_one() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +83,13 @@ class _Service:
 
     def _join_again(self, address: str, dead: Any) -> None:
         """Leaves it to one of those who have found out."""
-        lock = self._joining.setdefault(address, threading.Lock())
-        if not lock.acquire(blocking=False):
-            time.sleep(0.05)
-            return
-        try:
-            if self._clerks[address] is dead:
+        with self._joining.setdefault(address, threading.Lock()):
+            if self._clerks[address] is not dead:
+                return
+            try:
                 self.join(address)
-        except MeshError:
-            return  # its worker is not there yet: the next call finds out again
-        finally:
-            lock.release()
+            except MeshError:
+                return  # its worker is not there yet: the next call finds out again
 
 
 _service: _Service | None = None

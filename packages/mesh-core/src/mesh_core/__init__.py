@@ -67,6 +67,7 @@ from mesh_core._service_errors import SessionMoved as SessionMoved
 from mesh_core._service_options import Autoscale as Autoscale
 from mesh_core._service_options import HealthCheck as HealthCheck
 from mesh_core._service_options import ServiceOptions as ServiceOptions
+from mesh_core._service_session import Session as Session
 from mesh_core._service_view import ReplicaStatus as ReplicaStatus
 from mesh_core._service_view import ServiceStatus as ServiceStatus
 from mesh_core._shape import Extent as Extent

@@ -465,10 +465,11 @@ class Agent:
         threading.Thread(target=replace, name=f"mesh-replace-{host}", daemon=True).start()
         return LATER
 
-    def do_log_line(self, _message: Message, line: LogLine) -> None:
-        """Shows what a process of another host has printed."""
+    def do_log_lines(self, _message: Message, lines: list[LogLine]) -> None:
+        """Shows what processes of another host have printed."""
         assert self._runtime.host_agent is not None
-        self._runtime.host_agent.show(line)
+        for line in lines:
+            self._runtime.host_agent.show(line)
 
     def do_leave(self, _message: Message, is_shutdown: bool) -> None:
         """Has this host leave the job; answers at once, as a sign that it will."""

@@ -10,6 +10,7 @@ from mesh_core._mesh import this_proc
 from mesh_core._mesh_place import check_owned
 from mesh_core._mock import replacement_of
 from mesh_core._service_options import ServiceOptions
+from mesh_core._service_session import Session
 from mesh_core._spawn_checks import check_arguments, checked_dims
 
 TYPE_CHECKING = False
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mesh_core._future import Future
     from mesh_core._mesh import HostMesh
     from mesh_core._service_options import Autoscale, HealthCheck
-    from mesh_core._service_session import Session
     from mesh_core._service_view import ServiceStatus
 
     A = TypeVar("A", bound=Actor)
@@ -55,8 +55,8 @@ class Service(Generic[A]):
 
     def __init__(self, keeper: Any, handle: Any) -> None:
         """Is for Mesh itself: use `Service.spawn`."""
-        self._keeper = keeper
-        self._handle = handle
+        self._keeper: Any = keeper
+        self._handle: Any = handle
         self._end: Future[None] | None = None
 
     @staticmethod
@@ -161,8 +161,6 @@ class Service(Generic[A]):
         Raises:
             ValueError: `on_move` is neither of the two.
         """
-        from mesh_core._service_session import Session
-
         return Session(self._handle, on_move)
 
     def resize(self, num_replicas: int) -> Future[None]:
@@ -219,11 +217,14 @@ class Service(Generic[A]):
         Raises:
             ValueError: It is owned by somebody else.
         """
+        return self._stop(is_drained=True)
+
+    def _stop(self, *, is_drained: bool) -> Future[None]:
         check_owned(self._keeper, False, self._keeper._owner_address)
         if self._end is None:
             from mesh_core._service_end import end_service
 
-            self._end = end_service(self._keeper)
+            self._end = end_service(self._keeper, is_drained=is_drained)
         return self._end
 
     def __enter__(self) -> Self:
@@ -235,7 +236,7 @@ class Service(Generic[A]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        end = self.stop()
+        end = self._stop(is_drained=error is None)
         if error is None:
             end.get()
         else:
@@ -250,7 +251,7 @@ class Service(Generic[A]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        end = self.stop()
+        end = self._stop(is_drained=error is None)
         if error is None:
             await end
         else:

@@ -23,10 +23,10 @@ class ServiceOverloaded(MeshError):
         self, service: str, num_replicas: int, outstanding_max: int, queue_len_max: int
     ) -> None:
         super().__init__(service, num_replicas, outstanding_max, queue_len_max)
-        self.service = service
-        self.num_replicas = num_replicas
-        self.outstanding_max = outstanding_max
-        self.queue_len_max = queue_len_max
+        self.service: str = service
+        self.num_replicas: int = num_replicas
+        self.outstanding_max: int = outstanding_max
+        self.queue_len_max: int = queue_len_max
 
     def __str__(self) -> str:
         return (
@@ -64,7 +64,7 @@ class SessionMoved(SupervisionError):
             endpoint=endpoint,
             cause=cause,
         )
-        self.replica = replica
+        self.replica: int = replica
 
 
 for _error in (ServiceOverloaded, SessionMoved):

@@ -43,10 +43,10 @@ class ServiceHandle:
         whole: Whole,
         binding: Binding | None = None,
     ) -> None:
-        self._keeper = keeper
-        self._name = name
-        self._cls = cls
-        self._binding = binding
+        self._keeper: Any = keeper
+        self._name: str = name
+        self._cls: type = cls
+        self._binding: Binding | None = binding
         self._router: Router = router_of(keeper, name, limits, whole)
 
     def _bound(self, binding: Binding) -> ServiceHandle:
@@ -116,9 +116,9 @@ class ServiceEndpoint(Endpoint[P, R]):
         found: EndpointProperty[P, R],
         options: CallOptions | None = None,
     ) -> None:
-        self._handle = handle
-        self._property = found
-        self._name = name
+        self._handle: ServiceHandle = handle
+        self._property: EndpointProperty[P, R] = found
+        self._name: str = name
         self._method = found.method
         self._arity = found.arity
         self._options = options or CallOptions()

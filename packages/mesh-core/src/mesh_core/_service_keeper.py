@@ -157,13 +157,13 @@ class ServiceKeeper(Actor):
                 raise _origin(error) from None
 
     @concurrent_endpoint
-    async def close(self) -> None:
-        """Takes no more calls, lets those under way end, and stops all replicas."""
+    async def close(self, is_drained: bool) -> None:
+        """Takes no more calls, lets those under way end if asked to, and stops all replicas."""
         if not self._is_closed:
             self._is_closed = True
             self._tell()
             ids = set(self._replicas)
-            limit_s = self._spec.options.drain_timeout_s
+            limit_s = self._spec.options.drain_timeout_s if is_drained else 0.0
             is_idle = await self._callers.idle(ids, self._version, limit_s)
             replicas = list(self._replicas.values())
             self._replicas.clear()

@@ -55,11 +55,11 @@ class Order:
         binding: Binding | None = None,
     ) -> None:
         config = effective()
-        self.name = name
+        self.name: str = name
         self.timeout = config.call_timeout_s if timeout is None else timeout
         self._until = None if self.timeout is None else time.monotonic() + self.timeout
-        self.retries = retries
-        self.binding = binding
+        self.retries: int = retries
+        self.binding: Binding | None = binding
         self._body, self._buffers = encode(args, kwargs, config.segment_threshold_bytes)
         if retries:
             self.keep()
@@ -138,8 +138,8 @@ class RouteFuture(Future[R]):
 
     def __init__(self, router: Router, order: Order, sent: ReplicaFuture[R] | None) -> None:
         self._start()
-        self._router = router
-        self._order = order
+        self._router: Router = router
+        self._order: Order = order
         self._inner: Future[Any]
         if sent is None:
             router.enter_queue()

@@ -58,13 +58,13 @@ class Place:
     )
 
     def __init__(self, id: int, mesh: ActorMesh[Any]) -> None:
-        self.id = id
-        self.mesh = mesh
-        self.is_open = True
-        self.calls = 0
-        self.sessions = 0
-        self.other_calls = 0
-        self.other_sessions = 0
+        self.id: int = id
+        self.mesh: ActorMesh[Any] = mesh
+        self.is_open: bool = True
+        self.calls: int = 0
+        self.sessions: int = 0
+        self.other_calls: int = 0
+        self.other_sessions: int = 0
         self.error: BaseException | None = None
         self._shunned_until = 0.0
 
@@ -103,7 +103,7 @@ class ReplicaFuture(CallFuture[R], Generic[R]):
     ) -> None:
         super().__init__(reply, endpoint)
         self._router: Router | None = router
-        self.place = place
+        self.place: Place = place
 
     def is_lost(self) -> bool:
         """Says whether the call has failed because the replica did."""

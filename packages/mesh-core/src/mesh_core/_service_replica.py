@@ -49,12 +49,12 @@ class Spec:
         options: ServiceOptions,
         generation: int = 0,
     ) -> None:
-        self.name = name
-        self.cls = cls
-        self.args = args
-        self.kwargs = kwargs
-        self.options = options
-        self.generation = generation
+        self.name: str = name
+        self.cls: type = cls
+        self.args: tuple[Any, ...] = args
+        self.kwargs: dict[str, Any] = kwargs
+        self.options: ServiceOptions = options
+        self.generation: int = generation
 
 
 class Replica:
@@ -71,9 +71,9 @@ class Replica:
     """
 
     def __init__(self, id: int, spec: Spec, hosts: HostMesh) -> None:
-        self.id = id
-        self.spec = spec
-        self.hosts = hosts
+        self.id: int = id
+        self.spec: Spec = spec
+        self.hosts: HostMesh = hosts
         self.state = "starting"
         self.procs: ProcMesh | None = None
         self.mesh: ActorMesh[Any] | None = None

@@ -38,6 +38,8 @@ __all__ = ["Limits", "Router", "router_of"]
 _COMPARED_MAX = 8
 # A process that has called nothing for so long says nothing more.
 _IDLE_S = 2.0
+# Instead of the limit that a program may have set for its own calls.
+_EXCHANGE_TIMEOUT_S = 30.0
 
 
 class Limits:
@@ -60,19 +62,19 @@ class Limits:
         *,
         is_elastic: bool,
     ) -> None:
-        self.is_elastic = is_elastic
-        self.outstanding_max = outstanding_max
-        self.queue_len_max = queue_len_max
-        self.retries = retries
+        self.is_elastic: bool = is_elastic
+        self.outstanding_max: int = outstanding_max
+        self.queue_len_max: int = queue_len_max
+        self.retries: dict[str, int] = retries
 
 
 class Router:
     """The calls of this process to one service."""
 
     def __init__(self, keeper: Any, name: str, limits: Limits, whole: Whole) -> None:
-        self.keeper = keeper
-        self.name = name
-        self.limits = limits
+        self.keeper: Any = keeper
+        self.name: str = name
+        self.limits: Limits = limits
         self.places: dict[int, Place] = {}
         self.retired: dict[int, str] = {}
         self.version = -1
@@ -326,8 +328,13 @@ class Router:
     async def _exchange_on(self) -> None:
         try:
             while not self._is_idle():
-                await self.exchange(is_patient=True)
-                self._serve_waiting()
+                try:
+                    await self.exchange(is_patient=True)
+                except DeadlineExceeded:
+                    # Its process is busy, not dead: of that we would have heard.
+                    continue
+                finally:
+                    self._serve_waiting()
             # Nobody is to wait for what this process might say.
             await self.exchange(is_last=True)
         except BaseException as error:
@@ -354,7 +361,8 @@ class Router:
             self._reap()
             loads = {p.id: (p.calls, p.sessions) for p in self.places.values()}
             report = Report(self._caller, self.version, loads, self._queued, is_last=is_last)
-        answer: Answer = await self.keeper.exchange.call_one(report, is_patient)
+        exchange = self.keeper.exchange.options(timeout=_EXCHANGE_TIMEOUT_S)
+        answer: Answer = await exchange.call_one(report, is_patient)
         if answer.whole is not None:
             self._take(answer.whole)
         with self._lock:

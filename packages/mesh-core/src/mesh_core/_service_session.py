@@ -28,7 +28,7 @@ class Binding:
 
     def __init__(self, is_strict: bool) -> None:
         self.place: Place | None = None
-        self.is_strict = is_strict
+        self.is_strict: bool = is_strict
 
 
 class Session(Generic[A]):

@@ -38,9 +38,9 @@ class Member:
     __slots__ = ("id", "is_open", "mesh")
 
     def __init__(self, id: int, mesh: ActorMesh[Any], is_open: bool) -> None:
-        self.id = id
-        self.mesh = mesh
-        self.is_open = is_open
+        self.id: int = id
+        self.mesh: ActorMesh[Any] = mesh
+        self.is_open: bool = is_open
 
 
 class Whole:
@@ -58,10 +58,10 @@ class Whole:
     def __init__(
         self, version: int, members: tuple[Member, ...], retired: dict[int, str], is_closed: bool
     ) -> None:
-        self.version = version
-        self.members = members
-        self.retired = retired
-        self.is_closed = is_closed
+        self.version: int = version
+        self.members: tuple[Member, ...] = members
+        self.retired: dict[int, str] = retired
+        self.is_closed: bool = is_closed
 
 
 class Report:
@@ -80,11 +80,11 @@ class Report:
     def __init__(
         self, caller: int, version: int, loads: Loads, queued: int, *, is_last: bool
     ) -> None:
-        self.caller = caller
-        self.version = version
-        self.loads = loads
-        self.queued = queued
-        self.is_last = is_last
+        self.caller: int = caller
+        self.version: int = version
+        self.loads: Loads = loads
+        self.queued: int = queued
+        self.is_last: bool = is_last
 
 
 class Answer:
@@ -99,9 +99,9 @@ class Answer:
     __slots__ = ("callers", "loads", "whole")
 
     def __init__(self, whole: Whole | None, loads: Loads, callers: int) -> None:
-        self.whole = whole
-        self.loads = loads
-        self.callers = callers
+        self.whole: Whole | None = whole
+        self.loads: Loads = loads
+        self.callers: int = callers
 
 
 class ReplicaStatus:
@@ -129,13 +129,13 @@ class ReplicaStatus:
         age_s: float,
         generation: int,
     ) -> None:
-        self.id = id
-        self.state = state
-        self.mesh = mesh
-        self.outstanding = outstanding
-        self.sessions = sessions
-        self.age_s = age_s
-        self.generation = generation
+        self.id: int = id
+        self.state: str = state
+        self.mesh: Any = mesh
+        self.outstanding: int = outstanding
+        self.sessions: int = sessions
+        self.age_s: float = age_s
+        self.generation: int = generation
 
     def __repr__(self) -> str:
         return (
@@ -183,15 +183,15 @@ class ServiceStatus:
         losses: int,
         last_error: str,
     ) -> None:
-        self.name = name
-        self.num_replicas = num_replicas
-        self.replicas = replicas
+        self.name: str = name
+        self.num_replicas: int = num_replicas
+        self.replicas: tuple[ReplicaStatus, ...] = replicas
         self.outstanding: int = sum(replica.outstanding for replica in replicas)
-        self.queued = queued
-        self.callers = callers
-        self.generation = generation
-        self.losses = losses
-        self.last_error = last_error
+        self.queued: int = queued
+        self.callers: int = callers
+        self.generation: int = generation
+        self.losses: int = losses
+        self.last_error: str = last_error
 
     @property
     def num_ready(self) -> int:

@@ -11,7 +11,7 @@
 //! - [`wire`]: one socket;
 //! - [`ready`]: waking an event loop instead of a thread;
 //! - `here`: links to other processes of this host;
-//! - [`gate`], [`channel`], [`dial`], `relay`, `afar`: links to other hosts;
+//! - [`gate`], [`channel`], [`dial`], `relay`, `afar`, `neighbour`: links to other hosts;
 //! - `strangers`: links of this host whose other end is not known yet.
 
 mod afar;
@@ -19,6 +19,7 @@ pub mod channel;
 pub mod dial;
 pub mod gate;
 mod here;
+mod neighbour;
 pub mod parker;
 pub mod ready;
 mod relay;

@@ -61,10 +61,10 @@ impl Host {
         let engine = Engine::start(config(HERE), dir.clone(), segments, over, Instant::now())
             .expect("there are descriptors and threads");
         engine.listen().expect("the directory is ours");
-        let (worker, mine) = members();
+        let (mine, program) = members();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
-        let gate = Gate::open(listener.into(), Some(worker)).expect("there are threads");
+        let gate = Gate::open(listener.into(), Some(program)).expect("there are threads");
         engine.admit(&gate, Some(bare(Kind::Attached)));
         Self { engine, gate, at, dir, mine }
     }

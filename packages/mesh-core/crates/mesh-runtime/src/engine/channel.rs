@@ -1,6 +1,7 @@
 //! A connection to another host before it is a link: who is there, and one frame at a time.
 
 use super::dial::{Route, connected, resolved};
+use super::neighbour::check_listener;
 use super::parker::timespec;
 use super::relay;
 use mesh_trust::{Handshake, Role, SecureStream, Trust};
@@ -37,7 +38,13 @@ impl Channel {
         trust: Option<&Trust>,
         until: Instant,
     ) -> io::Result<Self> {
-        Self::proved(connected(addresses, until)?, trust, until)
+        let stream = connected(addresses, until)?;
+        if trust.is_none() {
+            let peer = rustix::net::getpeername(&stream)?;
+            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+            check_listener(peer.ok_or(io::ErrorKind::NotConnected)?)?;
+        }
+        Self::proved(stream, trust, until)
     }
 
     /// As [`Channel::connect`], the way that a route describes.

@@ -222,8 +222,8 @@ pub fn ask(
     let until = Instant::now() + limit;
     let mut channel = Channel::by(route, trust, until)?;
     channel.expect(Role::Worker)?;
-    let answer =
-        channel.send(request, until).and_then(|()| channel.first(&[Kind::Attached], until));
+    let sent = channel.send(request, until);
+    let answer = sent.and_then(|()| channel.first(&[Kind::Attached], until));
     answer.map_err(|error| {
         let what = match error.kind() {
             io::ErrorKind::TimedOut => "it takes connections and does not answer",

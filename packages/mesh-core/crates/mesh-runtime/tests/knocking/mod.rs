@@ -6,7 +6,7 @@ use mesh_runtime::engine::gate::{Caller, Doorkeeper, Gate, GateLimits};
 use mesh_trust::{Authority, Role, Trust};
 use mesh_wire::codec::MAGIC;
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, NOBODY};
-use mesh_wire::id::{Address, JobId, PortId};
+use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use rustix::fd::AsFd;
 use rustls_pki_types::UnixTime;
 use std::io::{self, IoSlice, Read};
@@ -77,10 +77,10 @@ impl Drop for Door {
     }
 }
 
-/// A frame without anything but its kind.
+/// A frame of the program that runs the job, without anything but its kind.
 pub(crate) fn bare(kind: Kind) -> Frame {
-    let nobody = Address { proc: NOBODY, port: PortId::NONE };
-    Frame::bare(Head::new(kind, nobody, nobody))
+    let from = |proc| Address { proc, port: PortId::NONE };
+    Frame::bare(Head::new(kind, from(NOBODY), from(ProcId::new(0, 0))))
 }
 
 /// The head of a frame that promises a tail of some length.

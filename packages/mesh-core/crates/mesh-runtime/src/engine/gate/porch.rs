@@ -1,6 +1,7 @@
 //! The thread of a gate: it lets callers prove themselves and waits for their first frames.
 
 use super::super::channel::{Channel, FirstFrame, try_receive};
+use super::super::neighbour::check_caller;
 use super::super::parker::timespec;
 use super::crowd::Crowd;
 use super::{Caller, Gate, GateLimits};
@@ -122,6 +123,9 @@ impl Porch {
     }
 
     fn let_in(&mut self, stream: OwnedFd, address: Option<SocketAddr>) {
+        if self.trust.is_none() && !is_neighbour(&stream, address) {
+            return;
+        }
         let token = epoll::EventData::new_u64(self.knocks.next());
         if epoll::add(&self.epoll, &stream, token, epoll::EventFlags::IN).is_err() {
             return;
@@ -194,6 +198,12 @@ impl Knock {
         }
         self.first.read(&mut self.channel)
     }
+}
+
+/// Whether it comes from a process of our user on this machine: for who need not prove himself.
+fn is_neighbour(stream: &OwnedFd, theirs: Option<SocketAddr>) -> bool {
+    let ours = rustix::net::getsockname(stream).ok().and_then(socket_addr);
+    ours.zip(theirs).is_some_and(|(ours, theirs)| check_caller(ours, theirs).is_ok())
 }
 
 fn socket_addr(address: SocketAddrAny) -> Option<SocketAddr> {
