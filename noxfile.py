@@ -119,12 +119,16 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer, `-- core`, or check what a call costs, `-- counts --check`."""
+    """Measure Mesh beside its peer: `-- core`, `-- hosts`, or the counts, `-- counts --check`."""
     arguments = session.posargs or ["core"]
     if arguments[0] == "counts":
         _install(session, "test", "mesh-core")
         # Without strace the system calls cannot be judged; the switches are all the same.
         session.run("python", "bench/run.py", *arguments, success_codes=[0, COUNTS_UNJUDGED])
+    elif arguments[0] == "hosts":
+        _install(session, "test", "mesh-core")
+        _have(session, system.HOSTS)
+        session.run("python", "bench/run.py", *arguments)
     else:
         session.env["UV_CONSTRAINT"] = ""
         _install(session, "bench", "mesh-core")
@@ -152,6 +156,12 @@ def sim(session: nox.Session) -> None:
     """Drive the real state machines through seeded faults: `nox -s sim -- --seeds 200`."""
     run = ["cargo", "run", "--release", "--locked", "--quiet", "--package", "mesh-sim", "--"]
     session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
+
+
+@nox.session(venv_backend="none")
+def fuzz(session: nox.Session) -> None:
+    """Feed what comes from other hosts with anything: `nox -s fuzz -- --seconds 600`."""
+    session.run("python3", "-m", "tools.fuzz", *session.posargs, external=True)
 
 
 @nox.session

@@ -39,9 +39,11 @@ def runs_of_round(rows: Sequence[Row], drivers: Sequence[str], round_index: int)
 
 def _sources(rows: Sequence[Row], drivers: Sequence[str]) -> Iterator[Source]:
     for row in rows:
-        for driver in (OURS, row.peer):
-            if driver in drivers:
-                yield Source(row.source.workload, row.source.metric, driver)
+        # Ours may be driven in other ways than that of one host.
+        if OURS in drivers:
+            yield row.source
+        if row.peer in drivers:
+            yield Source(row.source.workload, row.source.metric, row.peer)
     for row in rows:
         if row.floor is not None:
             yield row.floor

@@ -2,6 +2,7 @@
 
 python bench/run.py core --peer-python PATH     the whole table, medians over three rounds
 python bench/run.py core --only sync,failure    some rows of it
+python bench/run.py hosts                       the table over several hosts, in namespaces
 python bench/run.py counts --check              the counts of a call; exit status 1 on a miss
 
 The interpreter that runs this is the one whose `mesh_core` is measured, and needs numpy. PATH is
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.accounting import adopt_orphans, end_leftovers
 from bench.goals import OURS, PEER, PEER_POLLING_1S, ROWS, Row
+from bench.goals_hosts import ROWS as ROWS_HOSTS
 from bench.machine import ForeignLoad, description, memcpy_gb_s, wait_quiet
 from bench.plan import Run, runs_of_round
 from bench.results import Results, Verdict, judge
@@ -45,7 +47,7 @@ def main() -> int:
     """Measures what the command line asks for, and returns the exit status."""
     arguments = _arguments()
     adopt_orphans()
-    rows = _chosen(arguments.only)
+    rows = _chosen(arguments)
     interpreters = {} if arguments.without_ours else {OURS: sys.executable}
     if arguments.peer_python is None and importlib.util.find_spec("monarch") is not None:
         arguments.peer_python = sys.executable
@@ -55,7 +57,7 @@ def main() -> int:
     machines = []
     errors: list[dict[str, Any]] = []
     for index in range(arguments.rounds):
-        if arguments.command == "core":
+        if arguments.command != "counts":
             machines.append({"load": os.getloadavg(), "memcpy_gb_s": memcpy_gb_s()})
         for run in runs_of_round(rows, tuple(interpreters), index):
             interpreter = interpreters.get(run.driver, sys.executable)
@@ -72,9 +74,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=["core", "counts"])
+    parser.add_argument("command", choices=["core", "hosts", "counts"])
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
-    parser.add_argument("--only", default="", help=f"rows, of {', '.join(_ids())}")
+    parser.add_argument("--only", default="", help="rows, by their names, with commas between")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it all work?")
     parser.add_argument("--peer-python", help="interpreter with torchmonarch 0.7.0 and numpy")
     parser.add_argument("--without-ours", action="store_true", help="only the peer and floors")
@@ -86,19 +88,24 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.command == "counts":
         arguments.only, arguments.rounds = "counts", 1
-    unknown = set(filter(None, arguments.only.split(","))) - set(_ids())
+    ids = _ids(arguments.command)
+    unknown = set(filter(None, arguments.only.split(","))) - set(ids)
     if unknown:
-        parser.error(f"unknown rows: {', '.join(sorted(unknown))}: choose of {', '.join(_ids())}")
+        parser.error(f"unknown rows: {', '.join(sorted(unknown))}: choose of {', '.join(ids)}")
     return arguments
 
 
-def _ids() -> list[str]:
-    return list(dict.fromkeys(row.id for row in ROWS))
+def _rows(command: str) -> tuple[Row, ...]:
+    return ROWS_HOSTS if command == "hosts" else ROWS
 
 
-def _chosen(only: str) -> list[Row]:
-    wanted = only.split(",") if only else _ids()
-    return [row for row in ROWS if row.id in wanted]
+def _ids(command: str) -> list[str]:
+    return list(dict.fromkeys(row.id for row in _rows(command)))
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Row]:
+    wanted = arguments.only.split(",") if arguments.only else _ids(arguments.command)
+    return [row for row in _rows(arguments.command) if row.id in wanted]
 
 
 def _measure(

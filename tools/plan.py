@@ -31,7 +31,7 @@ STAGES: tuple[Stage, ...] = (
     ((Session("lint"), Session("types")), (Session("rust"),)),
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
     ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
-    ((Session("layers"), Session("docs")), (Session("sim", ("--seeds", "50")),)),
+    ((Session("layers"), Session("docs")), (Session("sim", ("--seeds", "50")), Session("fuzz"))),
     ((Session("examples"),),),
 )
 

@@ -59,6 +59,10 @@ def complaint(words: list[str]) -> str | None:
         case ["pip", "install", *names]:
             unknown = [name for name in names if name.partition("[")[0] not in PACKAGES]
             return f"not ours: {unknown}" if unknown else None
+        case ["python3", "-m", module, *_] if module.startswith("mesh_"):
+            package, _, name = module.partition(".")
+            found = sorted(ROOT.glob(f"packages/*/src/{package}/{name}.py"))
+            return None if found else f"no command {module}"
         case ["python3", script, *_] if (ROOT / script).is_file():
             return None
         case [name, *_] if name in FOREIGN:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.hosts.crew import Crew, Program
 from tests.hosts.world import World
 from tests.hosts.world.possible import why_not
 
@@ -25,6 +26,13 @@ class Worlds(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "hosts(names_or_number): the hosts of the `world` fixture")
+    config.addinivalue_line("markers", "last: waits for something that begins with the tests")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts tests last that wait for something which the others give time to happen."""
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 def pytest_report_header() -> str:
@@ -61,6 +69,31 @@ def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
     """A world of two hosts, or of those that `@pytest.mark.hosts(...)` asks for."""
     marker = request.node.get_closest_marker("hosts")
     return worlds(*marker.args, **marker.kwargs) if marker else worlds()
+
+
+@pytest.fixture(scope="module")
+def shared_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """A client and four hosts with workers, for all tests of a file."""
+    if reason := why_not():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("crew")
+    names = ["client", "w0", "w1", "w2", "w3"]
+    with World(names, shared=[folder]) as world, Crew(world, folder) as crew:
+        yield crew
+
+
+@pytest.fixture
+def crew(shared_crew: Crew) -> Iterator[Crew]:
+    """The client and the four hosts; whatever a test ends there is brought back behind it."""
+    yield shared_crew
+    shared_crew.mend()
+
+
+@pytest.fixture
+def program(crew: Crew) -> Iterator[Program]:
+    """A program on the client, which has attached to nothing yet."""
+    with crew.program() as program:
+        yield program
 
 
 @pytest.hookimpl(wrapper=True)

@@ -179,3 +179,19 @@ def test_they_never_change() -> None:
         credentials.job = JOB  # type: ignore[misc]
     with pytest.raises(TypeError, match=r"made by Credentials\.create or Credentials.load"):
         Credentials()
+
+
+def test_the_command_makes_folders_for_a_job_and_more_of_it_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mesh_core.credentials import main
+
+    assert main([str(tmp_path / "keys"), "node7", "--days", "2"]) == 0
+    controller = Credentials.load(tmp_path / "keys" / "controller")
+    assert controller.can_issue
+    assert main([str(tmp_path / "keys"), "node8"]) == 0
+    others = [Credentials.load(tmp_path / "keys" / name) for name in ("node7", "node8")]
+    assert {other.job for other in others} == {controller.job}
+    assert [(other.role, other.can_issue) for other in others] == [("worker", False)] * 2
+    assert main([str(tmp_path / "keys"), "no name"]) == 2
+    assert "is no name for a peer" in capsys.readouterr().err

@@ -34,7 +34,7 @@ HEAVY = {
     "torch",
     "unittest",
 }
-# What a program written for the field's best-known system imports, remote hosts left out.
+# What a program written for the field's best-known system imports.
 FIELD_NAMES = """
     Accumulator Actor ActorError as_endpoint Channel concurrent_endpoint Context context
     current_actor_name current_rank current_size default_bootstrap_cmd Endpoint endpoint Extent
@@ -42,7 +42,8 @@ FIELD_NAMES = """
     ProcMesh returns_future send shutdown_context span this_host this_proc traced Uid
     unhandled_fault_hook ValueMesh SupervisionError BootstrapCommand Shape Slice Region ActorMesh
     Instance RankedPortReceiver ActorAddr clear_runtime_config configure configured
-    get_global_config get_runtime_config
+    get_global_config get_runtime_config attach attach_to_workers run_worker_loop_forever
+    run_worker_loop_until_shutdown start_worker_loop_forever
 """
 
 

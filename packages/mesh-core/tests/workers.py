@@ -49,6 +49,15 @@ class WorkerProcess:
                 _send(pid, number)
         self._process.wait(END_LIMIT_S)
 
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the worker itself."""
+        self._process.send_signal(number)
+
+    def said(self) -> list[str]:
+        """What it has printed since it said where it listens; waits for its end."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read().splitlines()
+
     def wait(self) -> int:
         """Waits until the worker has ended by itself; gives its exit status."""
         return self._process.wait(END_LIMIT_S)

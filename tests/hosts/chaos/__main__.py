@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable
 
 from tests.hosts.chaos.echo import EchoWorkload
+from tests.hosts.chaos.mesh import MeshWorkload
 from tests.hosts.chaos.run import Settings, run
 from tests.hosts.chaos.workload import Workload
 from tests.hosts.world.possible import why_not
 
-WORKLOADS: dict[str, Callable[[], Workload]] = {"echo": EchoWorkload}
+WORKLOADS: dict[str, Callable[[], Workload]] = {"mesh": MeshWorkload, "echo": EchoWorkload}
 
 
 def main() -> int:
@@ -21,7 +22,7 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=4, help="calls at a time to each host")
     parser.add_argument("--every", type=float, default=3.0, help="seconds between faults")
     parser.add_argument("--hold", type=float, default=2.5, help="longest that a fault stays, in s")
-    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="echo")
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="mesh")
     options = parser.parse_args()
     if reason := why_not():
         print(f"skipped: {reason}")

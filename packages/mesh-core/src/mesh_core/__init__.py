@@ -8,6 +8,7 @@ begins with an underscore is behind the doors.
 from mesh_core._accumulator import Accumulator as Accumulator
 from mesh_core._actor import Actor as Actor
 from mesh_core._actor_mesh import ActorMesh as ActorMesh
+from mesh_core._attach import attach as attach
 from mesh_core._attach import attach_to_workers as attach_to_workers
 from mesh_core._channel import Channel as Channel
 from mesh_core._channel import Port as Port
@@ -59,6 +60,15 @@ from mesh_core._mesh import ProcMesh as ProcMesh
 from mesh_core._mesh import this_host as this_host
 from mesh_core._mesh import this_proc as this_proc
 from mesh_core._mock import patch_actor as patch_actor
+from mesh_core._service import Service as Service
+from mesh_core._service_errors import ServiceOverloaded as ServiceOverloaded
+from mesh_core._service_errors import SessionMoved as SessionMoved
+from mesh_core._service_options import Autoscale as Autoscale
+from mesh_core._service_options import HealthCheck as HealthCheck
+from mesh_core._service_options import ServiceOptions as ServiceOptions
+from mesh_core._service_session import Session as Session
+from mesh_core._service_view import ReplicaStatus as ReplicaStatus
+from mesh_core._service_view import ServiceStatus as ServiceStatus
 from mesh_core._shape import Extent as Extent
 from mesh_core._shape import Point as Point
 from mesh_core._shape import Shape as Shape
@@ -81,3 +91,4 @@ from mesh_core._trust import CredentialsError as CredentialsError
 from mesh_core._value_mesh import ValueMesh as ValueMesh
 from mesh_core._worker_loop import run_worker_loop_forever as run_worker_loop_forever
 from mesh_core._worker_loop import run_worker_loop_until_shutdown as run_worker_loop_until_shutdown
+from mesh_core._worker_loop import start_worker_loop_forever as start_worker_loop_forever

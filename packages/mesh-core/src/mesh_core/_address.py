@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 
 __all__ = ["DEFAULT_PORT", "Address"]
 
 DEFAULT_PORT = 26600
-_ANY = ("*", "")
+_ANY = ("*", "", "::", "0.0.0.0")
 
 
 class Address:
@@ -35,26 +36,48 @@ class Address:
         scheme, found, rest = text.rpartition("://")
         if found and scheme not in ("tcp", "tls"):
             raise ValueError(f"{text!r} has scheme {scheme!r}: write tcp://host:port")
+        if "/" in rest or any(map(str.isspace, rest)):
+            raise ValueError(f"{text!r} is no address: write tcp://host:port")
         if rest.startswith("["):
             host, bracket, port = rest[1:].partition("]")
             if not bracket or (port and not port.startswith(":")):
                 raise ValueError(
                     f"{text!r} is no address: write IPv6 as tcp://[::1]:{DEFAULT_PORT}"
                 )
-            port = port[1:]
+            has_port, port = bool(port), port[1:]
         elif rest.count(":") > 1:
-            host, port = rest, ""
+            host, has_port, port = rest, False, ""
             try:
                 ipaddress.IPv6Address(host)
             except ValueError:
                 raise ValueError(f"{text!r} is no address: write tcp://host:port") from None
         else:
-            host, _, port = rest.partition(":")
+            host, colon, port = rest.partition(":")
+            has_port = bool(colon)
         if not host and not found:
             raise ValueError(f"{text!r} names no host: write tcp://host:port")
-        if port and (not port.isdecimal() or int(port) > 65535):
+        if has_port and (not port.isdecimal() or int(port) > 65535):
             raise ValueError(f"{text!r} has port {port!r}: give a number from 0 to 65535")
         return Address("*" if host in _ANY else host, int(port) if port else DEFAULT_PORT)
+
+    @staticmethod
+    def parse_reachable(text: str) -> Address:
+        """As `parse`, for an address that is called, not listened on.
+
+        Raises:
+            ValueError: It is no such address, or nobody can be called there.
+        """
+        address = Address.parse(text)
+        if address.host == "*":
+            raise ValueError(f"{text!r} names no machine: give the name or address of one")
+        if address.port == 0:
+            raise ValueError(f"{text!r} has port 0: give the port that the worker has printed")
+        return address
+
+    @property
+    def name(self) -> str:
+        """As `host:port`, for who resolves it."""
+        return _joined(self.host, self.port)
 
     @property
     def is_loopback(self) -> bool:
@@ -72,7 +95,11 @@ class Address:
         Raises:
             OSError: The name is not known.
         """
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except socket.gaierror:
+            text = f"{self.host} is not known here: correct the name, or use an address"
+            raise OSError(text) from None
         joined = (_joined(str(sockaddr[0]), int(sockaddr[1])) for *_, sockaddr in found)
         return list(dict.fromkeys(joined))
 
@@ -82,6 +109,19 @@ class Address:
         Raises:
             OSError: The address is taken, or is none of this machine.
         """
+        try:
+            return self._listen()
+        except OSError as error:
+            why = {
+                errno.EADDRINUSE: "is taken: end what listens there, or give another port",
+                errno.EADDRNOTAVAIL: "is none of this machine: tcp://*:PORT takes all it has",
+                errno.EACCES: "has a port that only root may use: give one above 1023",
+            }.get(error.errno or 0, f"cannot be listened on: {error.strerror or error}")
+            if isinstance(error, socket.gaierror):
+                why = "has a name that is not known here: correct it, or use an address"
+            raise OSError(error.errno, f"{self} {why}") from None
+
+    def _listen(self) -> socket.socket:
         if self.host == "*":
             if socket.has_dualstack_ipv6():
                 return socket.create_server(
@@ -90,6 +130,10 @@ class Address:
             return socket.create_server(("", self.port), backlog=4096)
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         family, *_, sockaddr = found[0]
+        if not self.is_loopback and ipaddress.ip_address(sockaddr[0]).is_loopback:
+            # As /etc/hosts of many machines has it for their own name.
+            text = f"stands for {sockaddr[0]} here, where nobody else reaches it"
+            raise OSError(errno.EADDRNOTAVAIL, text)
         return socket.create_server(sockaddr[:2], family=family, backlog=4096)
 
     def __eq__(self, other: object) -> bool:
@@ -99,7 +143,7 @@ class Address:
         return hash((self.host, self.port))
 
     def __str__(self) -> str:
-        return f"tcp://{_joined(self.host, self.port)}"
+        return f"tcp://{self.name}"
 
     def __repr__(self) -> str:
         return f"Address({str(self)!r})"

@@ -374,10 +374,14 @@ class Agent:
 
     # What only the agent of a host can do.
 
-    def do_routes(self, _message: Message, routes: dict[int, list[str]]) -> None:
-        """Learns where other hosts listen."""
-        for host, addresses in routes.items():
-            self._engine.set_route(host, addresses)
+    def do_routes(
+        self, _message: Message, ways: dict[int, tuple[list[str], list[str], bool]]
+    ) -> None:
+        """Learns where other hosts listen, and calls those that cannot call us."""
+        for host, (addresses, gateway, is_only_way) in ways.items():
+            self._engine.set_route(host, addresses, gateway)
+            if is_only_way:
+                self._engine.dial(proc_id(host, 0))
 
     def do_host_gone(self, _message: Message, host: int, obituary: bytes) -> None:
         """Another host is dead."""
@@ -411,10 +415,19 @@ class Agent:
         threading.Thread(target=replace, name=f"mesh-replace-{host}", daemon=True).start()
         return LATER
 
-    def do_log_line(self, _message: Message, line: LogLine) -> None:
-        """Shows what a process of another host has printed."""
+    def do_host_left(self, message: Message, host_name: str, why: str) -> None:
+        """A worker leaves the job although nobody here wanted that: its host is lost at once."""
+        from mesh_core._attach import obituary
+
+        host = message.from_proc >> 32
+        if host in self._runtime.places.living():
+            self._engine.host_gone(host, obituary(self._runtime, host_name, why))
+
+    def do_log_lines(self, _message: Message, lines: list[LogLine]) -> None:
+        """Shows what processes of another host have printed."""
         assert self._runtime.host_agent is not None
-        self._runtime.host_agent.show(line)
+        for line in lines:
+            self._runtime.host_agent.show(line)
 
     def do_leave(self, _message: Message, is_shutdown: bool) -> None:
         """Has this host leave the job; answers at once, as a sign that it will."""

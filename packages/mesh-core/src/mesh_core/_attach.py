@@ -8,6 +8,7 @@ import time
 from mesh_core._config import effective
 from mesh_core._core import Region, ask_worker
 from mesh_core._failure import FailureDetail
+from mesh_core._route import Route
 from mesh_core._runtime import runtime
 from mesh_core._wire import HOST_DIED
 
@@ -15,16 +16,34 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh_core._address import Address
     from mesh_core._host_places import Place
     from mesh_core._mesh import HostMesh
     from mesh_core._runtime import Runtime
     from mesh_core._trust import Credentials
 
-__all__ = ["ask_until_taken", "attach_to_workers"]
+__all__ = ["ask_until_taken", "attach", "attach_to_workers", "obituary", "route_to"]
 
 # Between two attempts: a worker that has just ended a job is free a moment later.
 _PAUSE_S = 0.2
 _ASK_LIMIT_S = 10.0
+
+
+def attach(gateway: str) -> None:
+    """Has this program reach the workers that it attaches to from now on through one of them.
+
+    It is for a program that cannot reach the others itself, such as one outside the network of a
+    cluster. The same as `gateway` of each `attach_to_workers`.
+
+    Args:
+        gateway: Where that worker listens, such as `tcp://login.example.org:26600`.
+
+    Raises:
+        ValueError: The address is malformed.
+    """
+    from mesh_core._address import Address
+
+    runtime().gateway = Address.parse_reachable(gateway)
 
 
 def attach_to_workers(
@@ -32,6 +51,7 @@ def attach_to_workers(
     *,
     credentials: Credentials | None = None,
     name: str | None = None,
+    gateway: str | None = None,
     ca: str | None = None,
     spares: int = 0,
 ) -> HostMesh:
@@ -45,6 +65,9 @@ def attach_to_workers(
         workers: Where the workers listen, such as `tcp://node7:26600`; one host for each.
         credentials: Of the job, when the workers are not on this machine. One set for a program.
         name: The name of the dimension, `hosts` when left out.
+        gateway: Where a worker listens that passes on what is sent to the others, which this
+            program cannot reach itself; names of theirs are looked up there. It reads nothing of
+            what it passes on, and may be one of `workers` or not.
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
 
         spares: How many of the workers, the last ones, are kept aside to take the places of hosts
@@ -61,12 +84,13 @@ def attach_to_workers(
     # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
     from mesh_core._address import Address
     from mesh_core._mesh import HostMesh
+    from mesh_core._trust import CredentialsError
 
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
     if isinstance(workers, str):
         raise ValueError(f"workers is one string, {workers!r}: give a list of addresses")
-    addresses = [Address.parse(worker) for worker in workers]
+    addresses = [Address.parse_reachable(worker) for worker in workers]
     if not addresses:
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
@@ -75,25 +99,30 @@ def attach_to_workers(
         raise ValueError(
             f"{spares} spares of {len(addresses)} workers: at least one has to be a host"
         )
-    afar = [address for address in addresses if not address.is_loopback]
+    current = runtime()
+    way = current.gateway if gateway is None else Address.parse_reachable(gateway)
+    called = addresses if way is None else [*addresses, way]
+    afar = [address for address in called if not address.is_loopback]
     if afar and credentials is None:
         raise ValueError(
             f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
             "made by Credentials.create"
         )
-    current = runtime()
     keys = None if credentials is None else credentials._keys
     if keys is not None:
-        current.engine.set_trust(keys)
+        try:
+            current.engine.set_trust(keys)
+        except ValueError as error:
+            raise CredentialsError(str(error)) from None
     config = effective()
     count = len(addresses) - spares
-    places = current.places.add(addresses[:count], keys, config)
+    places = current.places.add(addresses[:count], way, keys, config)
     for place in places:
         threading.Thread(
             target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
     for address in addresses[count:]:
-        current.places.spares.hold(address, keys, config)
+        current.places.spares.hold(address, way, keys, config)
     hosts = tuple(place.host for place in places)
     return HostMesh(hosts, Region.row_major([name or "hosts"], [len(hosts)]), None)
 
@@ -105,7 +134,7 @@ def _attach(current: Runtime, place: Place) -> None:
     except Exception as error:
         why = f"{place.address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(place.host, _obituary(current, place, str(place.address), why))
+        current.engine.host_gone(place.host, obituary(current, str(place.address), why))
 
 
 def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
@@ -119,29 +148,46 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
     )
     while True:
         try:
-            routes = address.resolve()
-            is_taken, text = ask_worker(routes, place.keys, order.encode(), _ASK_LIMIT_S)
+            route = route_to(address, place.gateway)
+            is_taken, text = ask_worker(
+                route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
+            )
         except OSError as error:
-            is_taken, why = False, f"{address} cannot be reached: {error.strerror or error}"
+            is_taken, why = False, f"{address} cannot be reached: {error}"
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            _joined(current, place, routes, text.decode())
+            _joined(current, place, route, text.decode())
             return None
         if current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 
 
-def _joined(current: Runtime, place: Place, routes: Sequence[str], host_name: str) -> None:
-    silent = _obituary(current, place, host_name, "nothing was heard from it for three heartbeats")
+def route_to(address: Address, gateway: Address | None) -> Route:
+    """Gives how a worker is reached.
+
+    Raises:
+        OSError: Its name is not known.
+    """
+    if gateway is not None and gateway != address:
+        return Route([address.name], [gateway.name])
+    found = address.resolve()
+    # Where others do not reach it at the address that we do, its name may mean another one there.
+    names = found if address.name in found else [*found, address.name]
+    return Route(names, is_here=address.is_loopback)
+
+
+def _joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
+    silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
     if place.epoch:
         current.agent.do_host_back(None, place.host, place.epoch)
     current.engine.expect_host(place.host, place.config.heartbeat_s, silent)
-    current.engine.set_route(place.host, list(routes))
-    current.places.joined(place, routes)
+    current.engine.set_route(place.host, route.addresses, route.gateway)
+    current.places.joined(place, route)
 
 
-def _obituary(current: Runtime, place: Place, host_name: str, why: str) -> bytes:
+def obituary(current: Runtime, host_name: str, why: str) -> bytes:
+    """Says what those are told who wait for something on a host that is lost."""
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()

@@ -21,6 +21,10 @@ __all__ = ["HOLD", "RELEASE", "SERVE", "VERSION", "AttachOrder"]
 VERSION = 1
 # Serve the job; keep free for it; be free for others again.
 SERVE, HOLD, RELEASE = _VERBS = ("serve", "hold", "release")
+# What people are told of who asks is not longer.
+_OWNER_LEN_MAX = 300
+# Numbers that every clock can add to.
+_NUMBER_MAX = 1e15
 
 
 class AttachOrder:
@@ -113,7 +117,7 @@ class AttachOrder:
             ValueError: It is something else.
         """
         try:
-            facts = json.loads(body)
+            facts = _facts(body)
             if facts["version"] != VERSION:
                 raise ValueError(
                     f"the client speaks version {facts['version']} of attaching, this worker "
@@ -127,8 +131,8 @@ class AttachOrder:
                 float(facts["lease_s"]),
                 dict(facts["config"]),
                 [str(folder) for folder in facts["path"]],
-                int(facts["epoch"]),
-                str(facts["verb"]),
+                int(facts.get("epoch", 0)),
+                str(facts.get("verb", SERVE)),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no request of a Mesh client ({error!r})") from error
@@ -154,3 +158,34 @@ def _is_plain(value: object) -> bool:
         or isinstance(value, (bool, int, float, str))
         or (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value))
     )
+
+
+def _facts(body: bytes) -> dict[str, Any]:
+    """Reads JSON whose numbers can be used in every way and whose texts can be written."""
+    try:
+        facts = json.loads(body, parse_float=_finite, parse_constant=_finite, parse_int=_finite_int)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"this is no request of a Mesh client ({error})") from error
+    if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
+        raise ValueError("this is no request of a Mesh client (it is no table of settings)")
+    if not all(map(_is_plain, facts["config"].values())):
+        raise ValueError("this is no request of a Mesh client (a setting has a strange value)")
+    if isinstance(facts.get("lease_s"), str):
+        raise ValueError("this is no request of a Mesh client (its lease is no number)")
+    name = facts.get("owner")
+    if not isinstance(name, str):
+        raise ValueError("this is no request of a Mesh client (it does not say who asks)")
+    facts["owner"] = "".join(c if c.isprintable() else "?" for c in name[:_OWNER_LEN_MAX])
+    return facts
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not -_NUMBER_MAX <= number <= _NUMBER_MAX:
+        raise ValueError(f"{text[:20]} is no number to use")
+    return number
+
+
+def _finite_int(text: str) -> int:
+    _finite(text)
+    return int(text)

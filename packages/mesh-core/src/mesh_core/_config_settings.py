@@ -75,7 +75,7 @@ SETTINGS = {
         "How long a call may take before it raises `DeadlineExceeded`.",
     ),
     "cast_fanout": Setting(
-        16, count(2, 1_024), "To how many hosts or processes each node of a multicast tree sends."
+        16, count(2, 1_024), "To how many hosts each host of a multicast tree sends."
     ),
     "cleanup_timeout_s": Setting(
         10.0, seconds(), "How long an actor's `__cleanup__` may take before it is given up."

@@ -308,6 +308,14 @@ class Endpoint(Generic[P, R]):
         target = self._mesh._target(_random_index(len(self._mesh._targets)))
         return CallFuture(self._call(target, args, kwargs), self)
 
+    def route(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls the replica of a service with the least load; on a mesh the same as `choose`."""
+        return self.choose(*args, **kwargs)
+
+    def fanout(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Calls every replica of a service; on a mesh the same as `call`."""
+        return self.call(*args, **kwargs)
+
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
         """Calls every actor; gives futures in the order in which the answers come.
 

@@ -13,6 +13,7 @@ from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
 from mesh_core._log_printer import LogPrinter
+from mesh_core._remote_log import RemoteLog
 from mesh_core._shape import Extent, Point
 from mesh_core._wire import PROC_DIED, STOPPED, proc_id, proc_name
 
@@ -106,6 +107,8 @@ class HostAgent:
         self._changed = threading.Condition()
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
+        # Where the program that wants to see what is printed here is on another host.
+        self._remote_log = RemoteLog(lambda lines: runtime.ask_agent(0, "log_lines", lines))
         self._host = LocalHost(
             runtime.identity.directory,
             on_exit=self._on_exit,
@@ -260,6 +263,7 @@ class HostAgent:
             for number in asked:
                 del self._slots[number]
         self._host.flush(_FLUSH_S)
+        self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
         if message is not None and message.from_port:
             self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
@@ -298,6 +302,7 @@ class HostAgent:
             for slot in self._slots.values():
                 slot.is_stopping = True
         self._host.close(grace_s)
+        self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
 
     def pid(self, number: int) -> int | None:
@@ -332,7 +337,7 @@ class HostAgent:
         if self._runtime.is_root:
             self.show(line)
         else:
-            self._runtime.tell_agent(0, "log_line", line)
+            self._remote_log.put(line)
 
     def show(self, line: LogLine) -> None:
         """Prints a line of a process."""

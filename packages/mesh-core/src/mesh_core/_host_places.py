@@ -16,11 +16,12 @@ from mesh_core._wire import EPOCH_MAX, proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mesh_core._address import Address
     from mesh_core._config import Config
     from mesh_core._core import Keys
+    from mesh_core._route import Route
     from mesh_core._runtime import Runtime
 
 __all__ = ["Place", "Places"]
@@ -38,7 +39,8 @@ class Place:
         keys: What both sides prove themselves with.
         config: What was configured when it was attached.
         epoch: How many machines were tried in the place before this one.
-        routes: Where the host listens, as it was found; empty before it has joined.
+        gateway: The worker that passes on what is sent to it, if one does.
+        route: How it is reached; None before it has joined and when it is dead.
         obituary: Why it is dead; None while it is not.
         has_left: It was dismissed in good order.
     """
@@ -47,21 +49,30 @@ class Place:
         "address",
         "config",
         "epoch",
+        "gateway",
         "has_left",
         "host",
         "keys",
         "obituary",
         "replacing",
-        "routes",
+        "route",
     )
 
-    def __init__(self, host: int, address: Address, keys: Keys | None, config: Config) -> None:
+    def __init__(
+        self,
+        host: int,
+        address: Address,
+        gateway: Address | None,
+        keys: Keys | None,
+        config: Config,
+    ) -> None:
         self.host = host
         self.address = address
+        self.gateway = gateway
         self.keys = keys
         self.config = config
         self.epoch = 0
-        self.routes: list[str] = []
+        self.route: Route | None = None
         self.obituary: bytes | None = None
         self.has_left = False
         # One replacement at a time.
@@ -78,25 +89,30 @@ class Places:
         self.spares: Spares = Spares(runtime)
 
     def add(
-        self, addresses: Sequence[Address], keys: Keys | None, config: Config
+        self,
+        addresses: Sequence[Address],
+        gateway: Address | None,
+        keys: Keys | None,
+        config: Config,
     ) -> tuple[Place, ...]:
         """Makes places, with numbers that no host of the job has had."""
         with self._changed:
             first = len(self._places) + 1
             places = [
-                Place(host, address, keys, config) for host, address in enumerate(addresses, first)
+                Place(host, address, gateway, keys, config)
+                for host, address in enumerate(addresses, first)
             ]
             self._places.update((place.host, place) for place in places)
         return tuple(places)
 
-    def joined(self, place: Place, routes: Sequence[str]) -> None:
+    def joined(self, place: Place, route: Route) -> None:
         """A machine has taken a place: its host and those that are there learn of each other."""
         with self._changed:
             others = [other for other in self._living() if other is not place]
             dead = [(other.host, other.obituary) for other in self._dead() if other is not place]
             epochs = [(other.host, other.epoch) for other in others if other.epoch]
-            known = {other.host: other.routes for other in others}
-            place.routes = list(routes)
+            known = {other.host: other.route for other in others if other.route is not None}
+            place.route = route
             place.obituary = None
             self._changed.notify_all()
         tell = self._runtime.tell_agent
@@ -105,11 +121,11 @@ class Places:
             tell(agent, "host_back", host, epoch)
         for host, obituary in dead:
             tell(agent, "host_gone", host, obituary)
-        tell(agent, "routes", known)
-        for host in known:
+        tell(agent, "routes", _ways(route, known))
+        for host, there in known.items():
             if place.epoch:
                 tell(proc_id(host, 0), "host_back", place.host, place.epoch)
-            tell(proc_id(host, 0), "routes", {place.host: place.routes})
+            tell(proc_id(host, 0), "routes", _ways(there, {place.host: route}))
 
     def died(self, host: int, obituary: bytes) -> None:
         """A host is dead: all others hear it, and itself, should it not be."""
@@ -118,13 +134,13 @@ class Places:
             if place is None or place.obituary is not None:
                 return
             others = [other.host for other in self._living() if other is not place]
-            routes, place.routes = place.routes, []
+            route, place.route = place.route, None
         for other in others:
             self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, obituary)
-        if routes and not place.has_left:
+        if route is not None and not place.has_left:
             threading.Thread(
                 target=self._fence,
-                args=(place, place.epoch + 1, routes),
+                args=(place, place.epoch + 1, route),
                 name=f"mesh-fence-{host}",
                 daemon=True,
             ).start()
@@ -138,11 +154,19 @@ class Places:
         with self._changed:
             return [place.host for place in self._living()]
 
+    def in_order_of_leaving(self, hosts: Iterable[int] | None) -> list[int]:
+        """Gives the living of some hosts, or all; those behind a gateway before it."""
+        wanted = None if hosts is None else set(hosts)
+        with self._changed:
+            living = [p for p in self._living() if wanted is None or p.host in wanted]
+        living.sort(key=lambda place: place.route is None or not place.route.gateway)
+        return [place.host for place in living]
+
     def leaving(self, host: int) -> bool:
         """Notes that a host is told to leave; says whether it has to be."""
         with self._changed:
             place = self._places.get(host)
-            if place is None or place.has_left or not place.routes:
+            if place is None or place.has_left or place.route is None:
                 return False
             place.has_left = True
             return True
@@ -217,20 +241,34 @@ class Places:
             place.address = before
         return why
 
-    def _fence(self, place: Place, epoch: int, routes: list[str]) -> None:
+    def _fence(self, place: Place, epoch: int, route: Route) -> None:
         """Tells a machine that was taken for dead so, as soon as it can be reached again."""
         pause_s = place.config.heartbeat_s
         until = time.monotonic() + max(_FENCE_LEASES * place.config.host_lease_s, pause_s)
         while not self._runtime.is_over and time.monotonic() < until:
             try:
-                self._runtime.engine.fence(place.host, epoch, routes, pause_s)
+                self._runtime.engine.fence(
+                    place.host, epoch, route.addresses, route.gateway, pause_s
+                )
             except OSError:
                 time.sleep(pause_s)
             else:
                 return
 
     def _living(self) -> list[Place]:
-        return [place for place in self._places.values() if place.routes and not place.has_left]
+        return [place for place in self._places.values() if place.route and not place.has_left]
 
     def _dead(self) -> list[Place]:
         return [place for place in self._places.values() if place.obituary is not None]
+
+
+def _ways(
+    route: Route, others: Mapping[int, Route]
+) -> dict[int, tuple[list[str], list[str], bool]]:
+    """Gives how a host reaches others, and whether they cannot reach it, so that it must call."""
+    ways = {}
+    for other, there in others.items():
+        way = route.towards(there)
+        if way is not None:
+            ways[other] = (*way, there.towards(route) is None)
+    return ways

@@ -34,7 +34,7 @@ from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._supervision import RestartPolicy
 from mesh_core._task_future import AgentFuture, EndFuture, HostStopFuture
-from mesh_core._wire import SPAWN, proc_id
+from mesh_core._wire import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,11 +146,17 @@ class HostMesh(ContextMesh):
     @property
     def initialized(self) -> Future[Literal[True]]:
         """Done when every host can be reached; raises `HostDied` for one that cannot."""
-        reply = runtime().call_agents(self._agents(), "ready")
-        return AgentFuture(reply, this_proc(), "attach", value=True)
+        agents = self._agents()
+        reply = runtime().call_agents(agents._targets(), "ready")
+        return AgentFuture(reply, agents, "attach", value=True)
 
-    def _agents(self) -> Targets:
-        return Targets([(proc_id(self._hosts[at], 0), at) for at in self._region])
+    def _agents(self) -> ProcMesh:
+        """The processes that look after these hosts: who failures are told of by rank."""
+        hosts = tuple((self._hosts[at], 0) for at in self._region)
+        region = Region.row_major(self._region.labels, self._region.sizes)
+        owner = owner_here()
+        table = ProcTable(0, "hosts", hosts, 1, region, owner, runtime().identity.host_name)
+        return ProcMesh(table, region)
 
     @property
     def host_epoch(self) -> int:
@@ -201,9 +207,7 @@ class HostMesh(ContextMesh):
         return EndFuture([self.stop()], runtime().ownership, self._dismiss)
 
     def _dismiss(self) -> None:
-        current = runtime()
-        for rank in self._region:
-            current.dismiss(self._hosts[rank], is_shutdown=True)
+        runtime().dismiss_all([self._hosts[rank] for rank in self._region], is_shutdown=True)
 
     _end_context = shutdown
 

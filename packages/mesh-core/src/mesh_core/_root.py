@@ -134,9 +134,8 @@ def shut_down(limit_s: float, *, is_failed: bool = False) -> None:
 
 def _end_all(runtime: Runtime, is_failed: bool) -> None:
     runtime.ownership.end_owner(0, is_failed)
-    for host in runtime.places.living():
-        # What it ran has ended: it is free for the next job.
-        runtime.dismiss(host)
+    # What they ran has ended: they are free for the next job.
+    runtime.dismiss_all()
     runtime.places.spares.release()
     for cell in reversed(list(runtime.actors.values())):
         # Actors of this process that others have spawned here.

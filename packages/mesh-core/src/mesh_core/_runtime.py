@@ -17,12 +17,13 @@ from mesh_core._wire import AGENT, CALL, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
     from typing import Any
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._actor_mesh import ActorMesh
+    from mesh_core._address import Address
     from mesh_core._core import Message, Targets
     from mesh_core._host_agent import HostAgent, StartOrder
     from mesh_core._ownership import Ownership
@@ -93,6 +94,8 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
+        # The worker through which others are reached, where the program has said so.
+        self.gateway: Address | None = None
         self.actors: dict[int, ActorCell] = {}
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
@@ -118,6 +121,7 @@ class Runtime:
             config.segment_pool_bytes_max,
             self._on_orphaned,
         )
+        self.engine.set_fanout(config.cast_fanout)
         from mesh_core._host_places import Places
         from mesh_core._ownership import Ownership
 
@@ -148,6 +152,14 @@ class Runtime:
         """Has a host leave the job, whose processes have ended."""
         if self.places.leaving(host):
             self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
+
+    def dismiss_all(self, hosts: Iterable[int] | None = None, *, is_shutdown: bool = False) -> None:
+        """Has hosts leave the job, all when none are named.
+
+        Those that are reached through another go before it.
+        """
+        for host in self.places.in_order_of_leaving(hosts):
+            self.dismiss(host, is_shutdown=is_shutdown)
 
     def forget_orders(self, uid: int) -> None:
         """Nothing of a mesh will be started again."""

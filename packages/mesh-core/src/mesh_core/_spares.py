@@ -32,10 +32,13 @@ class _Spare:
         is_over: It is no spare any more.
     """
 
-    __slots__ = ("address", "config", "is_held", "is_over", "keys")
+    __slots__ = ("address", "config", "gateway", "is_held", "is_over", "keys")
 
-    def __init__(self, address: Address, keys: Keys | None, config: Config) -> None:
+    def __init__(
+        self, address: Address, gateway: Address | None, keys: Keys | None, config: Config
+    ) -> None:
         self.address = address
+        self.gateway = gateway
         self.keys = keys
         self.config = config
         self.is_held: bool | None = None
@@ -53,9 +56,11 @@ class Spares:
     def __len__(self) -> int:
         return len(self._spares)
 
-    def hold(self, address: Address, keys: Keys | None, config: Config) -> None:
+    def hold(
+        self, address: Address, gateway: Address | None, keys: Keys | None, config: Config
+    ) -> None:
         """Keeps a worker aside from now on."""
-        spare = _Spare(address, keys, config)
+        spare = _Spare(address, gateway, keys, config)
         with self._changed:
             self._spares.append(spare)
         threading.Thread(
@@ -107,13 +112,16 @@ class Spares:
 
     def _ask(self, spare: _Spare, verb: str, limit_s: float) -> bool:
         # Not at the top: most programs never attach, and importing Mesh is to be light.
+        from mesh_core._attach import route_to
         from mesh_core._attach_order import AttachOrder
 
         identity = self._runtime.identity
         order = AttachOrder.of_program(identity.job, identity.token, 0, spare.config, verb=verb)
         try:
-            routes = spare.address.resolve()
-            is_held, _ = ask_worker(routes, spare.keys, order.encode(), limit_s)
+            route = route_to(spare.address, spare.gateway)
+            is_held, _ = ask_worker(
+                route.addresses, spare.keys, order.encode(), limit_s, route.gateway
+            )
         except OSError:
             # It is not there, for now.
             return False

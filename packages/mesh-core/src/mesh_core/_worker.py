@@ -66,6 +66,8 @@ class Worker:
         self.address: Address = Address(host, self._socket.getsockname()[1])
         self._session: subprocess.Popen[bytes] | None = None
         self._is_ending = threading.Event()
+        # Held while a session is started, so that none is after the end.
+        self._starting = threading.Lock()
 
     def serve(self, *, until_shutdown: bool = False) -> None:
         """Serves one job after another until `end` is called.
@@ -73,24 +75,36 @@ class Worker:
         Args:
             until_shutdown: Return also when the owner of a job shuts its hosts down.
         """
-        while not self._is_ending.is_set():
+        while True:
             started = time.monotonic()
-            self._session = subprocess.Popen(
-                [sys.executable, "-c", _SESSION, str(self._socket.fileno()), self._credentials],
-                pass_fds=[self._socket.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-            status = self._session.wait()
+            session = self._start_session()
+            if session is None:
+                break
+            status = session.wait()
             if status == ENDED_BY_OWNER and until_shutdown:
                 break
             if status not in (0, ENDED_BY_OWNER) and time.monotonic() - started < _PAUSE_S:
                 self._is_ending.wait(_PAUSE_S)
         self._socket.close()
 
+    def _start_session(self) -> subprocess.Popen[bytes] | None:
+        """Starts what serves the next job; None when the worker is to end."""
+        with self._starting:
+            if self._is_ending.is_set():
+                return None
+            number = self._socket.fileno()
+            self._session = subprocess.Popen(
+                [sys.executable, "-c", _SESSION, str(number), self._credentials],
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
+            )
+            return self._session
+
     def end(self) -> None:
         """Ends the session and with it the job's processes here, and then `serve`."""
-        self._is_ending.set()
-        session = self._session
+        with self._starting:
+            self._is_ending.set()
+            session = self._session
         if session is not None:
             with suppress(ProcessLookupError):
                 session.terminate()

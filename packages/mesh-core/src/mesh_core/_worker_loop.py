@@ -6,7 +6,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["run_worker_loop_forever", "run_worker_loop_until_shutdown"]
+    from mesh_core._future import Future
+    from mesh_core._worker import Worker
+
+__all__ = [
+    "run_worker_loop_forever",
+    "run_worker_loop_until_shutdown",
+    "start_worker_loop_forever",
+]
 
 
 def run_worker_loop_forever(
@@ -56,12 +63,55 @@ def run_worker_loop_until_shutdown(
     _serve(address, credentials, ca, until_shutdown=True)
 
 
+def start_worker_loop_forever(
+    address: str,
+    *,
+    credentials: str | PathLike[str] | None = None,
+    ca: str | None = None,
+) -> Future[None]:
+    """As `run_worker_loop_forever`, beside whatever else the program does.
+
+    It listens when this returns. Cancelling the future ends it in good order; it ends with the
+    program, too.
+
+    Args:
+        address: Where to listen.
+        credentials: The folder with the worker's credentials.
+        ca: Accepted for programs written for Monarch.
+
+    Raises:
+        ValueError: The address is malformed, or could be reached from other machines although
+            there are no credentials.
+        CredentialsError: The credentials are not there, or others can use them.
+        OSError: The address is taken, or is none of this machine.
+    """
+    from mesh_core._loop import loop_thread
+    from mesh_core._own_thread import run_beside
+    from mesh_core._thread_future import run_async
+
+    worker = _worker(address, credentials, ca)
+
+    async def serve() -> None:
+        try:
+            await run_beside(worker.serve)
+        finally:
+            await run_beside(worker.end)
+
+    return run_async(loop_thread(), serve())
+
+
 def _serve(
     address: str, credentials: str | PathLike[str] | None, ca: str | None, *, until_shutdown: bool
 ) -> None:
+    from mesh_core._worker import run
+
+    run(_worker(address, credentials, ca), until_shutdown=until_shutdown)
+
+
+def _worker(address: str, credentials: str | PathLike[str] | None, ca: str | None) -> Worker:
     # Not at the top: most programs serve no machine, and importing Mesh is to be light.
-    from mesh_core._worker import Worker, run
+    from mesh_core._worker import Worker
 
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
-    run(Worker(address, credentials), until_shutdown=until_shutdown)
+    return Worker(address, credentials)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from mesh_core import _kernel
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["is_session", "leave", "main"]
 
+# The process of the program.
+_ROOT = 0
 _LOOK_S = 1.0
 # A lease is over after as many heartbeats without a sign of life.
 _HEARTBEATS = 3
@@ -36,6 +39,8 @@ _over = threading.Event()
 _status = 0
 _is_at_once = False
 _is_session = False
+# Why the host leaves the job, where its owner did not want that.
+_why_withdrawn: str | None = None
 
 
 def is_session() -> bool:
@@ -55,6 +60,13 @@ def leave(status: int = 0, *, is_at_once: bool = False) -> None:
     _over.set()
 
 
+def withdraw() -> None:
+    """Ends the session although its owner may need it: the worker is told to end."""
+    global _why_withdrawn
+    _why_withdrawn = "its worker was ended there"
+    leave()
+
+
 def main(listener: int, folder: str) -> None:
     """Waits for a job, serves it and ends the process.
 
@@ -68,7 +80,7 @@ def main(listener: int, folder: str) -> None:
     _is_session = True
     _kernel.die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: leave())
+    signal.signal(signal.SIGTERM, lambda *_: withdraw())
     keys = Credentials.load(folder)._keys if folder else None
     gate = Gate(listener, keys)
     asked = _next_order(gate)
@@ -78,7 +90,8 @@ def main(listener: int, folder: str) -> None:
         _over.wait()
         _end(runtime)
     gate.close()
-    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     os._exit(_status)
 
 
@@ -88,6 +101,10 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
     while not _over.is_set():
         caller = gate.next_request(_LOOK_S)
         if caller is None:
+            continue
+        if caller.role == "worker":
+            # A worker that was taken over must not get at others.
+            _tell(caller, False, "only the job's controller may ask; it was a worker's certificate")
             continue
         try:
             order = AttachOrder.decode(caller.body)
@@ -118,6 +135,12 @@ class _Kept:
         self._order = order if order.verb == HOLD else None
         self._until = time.monotonic() + order.lease_s
         return None
+
+
+def _say(what: str) -> None:
+    # Who has started the worker may have stopped listening.
+    with suppress(OSError):
+        print(f"mesh worker {what}", flush=True)
 
 
 def _tell(caller: Caller, is_taken: bool, text: str) -> None:
@@ -156,6 +179,7 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     runtime.engine.expect_host(0, max(order.lease_s, effective().heartbeat_s) / _HEARTBEATS, b"")
     runtime.engine.admit(gate, f"it serves a job of {order.owner}")
     _tell(caller, True, name)
+    _say(f"serves a job of {order.owner}")
     return runtime
 
 
@@ -164,8 +188,12 @@ def _end(runtime: Runtime) -> None:
     from mesh_core._config import effective
 
     assert runtime.host_agent is not None
+    if _why_withdrawn is not None:
+        # Before the ends of its processes, which then are no news.
+        runtime.tell_agent(_ROOT, "host_left", runtime.identity.host_name, _why_withdrawn)
     runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
     is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
     threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
     runtime.engine.close()
+    _say("has ended the job")
     shutil.rmtree(runtime.identity.directory, ignore_errors=True)

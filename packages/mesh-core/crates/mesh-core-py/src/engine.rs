@@ -1,10 +1,11 @@
 //! The engine of this process, as Python drives it.
 
-use crate::gate::{PyGate, answer_frame, socket_addresses};
+use crate::gate::{PyGate, answer_frame};
 use crate::message::Message;
 use crate::segments::{Packed, Segments};
 use crate::shared_buffer::{SharedBuffer, contiguous};
 use crate::trust::PyKeys;
+use mesh_runtime::engine::dial::Route;
 use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::engine::wire::Descriptors;
@@ -214,10 +215,10 @@ impl PyEngine {
         py.detach(|| self.engine.proc_died(proc, incarnation, detail));
     }
 
-    /// Where another host listens, as `address:port`.
-    fn set_route(&self, host: u32, addresses: Vec<String>) -> PyResult<()> {
-        self.engine.set_route(HostId(host), socket_addresses(&addresses)?);
-        Ok(())
+    /// Where another host listens, as `name:port`, and the gateway to it, if there is one.
+    #[pyo3(signature = (host, addresses, gateway = Vec::new()))]
+    fn set_route(&self, host: u32, addresses: Vec<String>, gateway: Vec<String>) {
+        self.engine.set_route(HostId(host), Route { addresses, gateway });
     }
 
     /// What this process proves itself with to other hosts.
@@ -229,6 +230,11 @@ impl PyEngine {
     /// Lets other hosts in; whoever else asks for this worker is told why it is taken.
     fn admit(&self, gate: &PyGate, refusal: &str) {
         self.engine.admit(gate.inner(), answer_frame(false, refusal.as_bytes()));
+    }
+
+    /// To how many hosts this one passes a cast on.
+    fn set_fanout(&self, fanout: u16) {
+        self.engine.with_node(|node| node.set_fanout(fanout));
     }
 
     /// Listens for another host: silent for three heartbeats, it is dead.
@@ -265,10 +271,11 @@ impl PyEngine {
         host: u32,
         epoch: u32,
         addresses: Vec<String>,
+        gateway: Vec<String>,
         limit_s: f64,
     ) -> PyResult<()> {
-        let (addresses, limit) = (socket_addresses(&addresses)?, seconds(limit_s)?);
-        py.detach(|| self.engine.fence(HostId(host), epoch, &addresses, limit))
+        let (route, limit) = (Route { addresses, gateway }, seconds(limit_s)?);
+        py.detach(|| self.engine.fence(HostId(host), epoch, &route, limit))
             .map_err(PyOSError::new_err)
     }
 

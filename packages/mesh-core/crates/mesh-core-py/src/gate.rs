@@ -1,13 +1,13 @@
 //! The gate of a worker, as Python keeps it, and knocking at one.
 
 use crate::trust::PyKeys;
+use mesh_runtime::engine::dial::Route;
 use mesh_runtime::engine::gate::{self, Caller, Gate};
 use mesh_wire::frame::{Frame, Head, Kind, NOBODY};
 use mesh_wire::id::{Address, PortId};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,12 @@ impl PyCaller {
         self.0.address.map(|address| address.to_string())
     }
 
+    /// `controller` or `worker`; None where callers need not prove themselves.
+    #[getter]
+    fn role(&self) -> Option<String> {
+        self.0.role().map(|role| role.to_string())
+    }
+
     /// Says yes or no, and why.
     fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8]) -> PyResult<()> {
         let frame = answer_frame(is_taken, body);
@@ -81,26 +87,21 @@ impl PyCaller {
 
 /// Asks the worker at one of `addresses` to serve a job: whether it does, and what it says.
 #[pyfunction]
+#[pyo3(signature = (addresses, keys, body, limit_s, gateway = Vec::new()))]
 fn ask_worker<'py>(
     py: Python<'py>,
     addresses: Vec<String>,
     keys: Option<&PyKeys>,
     body: &[u8],
     limit_s: f64,
+    gateway: Vec<String>,
 ) -> PyResult<(bool, Bound<'py, PyBytes>)> {
-    let addresses = socket_addresses(&addresses)?;
+    let route = Route { addresses, gateway };
     let request = frame(Kind::Attach, 0, body);
     let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
     let trust = keys.map(PyKeys::trust).transpose()?;
-    let answer = py.detach(|| gate::ask(&addresses, trust.as_ref(), &request, limit))?;
+    let answer = py.detach(|| gate::ask(&route, trust.as_ref(), &request, limit))?;
     Ok((answer.head.flags & REFUSED == 0, PyBytes::new(py, &answer.tail)))
-}
-
-pub(crate) fn socket_addresses(texts: &[String]) -> PyResult<Vec<SocketAddr>> {
-    let parse = |text: &String| {
-        text.parse().map_err(|_| PyValueError::new_err(format!("{text:?} is no address:port")))
-    };
-    texts.iter().map(parse).collect()
 }
 
 pub(crate) fn answer_frame(is_taken: bool, body: &[u8]) -> Frame {

@@ -10,19 +10,25 @@
 //! - [`parker`]: where a thread sleeps;
 //! - [`wire`]: one socket;
 //! - [`ready`]: waking an event loop instead of a thread;
-//! - [`gate`], [`channel`], `afar`: links to other hosts.
+//! - [`gate`], [`channel`], [`dial`], `relay`, `afar`, `neighbour`: links to other hosts;
+//! - `strangers`: links of this host whose other end is not known yet.
 
 mod afar;
 pub mod channel;
+pub mod dial;
 pub mod gate;
+mod neighbour;
 pub mod parker;
 pub mod ready;
+mod relay;
+mod strangers;
 pub mod wire;
 
 use crate::hash::FastMap;
 use crate::mailbox::Closed;
 use crate::node::{Answer, Effect, LinkId, Node, NodeConfig, Progress};
 use bytes::Bytes;
+use dial::Route;
 use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, PortId, ProcId};
@@ -36,12 +42,12 @@ use std::collections::BinaryHeap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
+use strangers::Strangers;
 use wire::{Descriptors, Reach, Wire, Written, lock};
 
 /// Token of a bell in an epoll set.
@@ -84,6 +90,7 @@ struct Shared {
     redials: BinaryHeap<Reverse<(Instant, ProcId)>>,
     /// When to look for shared memory that is not used any more; never while all is.
     sweep_at: Option<Instant>,
+    strangers: Strangers,
 }
 
 /// What is left to do once the lock is released.
@@ -141,7 +148,7 @@ pub struct Engine {
     me: ProcId,
     this: Weak<Self>,
     /// Where other hosts listen, those that this one may call.
-    routes: Mutex<FastMap<HostId, Vec<SocketAddr>>>,
+    routes: Mutex<FastMap<HostId, Route>>,
     /// What this process proves itself with there; nothing where no link leaves the machine.
     trust: Mutex<Option<Trust>>,
     dir: PathBuf,
@@ -178,6 +185,7 @@ impl Engine {
             credit_waiters: Vec::new(),
             redials: BinaryHeap::new(),
             sweep_at: None,
+            strangers: Strangers::default(),
         };
         let (lead, io) = (Poller::new()?, Poller::new()?);
         let engine = Arc::new_cyclic(|this| Self {
@@ -563,14 +571,14 @@ impl Engine {
         }
         let stream = UnixStream::connect(socket_path(&self.dir, peer));
         match stream.and_then(Wire::here).map(Arc::new) {
-            Ok(wire) => self.add_wire(wire, |node| node.connected(peer)),
+            Ok(wire) => drop(self.add_wire(wire, |node| node.connected(peer))),
             Err(_) if peer == agent_of(self.me.host) => (self.on_orphaned)(),
             Err(_) => self.with_node(|node| node.connect_failed(peer)),
         }
     }
 
     /// Makes a wire known to the node and to both sleepers, the leader first.
-    fn add_wire(&self, wire: Arc<Wire>, introduce: impl FnOnce(&mut Node) -> LinkId) {
+    fn add_wire(&self, wire: Arc<Wire>, introduce: impl FnOnce(&mut Node) -> LinkId) -> LinkId {
         let mut chores = Chores::default();
         let link = {
             let mut shared = lock(&self.shared);
@@ -586,16 +594,7 @@ impl Engine {
         if is_watched.is_err() {
             self.drop_link(link, &wire);
         }
-    }
-
-    fn accept(&self, listener: &UnixListener) {
-        while let Ok((stream, _)) = listener.accept() {
-            let is_ours = rustix::net::sockopt::socket_peercred(&stream)
-                .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
-            if let (true, Ok(wire)) = (is_ours, Wire::here(stream)) {
-                self.add_wire(Arc::new(wire), Node::accepted);
-            }
-        }
+        link
     }
 
     fn run_io(&self, listener: &UnixListener) {
@@ -649,6 +648,7 @@ impl Engine {
     fn run_timers(&self) -> Option<Duration> {
         let now = Instant::now();
         self.with_node(|node| node.advance(now - self.epoch));
+        self.see_off_strangers(now);
         let mut due = Vec::new();
         let left = {
             let mut shared = lock(&self.shared);
@@ -664,10 +664,11 @@ impl Engine {
                 shared.sweep_at = self.descriptors.sweep().then(|| now + SWEEP_PERIOD);
             }
             let sweep = shared.sweep_at.map(|at| at - now);
+            let stranger = shared.strangers.next_due().map(|at| at - now);
             let redial = shared.redials.peek().map(|Reverse((at, _))| *at - now);
             let deadline = shared.node.next_deadline();
             let deadline = deadline.map(|at| at.saturating_sub(now - self.epoch));
-            [redial, deadline, sweep].into_iter().flatten().min()
+            [redial, deadline, sweep, stranger].into_iter().flatten().min()
         };
         let left = if due.is_empty() { left } else { Some(Duration::ZERO) };
         for peer in due {

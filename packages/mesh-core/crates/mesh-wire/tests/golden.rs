@@ -106,7 +106,7 @@ fn what_the_document_refuses_is_refused_for_that_reason() {
     };
     assert_eq!(refused("refused magic"), Malformed::Magic(b'H'));
     assert_eq!(refused("refused version"), Malformed::Version(2));
-    assert_eq!(refused("refused kind"), Malformed::Kind(5));
+    assert_eq!(refused("refused kind"), Malformed::Kind(9));
     assert_eq!(refused("refused length"), Malformed::TooLong((1 << 30) + 1));
     assert_eq!(refused("refused overlap"), Malformed::Overlap);
 }

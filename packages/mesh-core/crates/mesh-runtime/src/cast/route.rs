@@ -12,7 +12,7 @@
 //! | 8..10 | fanout |
 //! | 10 | kind of the frame |
 //! | 11..16 | 0 |
-//! | 16.. | runs of 24 bytes: first host, step, count, 0, and the number of the frame (8 bytes), the same for all |
+//! | 16.. | runs of 24 bytes: first host, step, count, 0, number of the frame (8 bytes) |
 
 use super::Tree;
 use bytes::{BufMut, Bytes, BytesMut};

@@ -1,14 +1,15 @@
 //! Links that leave the host: where other hosts are found, and how they are called.
 
 use super::channel::Channel;
+use super::dial::Route;
 use super::gate::{Caller, Doorkeeper, Gate};
 use super::wire::{Wire, lock};
 use super::{Chores, Engine};
-use mesh_trust::Trust;
+use crate::node::Node;
+use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, ProcId};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -40,8 +41,8 @@ impl Engine {
     }
 
     /// Says where another host listens; what waits for it is sent there.
-    pub fn set_route(&self, host: HostId, addresses: Vec<SocketAddr>) {
-        lock(&self.routes).insert(host, addresses);
+    pub fn set_route(&self, host: HostId, route: Route) {
+        lock(&self.routes).insert(host, route);
         let agent = ProcId { host, slot: 0 };
         // Who wanted to call it before had no number to call: they try again now.
         self.with_node(|node| node.connect_failed(agent));
@@ -56,12 +57,13 @@ impl Engine {
         &self,
         host: HostId,
         epoch: u32,
-        addresses: &[SocketAddr],
+        route: &Route,
         limit: Duration,
     ) -> io::Result<()> {
         let until = Instant::now() + limit;
         let trust = lock(&self.trust).clone();
-        let mut channel = Channel::connect(addresses, trust.as_ref(), until)?;
+        let mut channel = Channel::by(route, trust.as_ref(), until)?;
+        channel.expect(Role::Worker)?;
         channel.send(&self.with_node(|node| node.fence(host, epoch)), until)?;
         channel.first(&[Kind::Welcome], until).map(drop)
     }
@@ -69,13 +71,17 @@ impl Engine {
     /// Calls another host from a thread of its own, for that may take long.
     pub(super) fn connect_afar(&self, peer: ProcId) {
         // Without a route it is the other side that calls, or we are told the route later.
-        let Some(addresses) = lock(&self.routes).get(&peer.host).cloned() else { return };
+        let Some(route) = lock(&self.routes).get(&peer.host).cloned() else { return };
         let Some(engine) = self.this.upgrade() else { return };
         let dial = move || {
             let trust = lock(&engine.trust).clone();
-            let channel = Channel::connect(&addresses, trust.as_ref(), Instant::now() + DIAL_MAX);
-            match channel.and_then(wire_of) {
-                Ok(wire) => engine.add_wire(wire, |node| node.connected(peer)),
+            let channel = Channel::by(&route, trust.as_ref(), Instant::now() + DIAL_MAX);
+            let checked = channel.and_then(|channel| {
+                channel.expect(Role::Worker)?;
+                wire_of(channel)
+            });
+            match checked {
+                Ok(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 Err(_) => engine.with_node(|node| node.connect_failed(peer)),
             }
         };
@@ -87,13 +93,7 @@ impl Engine {
 
     /// Makes a connection that another host has opened a link, beginning with what it has sent.
     fn add_caller(&self, wire: Arc<Wire>, hello: Frame) {
-        let mut link = None;
-        self.add_wire(Arc::clone(&wire), |node| {
-            let id = node.accepted_from_afar();
-            link = Some(id);
-            id
-        });
-        let Some(link) = link else { return };
+        let link = self.add_wire(Arc::clone(&wire), Node::accepted_from_afar);
         let mut chores = Chores::default();
         {
             let mut shared = self.enter();

@@ -1,20 +1,23 @@
 //! A connection to another host before it is a link: who is there, and one frame at a time.
 
+use super::dial::{Route, connected, resolved};
+use super::neighbour::check_listener;
 use super::parker::timespec;
-use mesh_trust::{Handshake, SecureStream, Trust};
+use super::relay;
+use mesh_trust::{Handshake, Role, SecureStream, Trust};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Instant;
 
-/// How long one address of a host has to answer.
-const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// The longest first frame, behind its head.
 const FIRST_TAIL_MAX: usize = 16 << 10;
+/// Sealed bytes that a first frame may come in, with whatever else the other side seals.
+const FIRST_SEALED_MAX: usize = 64 << 10;
 
 /// A connection whose two sides have proved themselves, or need not.
 #[derive(Debug)]
@@ -35,7 +38,28 @@ impl Channel {
         trust: Option<&Trust>,
         until: Instant,
     ) -> io::Result<Self> {
-        let stream: OwnedFd = connected(addresses, until)?.into();
+        let stream = connected(addresses, until)?;
+        if trust.is_none() {
+            let peer = rustix::net::getpeername(&stream)?;
+            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+            check_listener(peer.ok_or(io::ErrorKind::NotConnected)?)?;
+        }
+        Self::proved(stream, trust, until)
+    }
+
+    /// As [`Channel::connect`], the way that a route describes.
+    ///
+    /// # Errors
+    /// As [`Channel::connect`], and when a name is not known or a gateway refuses.
+    pub fn by(route: &Route, trust: Option<&Trust>, until: Instant) -> io::Result<Self> {
+        if route.gateway.is_empty() {
+            return Self::connect(&resolved(&route.addresses)?, trust, until);
+        }
+        Self::proved(relay::ask(route, trust, until)?, trust, until)
+    }
+
+    /// Shakes hands with whoever is at the other end.
+    fn proved(stream: OwnedFd, trust: Option<&Trust>, until: Instant) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&stream, true)?;
         let Some(trust) = trust else { return Ok(Self { stream, secure: None }) };
         let mut handshake = trust.connect().map_err(io::Error::other)?;
@@ -54,6 +78,27 @@ impl Channel {
         send_pending(&stream, &mut handshake, until)?;
         let secure = handshake.finish().map_err(io::Error::other)?;
         Ok(Self { stream, secure: Some(secure) })
+    }
+
+    /// What the other side's certificate says that it may be; nothing where none was asked for.
+    pub fn role(&self) -> Option<Role> {
+        self.secure.as_ref().map(|secure| secure.peer.role())
+    }
+
+    /// Goes on only with somebody of that role, where certificates are asked for.
+    ///
+    /// # Errors
+    /// When the other side is something else.
+    pub fn expect(&self, role: Role) -> io::Result<()> {
+        match &self.secure {
+            Some(secure) if secure.peer.role() != role => Err(io::Error::other(format!(
+                "what listens there has the credentials of a {}, {:?}: give each worker its own, \
+                 made by issue",
+                secure.peer.role(),
+                secure.peer.name()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Sends one frame, all of it.
@@ -96,11 +141,12 @@ pub(super) struct FirstFrame {
     allowed: &'static [Kind],
     bytes: Vec<u8>,
     decoded: Option<(Head, usize)>,
+    sealed_len: usize,
 }
 
 impl FirstFrame {
     pub(super) fn new(allowed: &'static [Kind]) -> Self {
-        Self { allowed, bytes: Vec::new(), decoded: None }
+        Self { allowed, bytes: Vec::new(), decoded: None, sealed_len: 0 }
     }
 
     /// Reads what has come, and takes no memory for a tail before its head is judged.
@@ -151,6 +197,10 @@ impl FirstFrame {
         match try_receive(stream, secure.opener.spare())? {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(len) => {
+                self.sealed_len += len;
+                if self.sealed_len > FIRST_SEALED_MAX {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
                 secure.opener.filled(len);
                 Ok(true)
             }
@@ -178,21 +228,6 @@ impl FirstFrame {
         self.decoded = Some((head, tail_len));
         self.judge()
     }
-}
-
-fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
-    let mut failure = io::ErrorKind::AddrNotAvailable.into();
-    for address in addresses {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        match TcpStream::connect_timeout(address, left.min(CONNECT_MAX)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
 }
 
 fn send_pending(stream: &OwnedFd, handshake: &mut Handshake, until: Instant) -> io::Result<()> {

@@ -1,38 +1,62 @@
 //! Where other hosts knock: who they are is found out here, before anything of theirs goes further.
 //!
 //! A caller is a connection that has not yet sent its first frame. All of them together are served
-//! by one thread and bounded in number, time and memory, so whoever can reach the port can keep
-//! that thread busy and nothing else. A first frame is a greeting, and then the connection becomes
-//! a link of the engine; or it asks the worker to serve a job, and then whoever has opened the gate
-//! decides.
+//! by one thread, the `porch`, and bounded in number, time and memory, so whoever can reach the
+//! port can keep that thread busy and nothing else. A first frame is a greeting, and then the
+//! connection becomes a link of the engine; or it asks the worker to serve a job, and then whoever
+//! has opened the gate decides; or it asks for a way to another host, and then it is passed on.
 
-use super::channel::{Channel, FirstFrame, try_receive};
-use super::parker::{Bell, timespec};
+mod crowd;
+mod porch;
+
+use super::channel::Channel;
+use super::dial::Route;
+use super::parker::Bell;
+use super::relay::{Relays, THROUGH};
 use super::wire::lock;
-use mesh_trust::{Handshake, Trust};
+use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
-use rustix::event::epoll;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, SocketFlags};
-use std::collections::{HashMap, VecDeque};
+use mesh_wire::id::HostId;
+use porch::Porch;
+use rustix::fd::OwnedFd;
+use rustix::process::{Resource, getrlimit};
+use std::collections::VecDeque;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a caller may take until its first frame is there.
+/// How long a caller may take until its first frame is there, unless the gate says otherwise.
 const KNOCK_MAX: Duration = Duration::from_secs(10);
-/// Callers at a time; the one that has taken longest goes when there are more.
+/// The host of the program that runs the job: its processes alone are controllers.
+const PROGRAM: HostId = HostId(0);
+/// Callers at a time, unless the gate says otherwise or there are too few descriptors.
 const CALLERS_MAX: usize = 1024;
+/// Of the descriptors that the process may have, callers get one part in so many.
+const DESCRIPTORS_SHARE: u64 = 4;
 /// How long whoever answers a caller waits for the socket.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Requests to serve a job that may wait for an answer.
 const REQUESTS_MAX: usize = 16;
 
-const LISTENER: u64 = u64::MAX;
-const BELL: u64 = u64::MAX - 1;
+/// What callers may take of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GateLimits {
+    /// How long one may take from its connection to its whole first frame, proof and all.
+    pub knock_max: Duration,
+    /// How many may be there at a time; when there are more, somebody goes.
+    pub callers_max: usize,
+}
+
+impl Default for GateLimits {
+    /// Ten seconds, and 1024 callers or what a quarter of the process's descriptors is enough for.
+    fn default() -> Self {
+        let share = getrlimit(Resource::Nofile).current.map(|all| all / DESCRIPTORS_SHARE);
+        let share = share.and_then(|share| usize::try_from(share).ok()).unwrap_or(CALLERS_MAX);
+        Self { knock_max: KNOCK_MAX, callers_max: share.clamp(1, CALLERS_MAX) }
+    }
+}
 
 /// A connection whose first frame has come.
 #[derive(Debug)]
@@ -51,6 +75,23 @@ impl Caller {
     /// When the other side does not take it in time, or is gone.
     pub fn answer(&self, frame: &Frame) -> io::Result<()> {
         lock(&self.channel).send(frame, Instant::now() + ANSWER_MAX)
+    }
+
+    /// As [`Caller::answer`], without waiting: who has no room for an answer is told nothing.
+    fn answer_nowait(&self, frame: &Frame) {
+        let _ = lock(&self.channel).send(frame, Instant::now());
+    }
+
+    /// What its certificate says that it may be; nothing where callers need not prove themselves.
+    pub fn role(&self) -> Option<Role> {
+        lock(&self.channel).role()
+    }
+
+    /// Whether its certificate lets it be the host that it greets as.
+    fn is_what_it_says(&self) -> bool {
+        let is_program = self.first.head.from.proc.host == PROGRAM;
+        let needed = if is_program { Role::Controller } else { Role::Worker };
+        self.role().is_none_or(|role| role == needed)
     }
 
     /// The connection.
@@ -79,6 +120,7 @@ pub struct Gate {
     has_request: Condvar,
     is_closed: AtomicBool,
     bell: Bell,
+    relays: Relays,
 }
 
 impl Gate {
@@ -87,14 +129,27 @@ impl Gate {
     /// # Errors
     /// When the machine has no descriptors or threads left.
     pub fn open(listener: OwnedFd, trust: Option<Trust>) -> io::Result<Arc<Self>> {
+        Self::open_with(listener, trust, GateLimits::default())
+    }
+
+    /// As [`Gate::open`], with other limits.
+    ///
+    /// # Errors
+    /// As [`Gate::open`].
+    pub fn open_with(
+        listener: OwnedFd,
+        trust: Option<Trust>,
+        limits: GateLimits,
+    ) -> io::Result<Arc<Self>> {
         rustix::io::ioctl_fionbio(&listener, true)?;
         let gate = Arc::new(Self {
             inside: Mutex::default(),
             has_request: Condvar::new(),
             is_closed: AtomicBool::new(false),
             bell: Bell::new()?,
+            relays: Relays::default(),
         });
-        let mut porch = Porch::new(Arc::clone(&gate), listener, trust)?;
+        let mut porch = Porch::new(Arc::clone(&gate), listener, trust, limits)?;
         std::thread::Builder::new()
             .name("mesh-gate".into())
             .stack_size(256 << 10)
@@ -107,8 +162,7 @@ impl Gate {
         let mut inside = lock(&self.inside);
         inside.keeper = Some(keeper);
         for late in inside.requests.drain(..) {
-            // Who does not listen for the answer is told nothing.
-            let _ = late.answer(&refusal);
+            late.answer_nowait(&refusal);
         }
         inside.refusal = Some(refusal);
     }
@@ -131,184 +185,53 @@ impl Gate {
     }
 
     fn pass(&self, caller: Caller) {
+        if caller.first.head.kind == Kind::Attach && caller.first.head.flags & THROUGH != 0 {
+            return self.relays.begin(caller);
+        }
         let mut inside = lock(&self.inside);
         if caller.first.head.kind == Kind::Attach {
             match &inside.refusal {
-                Some(refusal) => {
-                    let _ = caller.answer(refusal);
-                }
+                Some(refusal) => caller.answer_nowait(refusal),
                 None if inside.requests.len() < REQUESTS_MAX => {
                     inside.requests.push_back(caller);
                     self.has_request.notify_one();
                 }
                 None => {}
             }
-        } else if let Some(keeper) = inside.keeper.clone() {
+        } else if let Some(keeper) = inside.keeper.clone()
+            && caller.is_what_it_says()
+        {
             drop(inside);
             keeper.greeted(caller);
         }
     }
 }
 
-/// A connection whose first frame has not come.
-struct Knock {
-    channel: Channel,
-    /// Until it is done, where callers have to prove themselves.
-    handshake: Option<Handshake>,
-    address: Option<SocketAddr>,
-    since: Instant,
-    first: FirstFrame,
-}
-
-/// The gate's thread.
-struct Porch {
-    gate: Arc<Gate>,
-    listener: OwnedFd,
-    trust: Option<Trust>,
-    epoll: OwnedFd,
-    knocks: HashMap<u64, Knock>,
-    /// Oldest first; those that have gone are skipped.
-    order: VecDeque<u64>,
-    next: u64,
-}
-
-impl Porch {
-    fn new(gate: Arc<Gate>, listener: OwnedFd, trust: Option<Trust>) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let flags = epoll::EventFlags::IN;
-        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
-        epoll::add(&epoll, gate.bell.as_fd(), epoll::EventData::new_u64(BELL), flags)?;
-        let (knocks, order) = Default::default();
-        Ok(Self { gate, listener, trust, epoll, knocks, order, next: 0 })
-    }
-
-    fn run(&mut self) {
-        while !self.gate.is_closed.load(Ordering::SeqCst) {
-            let left = self.expire();
-            let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-            let left = left.map(timespec);
-            let tokens: Vec<u64> = match epoll::wait(&self.epoll, &mut events, left.as_ref()) {
-                Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
-                Err(_) => continue,
-            };
-            for token in tokens {
-                match token {
-                    LISTENER => self.accept(),
-                    BELL => self.gate.bell.silence(),
-                    number => self.hear(number),
-                }
-            }
-        }
-    }
-
-    /// Drops who has taken too long; returns when the next will have.
-    fn expire(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        while let Some(oldest) = self.order.front() {
-            let Some(knock) = self.knocks.get(oldest) else {
-                self.order.pop_front();
-                continue;
-            };
-            let age = now - knock.since;
-            if age < KNOCK_MAX && self.knocks.len() <= CALLERS_MAX {
-                return Some(KNOCK_MAX - age);
-            }
-            self.knocks.remove(oldest);
-        }
-        None
-    }
-
-    fn accept(&mut self) {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // A few at a time: those who are in get their turn between.
-        for _ in 0..64 {
-            let Ok((stream, address)) = rustix::net::acceptfrom_with(&self.listener, flags) else {
-                return;
-            };
-            let address = address.and_then(socket_addr);
-            let number = self.next;
-            self.next += 1;
-            let token = epoll::EventData::new_u64(number);
-            if epoll::add(&self.epoll, &stream, token, epoll::EventFlags::IN).is_err() {
-                continue;
-            }
-            let since = Instant::now();
-            let first = FirstFrame::new(&[Kind::Hello, Kind::Attach]);
-            let handshake = self.trust.as_ref().map(Trust::accept);
-            let channel = Channel { stream, secure: None };
-            self.knocks.insert(number, Knock { channel, handshake, address, since, first });
-            self.order.push_back(number);
-            self.expire();
-        }
-    }
-
-    fn hear(&mut self, number: u64) {
-        let Some(knock) = self.knocks.get_mut(&number) else { return };
-        match knock.read() {
-            Ok(None) => {}
-            Ok(Some(first)) => {
-                let Some(knock) = self.knocks.remove(&number) else { return };
-                // It was there a moment ago.
-                let _ = epoll::delete(&self.epoll, &knock.channel.stream);
-                let (channel, address) = (Mutex::new(knock.channel), knock.address);
-                self.gate.pass(Caller { channel, address, first });
-            }
-            Err(_) => {
-                self.knocks.remove(&number);
-            }
-        }
-    }
-}
-
-impl Knock {
-    /// Goes on with the handshake, and then with the first frame.
-    fn read(&mut self) -> io::Result<Option<Frame>> {
-        while let Some(handshake) = &mut self.handshake {
-            if handshake.is_done() {
-                break;
-            }
-            let mut bytes = [0; 4096];
-            let fed = match try_receive(&self.channel.stream, &mut bytes)? {
-                None => return Ok(None),
-                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Some(len) => handshake.feed(&bytes[..len]),
-            };
-            // A few hundred bytes into an empty buffer; who does not take them need not enter.
-            let pending = handshake.pending();
-            let sent = rustix::net::send(&self.channel.stream, pending, SendFlags::NOSIGNAL)?;
-            let is_all = sent == pending.len();
-            handshake.sent(sent);
-            fed.map_err(io::Error::other)?;
-            if !is_all {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-        }
-        if let Some(handshake) = self.handshake.take() {
-            self.channel.secure = Some(handshake.finish().map_err(io::Error::other)?);
-        }
-        self.first.read(&mut self.channel)
-    }
-}
-
-fn socket_addr(address: SocketAddrAny) -> Option<SocketAddr> {
-    match address.address_family() {
-        AddressFamily::INET | AddressFamily::INET6 => address.try_into().ok(),
-        _ => None,
-    }
-}
-
-/// Asks a worker at one of `addresses` to serve a job, and waits for what it says.
+/// Asks the worker at the end of a route to serve a job, and waits for what it says.
 ///
 /// # Errors
 /// When nobody answers there in time, or what answers is no worker, or none of this job.
 pub fn ask(
-    addresses: &[SocketAddr],
+    route: &Route,
     trust: Option<&Trust>,
     request: &Frame,
     limit: Duration,
 ) -> io::Result<Frame> {
     let until = Instant::now() + limit;
-    let mut channel = Channel::connect(addresses, trust, until)?;
-    channel.send(request, until)?;
-    channel.first(&[Kind::Attached], until)
+    let mut channel = Channel::by(route, trust, until)?;
+    channel.expect(Role::Worker)?;
+    let sent = channel.send(request, until);
+    let answer = sent.and_then(|()| channel.first(&[Kind::Attached], until));
+    answer.map_err(|error| {
+        let what = match error.kind() {
+            io::ErrorKind::TimedOut => "it takes connections and does not answer",
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::InvalidData => "it closed the connection",
+            _ => return error,
+        };
+        let text = format!("{what}: it is no worker, or wants credentials of its job");
+        io::Error::new(error.kind(), text)
+    })
 }

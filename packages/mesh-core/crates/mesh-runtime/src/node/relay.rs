@@ -17,7 +17,7 @@ use mesh_wire::id::{Address, HostId, PortId, ProcId};
 use std::time::Duration;
 
 /// To how many hosts a host passes a short frame on.
-pub(super) const FANOUT: u16 = 32;
+pub(super) const FANOUT: u16 = 16;
 /// Bytes that wait for a link to the next host of a tree; what is beyond is sent again later.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// How long the frames of a bag wait for those that are missing.

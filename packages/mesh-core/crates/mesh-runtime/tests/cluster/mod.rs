@@ -8,30 +8,30 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// How often a host is looked at in these tests, times four.
-pub const HEARTBEAT: Duration = Duration::from_secs(1);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 
 type End = (ProcId, LinkId);
 
 /// Some hosts.
-pub struct Cluster {
-    pub nodes: BTreeMap<ProcId, Node>,
+pub(crate) struct Cluster {
+    pub(crate) nodes: BTreeMap<ProcId, Node>,
     /// Where each end of a link leads.
     ends: BTreeMap<End, End>,
     /// What is on its way to each end.
     wires: BTreeMap<End, VecDeque<Frame>>,
     /// Bytes that have left a host for another, by kind.
-    pub left: BTreeMap<(HostId, HostId), Vec<(Kind, usize)>>,
-    pub dead: BTreeSet<HostId>,
-    pub now: Duration,
+    pub(crate) left: BTreeMap<(HostId, HostId), Vec<(Kind, usize)>>,
+    pub(crate) dead: BTreeSet<HostId>,
+    pub(crate) now: Duration,
     /// A number that picks which link moves next; 0 takes them in order.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Of so many frames between hosts that are by way of others, one is lost; 0 for none.
-    pub loses_one_in: u64,
+    pub(crate) loses_one_in: u64,
 }
 
 impl Cluster {
     /// Hosts 0 to `hosts - 1`, with an agent and `procs` processes each. Host 0 listens for all.
-    pub fn new(hosts: u32, procs: u32, fanout: u16) -> Self {
+    pub(crate) fn new(hosts: u32, procs: u32, fanout: u16) -> Self {
         let mut cluster = Self {
             nodes: BTreeMap::new(),
             ends: BTreeMap::new(),
@@ -73,16 +73,16 @@ impl Cluster {
         cluster
     }
 
-    pub fn root(&mut self) -> &mut Node {
+    pub(crate) fn root(&mut self) -> &mut Node {
         self.node(0, 0)
     }
 
-    pub fn node(&mut self, host: u32, slot: u32) -> &mut Node {
+    pub(crate) fn node(&mut self, host: u32, slot: u32) -> &mut Node {
         self.nodes.get_mut(&ProcId::new(host, slot)).expect("the process is there")
     }
 
     /// Cuts the power of a host.
-    pub fn kill(&mut self, host: u32) {
+    pub(crate) fn kill(&mut self, host: u32) {
         self.dead.insert(HostId(host));
         let is_of_it = |end: &End| end.0.host.0 == host;
         let cut: Vec<End> = self.ends.keys().copied().filter(is_of_it).collect();
@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     /// Kills a process; the agent of its host notices.
-    pub fn kill_proc(&mut self, proc: ProcId) {
+    pub(crate) fn kill_proc(&mut self, proc: ProcId) {
         let cut: Vec<End> = self.ends.keys().copied().filter(|end| end.0 == proc).collect();
         for end in cut {
             self.wires.remove(&end);
@@ -107,7 +107,7 @@ impl Cluster {
     }
 
     /// Breaks the link between two agents; both hear of it.
-    pub fn break_link(&mut self, one: u32, other: u32) {
+    pub(crate) fn break_link(&mut self, one: u32, other: u32) {
         let (one, other) = (ProcId::new(one, 0), ProcId::new(other, 0));
         let is_it = |(from, to): &(&End, &End)| from.0 == one && to.0 == other;
         let ends: Vec<(End, End)> =
@@ -134,12 +134,12 @@ impl Cluster {
     }
 
     /// Carries frames until nothing moves.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         while self.step() {}
     }
 
     /// Does what the nodes want, then carries one frame; `false` when there is none.
-    pub fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         self.act();
         let full: Vec<End> =
             self.wires.iter().filter(|(_, queue)| !queue.is_empty()).map(|(end, _)| *end).collect();
@@ -221,7 +221,7 @@ impl Cluster {
     }
 
     /// Lets time pass, in looks of a quarter of a heartbeat.
-    pub fn pass(&mut self, time: Duration) {
+    pub(crate) fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {
             self.now += Duration::from_millis(1).max((until - self.now).min(HEARTBEAT / 8));
@@ -237,7 +237,7 @@ impl Cluster {
     }
 
     /// Takes what has come for an actor and answers each with what `reply` makes of it.
-    pub fn serve(
+    pub(crate) fn serve(
         &mut self,
         proc: ProcId,
         port: PortId,
@@ -253,7 +253,7 @@ impl Cluster {
     }
 
     /// The answers that have come, by rank; whether they are all.
-    pub fn answers(&mut self, from: ProcId, reply: PortId) -> (BTreeMap<u32, Answer>, bool) {
+    pub(crate) fn answers(&mut self, from: ProcId, reply: PortId) -> (BTreeMap<u32, Answer>, bool) {
         let mut answers = Vec::new();
         let node = self.nodes.get_mut(&from).expect("it is a process of the cluster");
         let progress = node.take_answers(reply, &mut answers);
@@ -262,7 +262,7 @@ impl Cluster {
     }
 
     /// How often a kind of frame has left a host for another, and its bytes.
-    pub fn sent(&self, from: u32, to: u32, kind: Kind) -> (usize, usize) {
+    pub(crate) fn sent(&self, from: u32, to: u32, kind: Kind) -> (usize, usize) {
         let records = self.left.get(&(HostId(from), HostId(to))).into_iter().flatten();
         records
             .filter(|(one, _)| *one == kind)
@@ -271,13 +271,13 @@ impl Cluster {
 }
 
 /// All processes of these hosts, slots from 1, ranked in order.
-pub fn everyone(hosts: std::ops::Range<u32>, procs: u32) -> Vec<Target> {
+pub(crate) fn everyone(hosts: std::ops::Range<u32>, procs: u32) -> Vec<Target> {
     let all = hosts.flat_map(|host| (1..=procs).map(move |slot| ProcId::new(host, slot)));
     (0..).zip(all).map(|(rank, proc)| Target { proc, rank }).collect()
 }
 
 /// A call with this body.
-pub fn call(targets: Vec<Target>, port: PortId, body: Bytes) -> CallSpec {
+pub(crate) fn call(targets: Vec<Target>, port: PortId, body: Bytes) -> CallSpec {
     CallSpec {
         kind: Kind::Call,
         targets: targets.into(),

@@ -1,0 +1,102 @@
+"""A client and hosts with workers, in namespaces, and the program on the client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mesh_core import Credentials
+from tests.hosts.world import Host, HostProcess, World
+from tools.workspace import ROOT
+
+PORT = 26600
+
+
+class Cluster:
+    """Hosts with a worker each, and a client whose program does what it is told.
+
+    Links between them are mutual TLS.
+    """
+
+    def __init__(self, hosts: int) -> None:
+        """Makes the hosts and starts all.
+
+        Args:
+            hosts: How many have workers.
+        """
+        self._stack = ExitStack()
+        self.folder = Path(self._stack.enter_context(TemporaryDirectory()))
+        names = ["client", *(f"w{number}" for number in range(hosts))]
+        # Where the interpreter or the tree is in a folder that each host has of its own.
+        shared = [self.folder, ROOT, Path(sys.prefix)]
+        self.world = self._stack.enter_context(World(names, shared=shared))
+        self.client, *self.hosts = self.world.hosts
+        self.credentials = Credentials.create()
+        self.credentials.save(self.folder / "client")
+        self._workers = [self._worker(host) for host in self.hosts]
+        self.program = Talk(self.client, "bench.hosts.program", str(self.folder / "client"))
+
+    def _worker(self, host: Host) -> HostProcess:
+        folder = self.folder / host.name
+        self.credentials.issue(role="worker", name=host.name).save(folder)
+        words = ["--listen", f"tcp://*:{PORT}", "--credentials", str(folder)]
+        command = [sys.executable, "-m", "mesh_core.worker", *words]
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        worker = host.popen(command, stdout=pipe, stderr=nowhere, cwd=ROOT)
+        assert worker.stdout is not None
+        if not worker.stdout.readline():
+            raise RuntimeError(f"the worker on {host.name} did not come up")
+        return worker
+
+    def attach(self, hosts: Sequence[Host]) -> None:
+        """Has the program take workers into its job."""
+        self.program.do("attach", [f"tcp://{host.name}:{PORT}" for host in hosts])
+
+    def close(self) -> None:
+        """Ends all."""
+        self._stack.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Talk:
+    """A module that runs on a host and answers one line of JSON with another."""
+
+    def __init__(self, host: Host, module: str, *words: str) -> None:
+        """Starts it."""
+        command = [sys.executable, "-m", module, *words]
+        pipe = subprocess.PIPE
+        self._process = host.popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
+
+    def tell(self, what: str, *arguments: Any) -> None:
+        """Asks for something, to hear later what came of it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([what, *arguments]) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Any:
+        """Waits for the next answer.
+
+        Raises:
+            RuntimeError: There is none.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the program on the host has ended")
+        return json.loads(line)
+
+    def do(self, what: str, *arguments: Any) -> Any:
+        """Asks for something and waits for the answer."""
+        self.tell(what, *arguments)
+        return self.hear()

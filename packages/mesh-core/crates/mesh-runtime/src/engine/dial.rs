@@ -1,0 +1,193 @@
+//! Finding another host: what its names stand for, and the first of its addresses that answers.
+
+use super::parker::timespec;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// How long the addresses of a host have to answer. A new attempt is heard sooner than an old one,
+/// which waits longer and longer before it asks again.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// How long an address is waited for alone before the next is tried beside it.
+const HEAD_START: Duration = Duration::from_millis(250);
+/// Addresses of one host that are tried.
+const ADDRESSES_MAX: usize = 16;
+
+/// Where another host listens, and who knows a way there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Route {
+    /// Each as `name:port` or `address:port`; they stand for the same worker.
+    pub addresses: Vec<String>,
+    /// Of the worker that passes on what is sent there; none when it is reached without.
+    pub gateway: Vec<String>,
+}
+
+/// Gives the addresses that names stand for; a name that is not known is left out.
+///
+/// # Errors
+/// When none is known.
+pub fn resolved(names: &[String]) -> io::Result<Vec<SocketAddr>> {
+    let mut found = Vec::new();
+    let mut unknown = Vec::new();
+    for name in names {
+        match name.to_socket_addrs() {
+            Ok(addresses) => found.extend(addresses),
+            Err(_) => unknown.push(name.as_str()),
+        }
+    }
+    if found.is_empty() {
+        let text = format!(
+            "{} is not known here: correct the name, or use an address",
+            unknown.join(", ")
+        );
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    }
+    Ok(found)
+}
+
+/// Connects to whichever of the addresses answers first.
+///
+/// They are tried in their order, the next as soon as one fails or keeps us waiting, so an address
+/// that does not answer costs little where another does.
+///
+/// # Errors
+/// When none answers in time: what became of each, and what to do.
+pub fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
+    let until = until.min(Instant::now() + CONNECT_MAX);
+    let mut left: &[SocketAddr] = &addresses[..addresses.len().min(ADDRESSES_MAX)];
+    let mut trying: Vec<(SocketAddr, OwnedFd)> = Vec::new();
+    let mut failures: Vec<(SocketAddr, io::Error)> = Vec::new();
+    loop {
+        if let Some((address, others)) = left.split_first() {
+            left = others;
+            match begin(address) {
+                Ok(stream) => trying.push((*address, stream)),
+                Err(error) => {
+                    failures.push((*address, error.into()));
+                    continue;
+                }
+            }
+        }
+        let time_left = until.saturating_duration_since(Instant::now());
+        if time_left.is_zero() {
+            let late = trying.drain(..).map(|(address, _)| address);
+            failures.extend(late.map(|address| (address, io::ErrorKind::TimedOut.into())));
+        }
+        if trying.is_empty() && left.is_empty() {
+            return Err(told(&failures));
+        }
+        let patience = if left.is_empty() { time_left } else { HEAD_START.min(time_left) };
+        if let Some(stream) = answered(&mut trying, &mut failures, patience)? {
+            return Ok(stream);
+        }
+    }
+}
+
+fn begin(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let stream = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&stream, address) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(stream),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits until one is through, or has failed, or the time is over.
+fn answered(
+    trying: &mut Vec<(SocketAddr, OwnedFd)>,
+    failures: &mut Vec<(SocketAddr, io::Error)>,
+    patience: Duration,
+) -> io::Result<Option<OwnedFd>> {
+    let mut fds: Vec<PollFd<'_>> =
+        trying.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::OUT)).collect();
+    match poll(&mut fds, Some(&timespec(patience))) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let is_done: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+    for at in (0..is_done.len()).rev().filter(|at| is_done[*at]) {
+        let (address, stream) = trying.remove(at);
+        match sockopt::socket_error(&stream)? {
+            Ok(()) => return Ok(Some(stream)),
+            Err(error) => failures.push((address, error.into())),
+        }
+    }
+    Ok(None)
+}
+
+/// What became of each address, as one error.
+fn told(failures: &[(SocketAddr, io::Error)]) -> io::Error {
+    let Some((_, last)) = failures.last() else { return io::ErrorKind::AddrNotAvailable.into() };
+    let each = |(address, error): &(SocketAddr, io::Error)| {
+        if failures.len() > 1 { format!("{address}: {}", why(error)) } else { why(error) }
+    };
+    let texts: Vec<String> = failures.iter().map(each).collect();
+    io::Error::new(last.kind(), texts.join("; "))
+}
+
+fn why(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "nobody listens there: start the worker, or correct the address".to_owned()
+        }
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "there is no route there: correct the address, or go through a gateway".to_owned()
+        }
+        io::ErrorKind::TimedOut => {
+            "no answer in time: see that the machine is up, and that no firewall is between"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{connected, resolved};
+    use std::io;
+    use std::net::{SocketAddr, TcpListener};
+    use std::time::{Duration, Instant};
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    /// An address where nobody listens.
+    fn nobody() -> SocketAddr {
+        TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a free port")
+    }
+
+    #[test]
+    fn the_next_address_is_tried_when_one_refuses() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let there = listener.local_addr().expect("it is bound");
+        let stream = connected(&[nobody(), there], soon()).expect("somebody listens there");
+        let (_, caller) = listener.accept().expect("it has called");
+        let ours = rustix::net::getsockname(&stream).expect("it is connected");
+        assert_eq!(SocketAddr::try_from(ours).ok(), Some(caller));
+    }
+
+    #[test]
+    fn each_address_that_fails_is_told() {
+        let (one, other) = (nobody(), nobody());
+        let error = connected(&[one, other], soon()).expect_err("nobody listens");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let text = error.to_string();
+        assert!(text.contains(&format!("{one}: nobody listens there: start")), "{text}");
+        assert!(text.contains(&format!("{other}: nobody")), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_unless_another_is_known() {
+        let unknown = "no-such-host.invalid:1".to_owned();
+        let error = resolved(std::slice::from_ref(&unknown)).expect_err("nobody has that name");
+        assert!(error.to_string().starts_with("no-such-host.invalid:1 is not known"), "{error}");
+        let both = resolved(&[unknown, "[::1]:2".to_owned()]).expect("an address is known");
+        assert_eq!(both, ["[::1]:2".parse().expect("an address")]);
+    }
+}

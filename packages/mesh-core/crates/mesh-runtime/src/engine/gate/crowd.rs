@@ -1,0 +1,180 @@
+//! Who waits at a gate, and who has to go when there are too many.
+//!
+//! Whoever has proved to belong to the job keeps its place while there are strangers. Of those, one
+//! of the place that most of them come from goes, the one that has waited longest: so whoever
+//! floods the gate from one place drives out itself, and not those who come from elsewhere.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// Where strangers come from: an IPv4 address, or the upper half of an IPv6 one, for whoever has
+/// one of the lower halves mostly has all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Origin(Option<(bool, u64)>);
+
+impl Origin {
+    fn of(address: Option<SocketAddr>) -> Self {
+        Self(address.map(|address| match address.ip().to_canonical() {
+            IpAddr::V4(ip) => (false, u64::from(ip.to_bits())),
+            IpAddr::V6(ip) => (true, (ip.to_bits() >> 64) as u64),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Visitor<T> {
+    origin: Origin,
+    since: Instant,
+    is_proven: bool,
+    inside: T,
+}
+
+/// Visitors, numbered in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Crowd<T> {
+    visitors: BTreeMap<u64, Visitor<T>>,
+    /// Strangers from each place; none is 0.
+    strangers: HashMap<Origin, usize>,
+    next: u64,
+}
+
+impl<T> Crowd<T> {
+    pub(super) fn new() -> Self {
+        Self { visitors: BTreeMap::new(), strangers: HashMap::new(), next: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.visitors.len()
+    }
+
+    /// The number that the next one gets.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Lets a stranger wait.
+    pub(super) fn add(&mut self, address: Option<SocketAddr>, since: Instant, inside: T) {
+        let origin = Origin::of(address);
+        *self.strangers.entry(origin).or_default() += 1;
+        self.visitors.insert(self.next, Visitor { origin, since, is_proven: false, inside });
+        self.next += 1;
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        self.visitors.get_mut(&number).map(|visitor| &mut visitor.inside)
+    }
+
+    /// One of them is no stranger any more.
+    pub(super) fn prove(&mut self, number: u64) {
+        if let Some(visitor) = self.visitors.get_mut(&number)
+            && !std::mem::replace(&mut visitor.is_proven, true)
+        {
+            let origin = visitor.origin;
+            self.leave(origin);
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<T> {
+        let visitor = self.visitors.remove(&number)?;
+        if !visitor.is_proven {
+            self.leave(visitor.origin);
+        }
+        Some(visitor.inside)
+    }
+
+    /// The one to send away when there are too many.
+    pub(super) fn superfluous(&self) -> Option<u64> {
+        let most = self.strangers.values().max();
+        let is_of_most = |visitor: &Visitor<T>| {
+            !visitor.is_proven && self.strangers.get(&visitor.origin) == most
+        };
+        let stranger = self.visitors.iter().find(|(_, visitor)| is_of_most(visitor));
+        stranger.or_else(|| self.visitors.iter().next()).map(|(number, _)| *number)
+    }
+
+    /// The one that has waited longest, if for as long as that; else how long until it will have.
+    pub(super) fn overdue(
+        &self,
+        wait_max: Duration,
+        now: Instant,
+    ) -> Result<u64, Option<Duration>> {
+        let Some((number, visitor)) = self.visitors.iter().next() else { return Err(None) };
+        let left = wait_max.saturating_sub(now.saturating_duration_since(visitor.since));
+        if left.is_zero() { Ok(*number) } else { Err(Some(left)) }
+    }
+
+    fn leave(&mut self, origin: Origin) {
+        if let Some(count) = self.strangers.get_mut(&origin) {
+            *count -= 1;
+            if *count == 0 {
+                self.strangers.remove(&origin);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT_MAX: Duration = Duration::from_secs(10);
+
+    fn from(address: &str) -> Option<SocketAddr> {
+        Some(address.parse().expect("an address"))
+    }
+
+    /// A crowd of which these are the addresses, and nobody is proven.
+    fn crowd(addresses: &[&str]) -> Crowd<usize> {
+        let mut crowd = Crowd::new();
+        let now = Instant::now();
+        for (inside, address) in addresses.iter().enumerate() {
+            crowd.add(from(address), now, inside);
+        }
+        crowd
+    }
+
+    #[test]
+    fn of_the_place_that_most_come_from_the_first_one_goes() {
+        let mut crowd = crowd(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.2:2", "[::ffff:10.0.0.2]:3"]);
+        assert_eq!(crowd.superfluous(), Some(1));
+        assert_eq!(crowd.remove(1), Some(1));
+        assert_eq!(crowd.superfluous(), Some(2));
+        assert_eq!(crowd.remove(2), Some(2));
+        assert_eq!(crowd.superfluous(), Some(0), "as many from each: whoever came first");
+    }
+
+    #[test]
+    fn one_network_of_the_sixth_version_is_one_place() {
+        let crowd = crowd(&["[2001:db8::1]:1", "[2001:db8:1::1]:1", "[2001:db8:1::2]:1"]);
+        assert_eq!(crowd.superfluous(), Some(1));
+    }
+
+    #[test]
+    fn who_has_proved_itself_stays_while_there_are_strangers() {
+        let mut crowd = crowd(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
+        crowd.prove(0);
+        crowd.prove(0);
+        assert_eq!(crowd.superfluous(), Some(1));
+        crowd.remove(1);
+        assert_eq!(crowd.superfluous(), Some(2));
+        crowd.remove(2);
+        assert_eq!(crowd.superfluous(), Some(0));
+        assert_eq!((crowd.remove(0), crowd.len()), (Some(0), 0));
+        assert_eq!(crowd.superfluous(), None);
+    }
+
+    #[test]
+    fn who_has_waited_too_long_is_overdue_also_when_proven() {
+        let mut crowd = Crowd::new();
+        let start = Instant::now();
+        assert_eq!(crowd.overdue(WAIT_MAX, start), Err(None));
+        crowd.add(None, start, ());
+        crowd.add(None, start + WAIT_MAX / 2, ());
+        crowd.prove(0);
+        assert_eq!(crowd.overdue(WAIT_MAX, start + WAIT_MAX / 4), Err(Some(WAIT_MAX * 3 / 4)));
+        assert_eq!(crowd.overdue(WAIT_MAX, start + WAIT_MAX), Ok(0));
+        crowd.remove(0);
+        assert_eq!(crowd.overdue(WAIT_MAX, start + WAIT_MAX), Err(Some(WAIT_MAX / 2)));
+    }
+}

@@ -1,0 +1,214 @@
+//! The thread of a gate: it lets callers prove themselves and waits for their first frames.
+
+use super::super::channel::{Channel, FirstFrame, try_receive};
+use super::super::neighbour::check_caller;
+use super::super::parker::timespec;
+use super::crowd::Crowd;
+use super::{Caller, Gate, GateLimits};
+use mesh_trust::{Handshake, Trust};
+use mesh_wire::frame::{Frame, Kind};
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, SocketFlags};
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const LISTENER: u64 = u64::MAX;
+const BELL: u64 = u64::MAX - 1;
+/// Callers that are let in at a time: those who are in get their turn between.
+const ACCEPTS_MAX: usize = 64;
+/// How long the gate is shut when there are no descriptors for callers, none of whom can go.
+const SHUT_FOR: Duration = Duration::from_millis(100);
+
+/// A connection whose first frame has not come.
+struct Knock {
+    channel: Channel,
+    /// Until it is done, where callers have to prove themselves.
+    handshake: Option<Handshake>,
+    address: Option<SocketAddr>,
+    first: FirstFrame,
+}
+
+pub(super) struct Porch {
+    gate: Arc<Gate>,
+    listener: OwnedFd,
+    trust: Option<Trust>,
+    limits: GateLimits,
+    epoll: OwnedFd,
+    knocks: Crowd<Knock>,
+    /// When to listen again, while the gate is shut.
+    opens_at: Option<Instant>,
+}
+
+impl Porch {
+    pub(super) fn new(
+        gate: Arc<Gate>,
+        listener: OwnedFd,
+        trust: Option<Trust>,
+        limits: GateLimits,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = epoll::EventData::new_u64(BELL);
+        epoll::add(&epoll, gate.bell.as_fd(), bell, epoll::EventFlags::IN)?;
+        let knocks = Crowd::new();
+        let porch = Self { gate, listener, trust, limits, epoll, knocks, opens_at: None };
+        porch.listen()?;
+        Ok(porch)
+    }
+
+    fn listen(&self) -> io::Result<()> {
+        let token = epoll::EventData::new_u64(LISTENER);
+        Ok(epoll::add(&self.epoll, &self.listener, token, epoll::EventFlags::IN)?)
+    }
+
+    pub(super) fn run(&mut self) {
+        while !self.gate.is_closed.load(Ordering::SeqCst) {
+            let left = [self.expire(), self.open_again()].into_iter().flatten().min();
+            let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+            let left = left.map(timespec);
+            let tokens: Vec<u64> = match epoll::wait(&self.epoll, &mut events, left.as_ref()) {
+                Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
+                Err(_) => continue,
+            };
+            for token in tokens {
+                match token {
+                    LISTENER => self.accept(),
+                    BELL => self.gate.bell.silence(),
+                    number => self.hear(number),
+                }
+            }
+        }
+    }
+
+    /// Drops who has taken too long; returns when the next will have.
+    fn expire(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        loop {
+            match self.knocks.overdue(self.limits.knock_max, now) {
+                Ok(number) => drop(self.knocks.remove(number)),
+                Err(left) => return left,
+            }
+        }
+    }
+
+    /// Listens again when it is time to; returns how long until then.
+    fn open_again(&mut self) -> Option<Duration> {
+        let left = self.opens_at?.saturating_duration_since(Instant::now());
+        if left.is_zero() && self.listen().is_ok() {
+            self.opens_at = None;
+            return None;
+        }
+        Some(left.max(Duration::from_millis(1)))
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..ACCEPTS_MAX {
+            match rustix::net::acceptfrom_with(&self.listener, flags) {
+                Ok((stream, address)) => self.let_in(stream, address.and_then(socket_addr)),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    // Who waits to be accepted stays there, and would wake this thread again.
+                    let Some(number) = self.knocks.superfluous() else { return self.shut() };
+                    self.knocks.remove(number);
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn let_in(&mut self, stream: OwnedFd, address: Option<SocketAddr>) {
+        if self.trust.is_none() && !is_neighbour(&stream, address) {
+            return;
+        }
+        let token = epoll::EventData::new_u64(self.knocks.next());
+        if epoll::add(&self.epoll, &stream, token, epoll::EventFlags::IN).is_err() {
+            return;
+        }
+        let first = FirstFrame::new(&[Kind::Hello, Kind::Attach]);
+        let handshake = self.trust.as_ref().map(Trust::accept);
+        let channel = Channel { stream, secure: None };
+        let knock = Knock { channel, handshake, address, first };
+        self.knocks.add(address, Instant::now(), knock);
+        if self.knocks.len() > self.limits.callers_max
+            && let Some(number) = self.knocks.superfluous()
+        {
+            self.knocks.remove(number);
+        }
+    }
+
+    fn shut(&mut self) {
+        // It is there: this was called because something came from it.
+        let _ = epoll::delete(&self.epoll, &self.listener);
+        self.opens_at = Some(Instant::now() + SHUT_FOR);
+    }
+
+    fn hear(&mut self, number: u64) {
+        let Some(knock) = self.knocks.get_mut(number) else { return };
+        match knock.read() {
+            Ok(None) => {
+                if knock.channel.secure.is_some() {
+                    self.knocks.prove(number);
+                }
+            }
+            Ok(Some(first)) => {
+                let Some(knock) = self.knocks.remove(number) else { return };
+                // It was there a moment ago.
+                let _ = epoll::delete(&self.epoll, &knock.channel.stream);
+                let (channel, address) = (Mutex::new(knock.channel), knock.address);
+                self.gate.pass(Caller { channel, address, first });
+            }
+            Err(_) => {
+                self.knocks.remove(number);
+            }
+        }
+    }
+}
+
+impl Knock {
+    /// Goes on with the handshake, and then with the first frame.
+    fn read(&mut self) -> io::Result<Option<Frame>> {
+        while let Some(handshake) = &mut self.handshake {
+            if handshake.is_done() {
+                break;
+            }
+            let mut bytes = [0; 4096];
+            let fed = match try_receive(&self.channel.stream, &mut bytes)? {
+                None => return Ok(None),
+                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(len) => handshake.feed(&bytes[..len]),
+            };
+            // A few hundred bytes into an empty buffer; who does not take them need not enter.
+            let pending = handshake.pending();
+            let sent = rustix::net::send(&self.channel.stream, pending, SendFlags::NOSIGNAL)?;
+            let is_all = sent == pending.len();
+            handshake.sent(sent);
+            fed.map_err(io::Error::other)?;
+            if !is_all {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        if let Some(handshake) = self.handshake.take() {
+            self.channel.secure = Some(handshake.finish().map_err(io::Error::other)?);
+        }
+        self.first.read(&mut self.channel)
+    }
+}
+
+/// Whether it comes from a process of our user on this machine: for who need not prove himself.
+fn is_neighbour(stream: &OwnedFd, theirs: Option<SocketAddr>) -> bool {
+    let ours = rustix::net::getsockname(stream).ok().and_then(socket_addr);
+    ours.zip(theirs).is_some_and(|(ours, theirs)| check_caller(ours, theirs).is_ok())
+}
+
+fn socket_addr(address: SocketAddrAny) -> Option<SocketAddr> {
+    match address.address_family() {
+        AddressFamily::INET | AddressFamily::INET6 => address.try_into().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,210 @@
+//! A gateway: passes bytes on between a caller and a host that the caller cannot reach itself.
+//!
+//! Who asks has proved itself to this worker's gate. What it sends from then on is meant for the
+//! other host, to which it proves itself anew: the gateway sees how much goes to whom and when, and
+//! has no key to what it is.
+
+use super::channel::Channel;
+use super::dial::{Route, connected, resolved};
+use super::gate::Caller;
+use super::parker::timespec;
+use mesh_trust::Trust;
+use mesh_wire::frame::{Frame, Head, Kind, NOBODY};
+use mesh_wire::id::{Address, PortId};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Set in the flags of a request that is to be passed on to another host.
+pub(super) const THROUGH: u8 = 2;
+/// Set in the flags of an answer that is a refusal.
+pub(super) const REFUSED: u8 = 1;
+
+/// Connections that one worker passes on at a time; each has a thread.
+const RELAYS_MAX: usize = 1024;
+/// How long the other host has to take the connection.
+const REACH_MAX: Duration = Duration::from_secs(5);
+/// Bytes that are read before they are passed on, in each direction.
+const BUFFER_LEN: usize = 256 << 10;
+/// Reads and writes of one direction before the other has its turn.
+const STEPS_MAX: usize = 16;
+/// After this long without an answer from a kernel its connection is broken.
+const SILENCE_MAX_MS: u32 = 5_000;
+/// A connection that carries nothing is tried after this long: its other end may be gone.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// What a worker passes on.
+#[derive(Debug, Default)]
+pub(super) struct Relays(Arc<AtomicUsize>);
+
+impl Relays {
+    /// Passes a caller on to where it wants to go, from a thread of its own.
+    pub(super) fn begin(&self, caller: Caller) {
+        if self.0.fetch_add(1, Ordering::SeqCst) >= RELAYS_MAX {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+            let text =
+                format!("it passes on {RELAYS_MAX} connections already: use another gateway");
+            // Who does not listen for the answer is told nothing.
+            let _ = caller.answer(&answer(REFUSED, text));
+            return;
+        }
+        let running = Running(Arc::clone(&self.0));
+        let thread = std::thread::Builder::new().name("mesh-relay".into()).stack_size(256 << 10);
+        // Where there is no thread left the caller is dropped, and tries again.
+        let _ = thread.spawn(move || {
+            let _running = running;
+            serve(caller);
+        });
+    }
+}
+
+/// Counts one connection, as long as it is there.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn serve(caller: Caller) {
+    let target = reach(&caller.first.tail);
+    let said = match &target {
+        Ok(_) => caller.answer(&answer(0, String::new())),
+        Err(error) => caller.answer(&answer(REFUSED, error.to_string())),
+    };
+    if let (Ok(target), Ok(())) = (target, said) {
+        let (channel, _) = caller.into_channel();
+        // An end is an end, whatever its reason: both sides notice.
+        let _ = pass_on(&channel.stream, &target);
+    }
+}
+
+fn reach(target: &[u8]) -> io::Result<OwnedFd> {
+    let text = std::str::from_utf8(target).map_err(io::Error::other)?;
+    let names: Vec<String> = text.lines().map(str::to_owned).collect();
+    connected(&resolved(&names)?, Instant::now() + REACH_MAX)
+}
+
+fn answer(flags: u8, text: String) -> Frame {
+    let nobody = Address { proc: NOBODY, port: PortId::NONE };
+    let mut head = Head::new(Kind::Attached, nobody, nobody);
+    head.flags = flags;
+    Frame { head, tail: text.into() }
+}
+
+/// Asks the gateway of a route for a connection to where the route leads.
+///
+/// # Errors
+/// When the gateway cannot be reached or refuses, or the host behind it cannot be reached.
+pub(super) fn ask(route: &Route, trust: Option<&Trust>, until: Instant) -> io::Result<OwnedFd> {
+    let gateway = route.gateway.join(", ");
+    let failed = |error: io::Error| {
+        io::Error::new(error.kind(), format!("the gateway {gateway} cannot be reached: {error}"))
+    };
+    let addresses: Vec<SocketAddr> = resolved(&route.gateway).map_err(failed)?;
+    let mut channel = Channel::connect(&addresses, trust, until).map_err(failed)?;
+    let nobody = Address { proc: NOBODY, port: PortId::NONE };
+    let mut head = Head::new(Kind::Attach, nobody, nobody);
+    head.flags = THROUGH;
+    channel.send(&Frame { head, tail: route.addresses.join("\n").into() }, until)?;
+    let answer = channel.first(&[Kind::Attached], until).map_err(failed)?;
+    if answer.head.flags & REFUSED != 0 {
+        let why = String::from_utf8_lossy(&answer.tail);
+        return Err(io::Error::other(format!("from the gateway {gateway}: {why}")));
+    }
+    Ok(channel.stream)
+}
+
+/// One direction: what was read and not yet written.
+struct Flow<'a> {
+    from: &'a OwnedFd,
+    to: &'a OwnedFd,
+    buffer: Box<[u8]>,
+    /// What of the buffer waits.
+    waiting: std::ops::Range<usize>,
+    /// Nothing more will be read.
+    is_read: bool,
+    /// Nothing more will be written, and the other side knows it.
+    is_over: bool,
+}
+
+impl<'a> Flow<'a> {
+    fn new(from: &'a OwnedFd, to: &'a OwnedFd) -> Self {
+        let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
+        Self { from, to, buffer, waiting: 0..0, is_read: false, is_over: false }
+    }
+
+    /// Moves what can be moved now.
+    fn advance(&mut self) -> io::Result<()> {
+        for _ in 0..STEPS_MAX {
+            if self.is_over {
+                break;
+            }
+            if self.waiting.is_empty() {
+                if self.is_read {
+                    self.is_over = true;
+                    // The other direction may still have something to say.
+                    let _ = rustix::net::shutdown(self.to, Shutdown::Write);
+                    break;
+                }
+                match rustix::net::recv(self.from, &mut *self.buffer, RecvFlags::empty()) {
+                    Ok((0, _)) => self.is_read = true,
+                    Ok((len, _)) => self.waiting = 0..len,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            } else {
+                let bytes = &self.buffer[self.waiting.clone()];
+                match rustix::net::send(self.to, bytes, SendFlags::NOSIGNAL) {
+                    Ok(sent) => self.waiting.start += sent,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What must happen before it can go on.
+    fn wants(&self) -> Option<PollFd<'a>> {
+        match (self.is_over, self.waiting.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some(PollFd::new(self.from, PollFlags::IN)),
+            (false, false) => Some(PollFd::new(self.to, PollFlags::OUT)),
+        }
+    }
+}
+
+/// Passes bytes on, in both directions, until both have ended or one is broken.
+fn pass_on(one: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
+    for stream in [one, other] {
+        rustix::io::ioctl_fionbio(stream, true)?;
+        sockopt::set_tcp_nodelay(stream, true)?;
+        sockopt::set_tcp_user_timeout(stream, SILENCE_MAX_MS)?;
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, IDLE_MAX)?;
+    }
+    let mut flows = [Flow::new(one, other), Flow::new(other, one)];
+    loop {
+        for flow in &mut flows {
+            flow.advance()?;
+        }
+        let mut wants: Vec<PollFd<'_>> = flows.iter().filter_map(Flow::wants).collect();
+        if wants.is_empty() {
+            return Ok(());
+        }
+        match poll(&mut wants, Some(&timespec(IDLE_MAX))) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

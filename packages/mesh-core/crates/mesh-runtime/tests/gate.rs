@@ -1,0 +1,161 @@
+//! Whoever knocks at a gate takes a bounded part of it, and for a bounded time.
+
+mod knocking;
+
+use knocking::{Door, LIMIT, bare, head, members, send_raw, wait_closed};
+use mesh_runtime::engine::gate::GateLimits;
+use mesh_trust::Trust;
+use mesh_wire::frame::Kind;
+use rustix::net::SendFlags;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Long enough to be seen, and no more.
+const SOON: GateLimits = GateLimits { knock_max: Duration::from_millis(100), callers_max: 64 };
+/// What ends under these has not run out of time.
+const PATIENT: GateLimits = GateLimits { knock_max: LIMIT, callers_max: 64 };
+
+#[test]
+fn who_greets_gets_through() {
+    let (worker, controller) = members();
+    assert!(Door::open(None, PATIENT).serves(None));
+    assert!(Door::open(Some(worker), PATIENT).serves(Some(&controller)));
+}
+
+#[test]
+fn a_stranger_that_says_nothing_is_sent_away() {
+    for trust in [None, Some(members().0)] {
+        let door = Door::open(trust, SOON);
+        let stranger = TcpStream::connect(door.at).expect("it listens");
+        wait_closed(&stranger);
+    }
+}
+
+#[test]
+fn a_stranger_that_says_something_now_and_then_is_sent_away() {
+    let (worker, controller) = members();
+    let door = Door::open(Some(worker), SOON);
+    let hello = controller.connect().expect("there is randomness").pending().to_vec();
+    let mut slow = TcpStream::connect(door.at).expect("it listens");
+    slow.set_read_timeout(Some(Duration::from_millis(5))).expect("it is a socket");
+    let begun = Instant::now();
+    let mut sent = 0;
+    let end = loop {
+        // A handshake of this pace would take seconds; what is sent behind the end is lost.
+        sent += slow.write(&hello[sent..=sent]).unwrap_or(0);
+        match slow.read(&mut [0; 16]) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            end => break end,
+        }
+        assert!(begun.elapsed() < LIMIT, "it is still there after {sent} bytes");
+    };
+    assert!(matches!(end, Ok(0) | Err(_)), "it was told {end:?}");
+    assert!(sent < hello.len(), "it got no further");
+}
+
+#[test]
+fn who_has_proved_itself_and_does_not_greet_is_sent_away() {
+    let (worker, controller) = members();
+    // Time enough for a handshake on a busy machine.
+    let limits = GateLimits { knock_max: Duration::from_secs(1), ..SOON };
+    let door = Door::open(Some(worker), limits);
+    let mut silent = door.knock(Some(&controller)).expect("it is a member");
+    wait_closed(&silent.stream);
+    let mut halfway = door.knock(Some(&controller)).expect("it is a member");
+    send_raw(&mut halfway, &head(Kind::Hello, 72)[..63]);
+    wait_closed(&halfway.stream);
+    assert!(silent.first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
+}
+
+/// Says these bytes instead of a greeting, as a stranger and as a member; it is closed at once.
+#[track_caller]
+fn check_refused(bytes: &[u8]) {
+    let (worker, controller) = members();
+    let doors: [(Option<Trust>, Option<&Trust>); 2] =
+        [(None, None), (Some(worker), Some(&controller))];
+    for (trust, mine) in doors {
+        let door = Door::open(trust, PATIENT);
+        let mut channel = door.knock(mine).expect("it listens");
+        send_raw(&mut channel, bytes);
+        let begun = Instant::now();
+        wait_closed(&channel.stream);
+        assert!(begun.elapsed() < LIMIT / 2, "it was judged by what came");
+        assert!(door.greeted.try_recv().is_err(), "nobody was let through");
+        assert!(door.serves(mine), "others are served");
+    }
+}
+
+#[test]
+fn a_first_frame_that_promises_too_much_is_refused_by_its_head() {
+    check_refused(&head(Kind::Hello, 1 << 20));
+    check_refused(&head(Kind::Hello, (1 << 30) + 1));
+}
+
+#[test]
+fn a_first_frame_that_is_no_greeting_is_refused_by_its_head() {
+    for kind in [Kind::Call, Kind::Welcome, Kind::Ping, Kind::Attached, Kind::Died] {
+        check_refused(&head(kind, 8));
+    }
+}
+
+#[test]
+fn what_is_no_frame_is_refused() {
+    check_refused(&[b'G'; 64]);
+}
+
+#[test]
+fn more_than_one_frame_before_an_answer_is_refused_where_frames_are_sealed() {
+    let (worker, controller) = members();
+    let door = Door::open(Some(worker), PATIENT);
+    let mut hasty = door.knock(Some(&controller)).expect("it is a member");
+    send_raw(&mut hasty, &[head(Kind::Hello, 0), head(Kind::Call, 0)].concat());
+    wait_closed(&hasty.stream);
+    assert!(door.greeted.try_recv().is_err(), "nobody was let through");
+}
+
+#[test]
+fn a_member_that_seals_nothing_on_and_on_is_sent_away() {
+    let (worker, controller) = members();
+    let door = Door::open(Some(worker), PATIENT);
+    let mut channel = door.knock(Some(&controller)).expect("it is a member");
+    let begun = Instant::now();
+    loop {
+        let sealer = &mut channel.secure.as_mut().expect("it is sealed").sealer;
+        sealer.update_key().expect("there is a next key");
+        let sent = rustix::net::send(&channel.stream, sealer.pending(), SendFlags::NOSIGNAL);
+        match sent {
+            Ok(len) => sealer.sent(len),
+            Err(rustix::io::Errno::AGAIN) => std::thread::yield_now(),
+            Err(_) => break,
+        }
+        assert!(begun.elapsed() < LIMIT / 2, "it is still heard");
+    }
+    assert!(door.serves(Some(&controller)), "others are served");
+}
+
+#[test]
+fn strangers_do_not_drive_out_who_has_proved_itself() {
+    let (worker, controller) = members();
+    let limits = GateLimits { callers_max: 4, ..PATIENT };
+    let door = Door::open(Some(worker), limits);
+    let mut member = door.knock(Some(&controller)).expect("it listens");
+    // Half a greeting is there, so the gate has seen its proof once others are sent away.
+    send_raw(&mut member, &head(Kind::Hello, 0)[..32]);
+    let strangers: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(door.at).expect("it listens")).collect();
+    for gone in &strangers[..16] {
+        wait_closed(gone);
+    }
+    send_raw(&mut member, &head(Kind::Hello, 0)[32..]);
+    door.greeted.recv_timeout(LIMIT).expect("it is let through");
+}
+
+#[test]
+fn who_asks_for_a_worker_that_is_taken_is_told_without_waiting_for_it_to_listen() {
+    let door = Door::open(None, PATIENT);
+    let mut asking = door.knock(None).expect("it listens");
+    asking.send(&bare(Kind::Attach), Instant::now() + LIMIT).expect("it is taken");
+    let told = asking.first(&[Kind::Attached], Instant::now() + LIMIT).expect("it is told");
+    assert_eq!(told.head.kind, Kind::Attached);
+}

@@ -1,0 +1,30 @@
+//! A process that has run out of descriptors; alone in its file, because it is all of the process.
+
+mod knocking;
+
+use knocking::{Door, LIMIT, members};
+use mesh_runtime::engine::gate::GateLimits;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
+use std::net::TcpStream;
+
+#[test]
+fn callers_give_way_when_there_are_no_descriptors_left() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(128), ..limit }).expect("it is less");
+    let by_default = GateLimits::default();
+    assert_eq!(by_default.callers_max, 32, "the process itself needs most");
+    let (worker, controller) = members();
+    let limits = GateLimits { knock_max: LIMIT, callers_max: 1000 };
+    let door = Door::open(Some(worker), limits);
+    let strangers: Vec<_> = (0..20).filter_map(|_| TcpStream::connect(door.at).ok()).collect();
+    assert!(door.serves(Some(&controller)), "all who came before have been let in");
+    // The rest goes to something else.
+    let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    // One for our own end: none is left for the other.
+    files.truncate(files.len() - 1);
+    let mine = door.knock(Some(&controller));
+    assert!(mine.is_ok(), "a stranger gave way: {:?}", mine.err());
+    drop((mine, files, strangers));
+    assert!(door.serves(Some(&controller)));
+}

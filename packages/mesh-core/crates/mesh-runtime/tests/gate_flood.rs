@@ -1,0 +1,95 @@
+//! Ten thousand who connect and do not finish: memory is bounded, and who belongs here is served.
+
+mod knocking;
+
+use knocking::{Door, LIMIT, members, memory_len};
+use mesh_runtime::engine::gate::GateLimits;
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::Write;
+use std::net::{SocketAddr, SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+const HALF_OPEN: usize = 10_000;
+const CALLERS_MAX: usize = 1024;
+/// What a gate may take for each: see `strangers::ten_thousand_half_open_links_take_little_memory`.
+const MEMORY_PER_CALLER_MAX: usize = 24 << 10;
+
+/// Connects from an address of loopback that others do not use.
+fn stranger(from: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(from.into(), 0)).ok()?;
+    rustix::net::connect(&socket, &to).ok()?;
+    Some(socket.into())
+}
+
+/// Lets this process have as many descriptors as it may; returns how many.
+fn raise_descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).expect("up to the maximum it may");
+    limit.maximum.and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX)
+}
+
+#[test]
+fn ten_thousand_half_open_connections_take_bounded_memory_and_others_are_served() {
+    // Both ends are in this process.
+    let held_max = (raise_descriptors() / 2).saturating_sub(CALLERS_MAX).min(HALF_OPEN);
+    let (worker, controller) = members();
+    let limits = GateLimits { knock_max: LIMIT, callers_max: CALLERS_MAX };
+    let door = Door::open(Some(worker), limits);
+    assert!(door.serves(Some(&controller)), "before");
+    let before = memory_len("VmRSS:");
+    let mut held = std::collections::VecDeque::with_capacity(held_max);
+    for count in 0..HALF_OPEN {
+        let mut half_open = stranger([127, 0, 0, 2], door.at).expect("there are ports");
+        // The head of a record that promises as much as it may, and then nothing. Who was sent away
+        // meanwhile cannot say it.
+        let _ = half_open.write_all(&[22, 3, 1, 0x1f, 0xfa, 1]);
+        held.push_back(half_open);
+        if held.len() > held_max {
+            held.pop_front();
+        }
+        if count % 1000 == 999 {
+            assert!(door.serves(Some(&controller)), "after {count} half-open connections");
+        }
+    }
+    let taken = memory_len("VmRSS:").saturating_sub(before);
+    assert!(taken < CALLERS_MAX * MEMORY_PER_CALLER_MAX, "{taken} bytes");
+    drop(held);
+    assert!(door.serves(Some(&controller)), "afterwards");
+}
+
+#[test]
+fn a_flood_from_one_place_does_not_keep_out_who_comes_from_another() {
+    raise_descriptors();
+    let (worker, controller) = members();
+    // So few that a flood would drive out each one before it has proved itself.
+    let limits = GateLimits { knock_max: Duration::from_secs(60), callers_max: 8 };
+    let door = Door::open(Some(worker), limits);
+    let (is_over, opened) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    opened.fetch_add(
+                        usize::from(stranger([127, 0, 0, 3], door.at).is_some()),
+                        Ordering::Relaxed,
+                    );
+                }
+            });
+        }
+        let mut served = 0;
+        while opened.load(Ordering::Relaxed) < 2000 {
+            if door.serves(Some(&controller)) {
+                served += 1;
+            } else {
+                is_over.store(true, Ordering::Relaxed);
+                panic!("kept out after {served}");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(served > 0);
+    });
+}

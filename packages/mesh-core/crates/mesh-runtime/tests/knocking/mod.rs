@@ -1,0 +1,133 @@
+//! A gate on loopback, and who knocks at it.
+#![allow(dead_code, reason = "each file of tests uses some of it")]
+
+use mesh_runtime::engine::channel::Channel;
+use mesh_runtime::engine::gate::{Caller, Doorkeeper, Gate, GateLimits};
+use mesh_trust::{Authority, Role, Trust};
+use mesh_wire::codec::MAGIC;
+use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, NOBODY};
+use mesh_wire::id::{Address, JobId, PortId, ProcId};
+use rustix::fd::AsFd;
+use rustls_pki_types::UnixTime;
+use std::io::{self, IoSlice, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Longer than any test takes: what ends after it has not ended by itself.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A worker's and a controller's proof, of one job.
+pub(crate) fn members() -> (Trust, Trust) {
+    let day = Duration::from_secs(86_400);
+    let authority =
+        Authority::create(JobId([7; 16]), day, UnixTime::now()).expect("a day is a good lifetime");
+    let member = |role| {
+        let identity = authority.issue(role, "someone", UnixTime::now());
+        identity.and_then(|one| Trust::new(&one, &Role::ALL)).expect("the keys are good")
+    };
+    (member(Role::Worker), member(Role::Controller))
+}
+
+struct Keeper(Mutex<Sender<Caller>>);
+
+impl Doorkeeper for Keeper {
+    fn greeted(&self, caller: Caller) {
+        let sent = self.0.lock().expect("nobody panics here").send(caller);
+        sent.expect("the test still waits");
+    }
+}
+
+/// A gate that hands on who greets.
+pub(crate) struct Door {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) at: SocketAddr,
+    pub(crate) greeted: Receiver<Caller>,
+}
+
+impl Door {
+    pub(crate) fn open(trust: Option<Trust>, limits: GateLimits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        let at = listener.local_addr().expect("it is bound");
+        // The kernel's own queue is short otherwise, and drops who comes in a crowd.
+        rustix::net::listen(&listener, 4096).expect("it listens already");
+        let gate = Gate::open_with(listener.into(), trust, limits).expect("there are threads");
+        let (sender, greeted) = channel();
+        gate.admit(Arc::new(Keeper(Mutex::new(sender))), bare(Kind::Attached));
+        Self { gate, at, greeted }
+    }
+
+    /// Connects as a member, or without proof.
+    pub(crate) fn knock(&self, trust: Option<&Trust>) -> io::Result<Channel> {
+        Channel::connect(&[self.at], trust, Instant::now() + LIMIT)
+    }
+
+    /// Whether somebody who connects now and greets gets through.
+    pub(crate) fn serves(&self, trust: Option<&Trust>) -> bool {
+        let Ok(mut channel) = self.knock(trust) else { return false };
+        channel.send(&bare(Kind::Hello), Instant::now() + LIMIT).is_ok()
+            && self.greeted.recv_timeout(LIMIT).is_ok()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.gate.close();
+    }
+}
+
+/// A frame of the program that runs the job, without anything but its kind.
+pub(crate) fn bare(kind: Kind) -> Frame {
+    let from = |proc| Address { proc, port: PortId::NONE };
+    Frame::bare(Head::new(kind, from(NOBODY), from(ProcId::new(0, 0))))
+}
+
+/// The head of a frame that promises a tail of some length.
+pub(crate) fn head(kind: Kind, tail_len: usize) -> [u8; HEAD_LEN] {
+    let encoded = bare(kind).head.encode(tail_len);
+    assert_eq!(encoded[0], MAGIC);
+    encoded
+}
+
+/// Sends bytes as they are, sealed where the channel seals.
+pub(crate) fn send_raw(channel: &mut Channel, bytes: &[u8]) {
+    let sealed = match &mut channel.secure {
+        None => bytes.to_vec(),
+        Some(secure) => {
+            let taken = secure.sealer.write(&[IoSlice::new(bytes)]);
+            assert_eq!(taken, Ok(bytes.len()), "it fits");
+            let pending = secure.sealer.pending().to_vec();
+            secure.sealer.sent(pending.len());
+            pending
+        }
+    };
+    let flags = rustix::net::SendFlags::NOSIGNAL;
+    let sent = rustix::net::send(&channel.stream, &sealed, flags);
+    assert_eq!(sent, Ok(sealed.len()), "the socket takes it at once");
+}
+
+/// Waits until the other side has closed the connection, and drops what it says before.
+pub(crate) fn wait_closed(stream: impl AsFd) {
+    let stream = stream.as_fd().try_clone_to_owned().expect("there are descriptors");
+    let mut stream = TcpStream::from(stream);
+    stream.set_nonblocking(false).expect("it is a socket");
+    stream.set_read_timeout(Some(LIMIT)).expect("it is a socket");
+    let mut bytes = [0; 1024];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
+            Err(error) => panic!("it was not closed: {error}"),
+        }
+    }
+}
+
+/// Bytes of memory that this process has: those that are there, `VmRSS:`, or all its addresses.
+pub(crate) fn memory_len(what: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok());
+    kilobytes.expect("a number of kilobytes") << 10
+}

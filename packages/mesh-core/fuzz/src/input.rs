@@ -1,0 +1,63 @@
+//! The bytes of one run, read as numbers.
+
+/// Bytes that become choices, from the first to the last; behind the last all numbers are 0.
+#[derive(Debug)]
+pub struct Input<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    /// Starts at the first byte.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next bytes, as many as asked for or as there are.
+    pub fn take(&mut self, len: usize) -> &'a [u8] {
+        let (taken, rest) = self.rest.split_at(len.min(self.rest.len()));
+        self.rest = rest;
+        taken
+    }
+
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        self.take(usize::MAX)
+    }
+
+    /// The next byte.
+    pub fn u8(&mut self) -> u8 {
+        self.array::<1>()[0]
+    }
+
+    /// The next two bytes.
+    pub fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.array())
+    }
+
+    /// The next four bytes.
+    pub fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.array())
+    }
+
+    /// The next eight bytes.
+    pub fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+
+    /// One of the values, by the next byte.
+    pub fn pick<T: Copy>(&mut self, values: &[T]) -> T {
+        values[usize::from(self.u8()) % values.len()]
+    }
+
+    fn array<const LEN: usize>(&mut self) -> [u8; LEN] {
+        let mut array = [0; LEN];
+        let taken = self.take(LEN);
+        array[..taken.len()].copy_from_slice(taken);
+        array
+    }
+}

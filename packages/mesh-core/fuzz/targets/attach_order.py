@@ -1,0 +1,42 @@
+"""Any bytes as the request to serve a job: refused in words, or a request that makes sense."""
+
+import math
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
+
+CRATE = Path(__file__).resolve().parent.parent
+PACKAGE = CRATE.parent / "src" / "mesh_core"
+
+# The package without what its first lines do: its extension module is not built here.
+_bare = module_from_spec(ModuleSpec("mesh_core", None, is_package=True))
+_bare.__path__ = [str(PACKAGE)]
+sys.modules["mesh_core"] = _bare
+sys.path.insert(0, str(CRATE))
+
+from guided import Fuzzer  # noqa: E402
+
+from mesh_core._attach_order import AttachOrder  # noqa: E402
+
+
+def check(body: bytes) -> None:
+    """Raises when a request is let through that cannot be served, or is refused in another way."""
+    try:
+        order = AttachOrder.decode(body)
+    except ValueError as error:
+        str(error).encode()
+        return
+    assert len(order.job) == 16
+    assert len(order.token) == 32
+    assert 0 <= order.host < 2**32
+    assert 0 < order.lease_s < math.inf
+    assert len(order.owner.encode()) < 2000
+    assert order.owner.isprintable()
+    assert all(isinstance(folder, str) for folder in order.path)
+    again = AttachOrder.decode(order.encode())
+    assert again.encode() == order.encode()
+
+
+if __name__ == "__main__":
+    sys.exit(Fuzzer(PACKAGE / "_attach_order.py", check, sys.argv[1:]).main())

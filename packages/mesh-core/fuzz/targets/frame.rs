@@ -1,0 +1,53 @@
+//! A stream of any bytes, cut anywhere: frames come out whole, or the stream is refused.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mesh_core_fuzz::{Input, bounded};
+use mesh_wire::codec::Decoder;
+use mesh_wire::frame::{Frame, PART_LEN};
+
+/// Three decoders, what they read ahead, and the memory of a tail that a head has promised to each:
+/// of a longer one the kernel gives the pages when they are written to.
+const MEMORY_MAX: usize = (256 << 10) + (3 << 20);
+const CUTS: usize = 4;
+
+fn frames(pieces: &[&[u8]]) -> (Vec<Frame>, bool) {
+    let mut decoder = Decoder::default();
+    let mut frames = Vec::new();
+    for piece in pieces {
+        if decoder.feed(piece, |frame| frames.push(frame)).is_err() {
+            return (frames, true);
+        }
+    }
+    (frames, false)
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut input = Input::new(bytes);
+    let cuts: [u8; CUTS] = std::array::from_fn(|_| input.u8());
+    let stream = input.rest();
+    bounded(MEMORY_MAX + 16 * stream.len(), || {
+        let mut pieces = Vec::with_capacity(CUTS + 1);
+        let mut rest = stream;
+        for cut in cuts {
+            let (piece, behind) = rest.split_at(rest.len().min(usize::from(cut)));
+            pieces.push(piece);
+            rest = behind;
+        }
+        pieces.push(rest);
+        let whole = frames(&[stream]);
+        assert_eq!(whole, frames(&pieces), "where a stream is cut makes no difference");
+        for frame in whole.0 {
+            check(frame);
+        }
+    });
+});
+
+fn check(frame: Frame) {
+    let parts: Vec<_> = frame.parts().collect();
+    let len = frame.meta().len() + parts.len() * PART_LEN + frame.body().len();
+    assert_eq!(len, frame.tail.len());
+    assert!(frame.holds().into_iter().count() <= parts.len());
+    let written = [frame.head.encode(len).as_slice(), &frame.tail].concat();
+    assert_eq!(frames(&[&written]).0, [frame]);
+}

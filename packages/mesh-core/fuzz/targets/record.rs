@@ -1,0 +1,106 @@
+//! Sealed records on a road where anything happens: what is opened was sealed, or nothing is.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mesh_core_fuzz::{Input, bounded, linked};
+use mesh_trust::{Sealer, TrustError};
+use std::io::IoSlice;
+
+/// What a sealer and an opener keep, a copy of what is on the road, and what was written.
+const MEMORY_MAX: usize = 1 << 20;
+const STEPS_MAX: usize = 64;
+
+/// The bytes between the two, and what was done to them.
+#[derive(Default)]
+struct Road {
+    bytes: Vec<u8>,
+    is_changed: bool,
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let (mut server, mut client) = linked();
+    bounded(MEMORY_MAX, || {
+        let mut input = Input::new(bytes);
+        let (mut road, mut written, mut read) = (Road::default(), Vec::new(), Vec::new());
+        for _ in 0..STEPS_MAX {
+            if input.is_empty() {
+                break;
+            }
+            seal(&mut client.sealer, &mut input, &mut written);
+            let sealed = client.sealer.pending();
+            road.bytes.extend_from_slice(sealed);
+            let len = sealed.len();
+            client.sealer.sent(len);
+            road.trouble(&mut input);
+            let end = open(&mut server.opener, &mut road, &mut input, &mut read);
+            assert!(written.starts_with(&read), "nothing comes out that was not put in");
+            if end.is_err() {
+                assert!(road.is_changed, "what was not touched is opened: {end:?}");
+                assert!(server.opener.open().is_err() || server.opener.is_closed());
+                return;
+            }
+        }
+    });
+});
+
+fn seal(sealer: &mut Sealer, input: &mut Input<'_>, written: &mut Vec<u8>) {
+    match input.u8() % 8 {
+        0 => drop(sealer.update_key()),
+        1 => drop(sealer.close()),
+        2 => {
+            let long = vec![written.len() as u8; usize::from(input.u16())];
+            write(sealer, &long, written);
+        }
+        _ => {
+            let len = usize::from(input.u8());
+            write(sealer, input.take(len), written);
+        }
+    }
+}
+
+fn write(sealer: &mut Sealer, plain: &[u8], written: &mut Vec<u8>) {
+    let (first, second) = plain.split_at(plain.len() / 2);
+    if let Ok(taken) = sealer.write(&[IoSlice::new(first), IoSlice::new(second)]) {
+        written.extend_from_slice(&plain[..taken]);
+    }
+}
+
+impl Road {
+    fn trouble(&mut self, input: &mut Input<'_>) {
+        let kind = input.u8();
+        if kind < 192 || self.bytes.is_empty() {
+            return;
+        }
+        let place = usize::from(input.u16()) % self.bytes.len();
+        self.is_changed = true;
+        match kind % 4 {
+            0 => self.bytes[place] ^= input.u8().max(1),
+            1 => self.bytes.truncate(place),
+            2 => drop(self.bytes.drain(..place + 1)),
+            _ => {
+                let copy = self.bytes[place..].to_vec();
+                self.bytes.extend(copy);
+            }
+        }
+    }
+}
+
+fn open(
+    opener: &mut mesh_trust::Opener,
+    road: &mut Road,
+    input: &mut Input<'_>,
+    read: &mut Vec<u8>,
+) -> Result<(), TrustError> {
+    let piece_len = usize::from(input.u16()).max(1);
+    while !road.bytes.is_empty() {
+        let spare = opener.spare();
+        let len = spare.len().min(piece_len).min(road.bytes.len());
+        spare[..len].copy_from_slice(&road.bytes[..len]);
+        opener.filled(len);
+        road.bytes.drain(..len);
+        while let Some(plain) = opener.open()? {
+            read.extend_from_slice(plain);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+"""How hosts of a job reach each other."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Route"]
+
+
+class Route:
+    """How the program reaches a host, and with that how others do.
+
+    Attributes:
+        addresses: Where the host listens, each as `name:port`.
+        gateway: Where the worker listens that passes on what is sent there; empty for none.
+        is_here: Whether it listens for this machine only.
+    """
+
+    __slots__ = ("addresses", "gateway", "is_here")
+
+    def __init__(
+        self, addresses: Sequence[str], gateway: Sequence[str] = (), is_here: bool = False
+    ) -> None:
+        self.addresses: list[str] = list(addresses)
+        self.gateway: list[str] = list(gateway)
+        self.is_here: bool = is_here
+
+    def towards(self, other: Route) -> tuple[list[str], list[str]] | None:
+        """Gives where the host of this route finds that of another, with the gateway to it.
+
+        None when it cannot: then the other one has to open the link.
+        """
+        if other.is_here and not self.is_here:
+            return None
+        # Those behind one gateway are neighbours.
+        gateway = [] if other.gateway == self.gateway else other.gateway
+        return other.addresses, gateway

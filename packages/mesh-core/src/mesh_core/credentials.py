@@ -1,0 +1,43 @@
+"""`python -m mesh_core.credentials`: makes the credentials of a job and of its workers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mesh_core._trust import Credentials, CredentialsError
+
+__all__: list[str] = []
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; gives the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m mesh_core.credentials", description=__doc__)
+    parser.add_argument("folder", help="where a folder is made for each, and one named controller")
+    parser.add_argument("workers", nargs="+", metavar="WORKER", help="the name of a worker")
+    parser.add_argument(
+        "--days", type=float, default=7.0, help="how long they are valid (default: %(default)g)"
+    )
+    options = parser.parse_args(arguments)
+    folder = Path(options.folder)
+    try:
+        if (folder / "controller").exists():
+            # Those that are in use would be of another job all at once.
+            credentials = Credentials.load(folder / "controller")
+            print(f"{folder / 'controller'}: as it was")
+        else:
+            credentials = Credentials.create(valid_for=options.days * 24 * 3600)
+            credentials.save(folder / "controller")
+            print(f"{folder / 'controller'}: for the program; it can issue others, keep it to you")
+        for name in options.workers:
+            credentials.issue(role="worker", name=name).save(folder / name)
+            print(f"{folder / name}: for the worker {name}; bring it there and nowhere else")
+    except CredentialsError as error:
+        print(f"mesh credentials: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Where workers listen and are called: every form that is right, and what is said of the others."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from workers import WorkerProcess
+
+from mesh_core import (
+    Credentials,
+    HostDied,
+    attach_to_workers,
+    configured,
+    run_worker_loop_forever,
+    shutdown_context,
+)
+from mesh_core._address import DEFAULT_PORT, Address
+from mesh_core._route import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def fresh_job() -> Iterator[None]:
+    """Hosts belong to one job: each test has its own."""
+    yield
+    shutdown_context().get()
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("tcp://node7:4", "node7", 4),
+        ("tls://node7:4", "node7", 4),
+        ("node7:4", "node7", 4),
+        ("node7", "node7", DEFAULT_PORT),
+        ("tcp://10.0.0.1:4", "10.0.0.1", 4),
+        ("tcp://[fd00::1]:4", "fd00::1", 4),
+        ("[::1]", "::1", DEFAULT_PORT),
+        ("::1", "::1", DEFAULT_PORT),
+        ("tcp://*:0", "*", 0),
+        ("tcp://:4", "*", 4),
+        ("tcp://[::]:0", "*", 0),
+        ("tcp://0.0.0.0:4", "*", 4),
+    ],
+)
+def test_an_address_is_read(text: str, host: str, port: int) -> None:
+    address = Address.parse(text)
+    assert (address.host, address.port) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("http://node7:4", "has scheme 'http': write tcp://host:port"),
+        ("tcp://node7:", "has port '': give a number from 0 to 65535"),
+        ("tcp://node7:http", "has port 'http'"),
+        ("tcp://node7:65536", "has port '65536'"),
+        ("tcp://[::1:4", "write IPv6 as"),
+        ("tcp://a:b:c", "write tcp://host:port"),
+        ("tcp://node7:4/job", "write tcp://host:port"),
+        ("tcp://node 7:4", "write tcp://host:port"),
+        ("", "names no host"),
+        ("tcp://*:4", "names no machine: give the name or address of one"),
+        ("tcp://[::]:4", "names no machine"),
+        ("tcp://node7:0", "has port 0: give the port that the worker has printed"),
+    ],
+)
+def test_what_nobody_can_be_called_at_is_refused_at_the_call(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r"tcp|port|host|machine") as caught:
+        attach_to_workers([text])
+    assert why in str(caught.value)
+    with pytest.raises(ValueError, match=r"tcp|port|host|machine") as caught:
+        attach_to_workers(["tcp://127.0.0.1:1"], gateway=text)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("tcp://192.0.2.1:0", "credentials"),
+        ("tcp://*:0", "refused to listen on tcp://*:0 without credentials"),
+        ("tcp://[::]:0", "refused to listen"),
+        ("tcp://no-such-host.invalid:0", "refused to listen"),
+    ],
+)
+def test_a_worker_does_not_listen_for_others_without_credentials(address: str, why: str) -> None:
+    with pytest.raises(ValueError, match="refused to listen") as caught:
+        run_worker_loop_forever(address)
+    assert why in str(caught.value)
+
+
+def test_a_worker_says_why_it_cannot_listen(tmp_path: Path) -> None:
+    Credentials.create().issue(role="worker", name="w").save(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(OSError, match="is taken: end what listens there"):
+            run_worker_loop_forever(taken)
+    with pytest.raises(OSError, match="is none of this machine"):
+        run_worker_loop_forever("tcp://192.0.2.1:0", credentials=tmp_path)
+    with pytest.raises(OSError, match="not known here: correct it"):
+        run_worker_loop_forever("tcp://no-such-host.invalid:0", credentials=tmp_path)
+
+
+def why_not(*workers: str, gateway: str | None = None) -> str:
+    """Says what becomes of attaching."""
+    with configured(attach_timeout_s=0.1):
+        hosts = attach_to_workers(workers, gateway=gateway)
+        with pytest.raises(HostDied) as caught:
+            hosts.initialized.get(timeout=30)
+    return str(caught.value)
+
+
+def turn_away(stranger: socket.socket) -> None:
+    """Takes connections and says nothing, as long as it listens."""
+    with suppress(OSError):
+        while True:
+            stranger.accept()[0].close()
+
+
+def nobody() -> str:
+    """An address of this machine where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_whoever_waits_for_a_host_hears_what_happened_and_what_to_do() -> None:
+    assert "nobody listens there: start the worker, or correct" in why_not(nobody())
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        threading.Thread(target=turn_away, args=(stranger,), daemon=True).start()
+        silent = f"tcp://127.0.0.1:{stranger.getsockname()[1]}"
+        assert "it closed the connection: it is no worker" in why_not(silent)
+    gone = nobody()
+    with WorkerProcess() as worker:
+        said = why_not(worker.address, gateway=gone)
+        assert f"the gateway {gone.removeprefix('tcp://')} cannot be reached: nobody" in said
+        said = why_not(gone, gateway=worker.address)
+        assert f"from the gateway {worker.address.removeprefix('tcp://')}: nobody listens" in said
+
+
+def test_hosts_find_each_other_by_what_the_program_knows() -> None:
+    here = Route(["127.0.0.1:1"], is_here=True)
+    there, other = Route(["10.0.0.1:1"]), Route(["10.0.0.2:1"])
+    behind, beside = (Route([f"n{n}:1"], ["login:1"]) for n in range(2))
+    assert there.towards(other) == (["10.0.0.2:1"], [])
+    # Who listens for its own machine only has to call the others itself.
+    assert there.towards(here) is None
+    assert here.towards(there) == (["10.0.0.1:1"], [])
+    # Neighbours behind a gateway need it not.
+    assert behind.towards(beside) == (["n1:1"], [])
+    assert there.towards(behind) == (["n0:1"], ["login:1"])
+    assert behind.towards(there) == (["10.0.0.1:1"], [])

@@ -1,0 +1,139 @@
+"""A worker as a process of its own, and inside a program of the user's."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from failing_actors import Worker
+from host_recorder import children, wait_until_gone
+from whole_program import run
+from workers import WorkerProcess
+
+from mesh_core import (
+    HostDied,
+    attach_to_workers,
+    run_worker_loop_forever,
+    shutdown_context,
+    start_worker_loop_forever,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def fresh_job() -> Iterator[None]:
+    """Hosts belong to one job: each test has its own."""
+    yield
+    shutdown_context().get()
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Runs the worker's command to its end."""
+    argv = [sys.executable, "-m", "mesh_core.worker", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+
+def test_the_command_says_what_it_takes() -> None:
+    ended = command("--help")
+    assert ended.returncode == 0
+    for word in ("--listen", "--credentials", "--until-shutdown", "tcp://127.0.0.1:26600"):
+        assert word in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--listen", "http://x"], "has scheme 'http'"),
+        (["--listen", "tcp://*:0"], "without credentials"),
+        (["--listen", "tcp://127.0.0.1:0", "--credentials", "/nowhere"], "/nowhere"),
+        (["--what"], "unrecognized arguments"),
+    ],
+)
+def test_the_command_ends_with_2_where_it_cannot_begin(words: list[str], why: str) -> None:
+    ended = command(*words)
+    assert ended.returncode == 2
+    assert why in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("fresh_job")
+def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signals) -> None:
+    with WorkerProcess() as worker:
+        mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
+        pid = mesh.pid.call_one().get(timeout=LIMIT_S)
+        waiting = mesh.sleep.call_one(600)
+        worker.send(number)
+        # Its owner need not wait for heartbeats that do not come.
+        with pytest.raises(HostDied, match="its worker was ended there"):
+            waiting.get(timeout=LIMIT_S)
+        assert worker.wait() == 0
+        wait_until_gone([pid])
+        me = f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})"
+        assert worker.said() == [
+            f"mesh worker serves a job of {me}",
+            "mesh worker has ended the job",
+        ]
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_a_worker_that_is_killed_takes_its_job_along() -> None:
+    with WorkerProcess() as worker:
+        mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
+        pid = mesh.pid.call_one().get(timeout=LIMIT_S)
+        left = [*worker.sessions(), pid]
+        worker.send(signal.SIGKILL)
+        assert worker.wait() == -signal.SIGKILL
+        wait_until_gone(left)
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_a_worker_runs_beside_a_program() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+    worker = start_worker_loop_forever(address=address)
+    mesh = attach_to_workers([address]).spawn_procs().spawn("worker", Worker)
+    assert mesh.pid.call_one().get(timeout=LIMIT_S) != os.getpid()
+    shutdown_context().get()
+    worker.cancel()
+    wait_until_gone(children(os.getpid()))
+    with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
+        "The port is free again."
+
+
+def test_a_worker_loop_returns_when_the_owner_shuts_it_down(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        import threading
+        from mesh_core import attach_to_workers, run_worker_loop_until_shutdown
+        import socket
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        # The signals stay the program's own where the loop is in another thread.
+        loop = threading.Thread(target=run_worker_loop_until_shutdown, args=(address,))
+        loop.start()
+        hosts = attach_to_workers([address])
+        print(hosts.spawn_procs().spawn("w", Worker).pid.call_one().get() > 0)
+        hosts.shutdown().get()
+        loop.join(30)
+        print("alive" if loop.is_alive() else "returned")
+        """,
+    )
+    assert (ended.status, ended.out.splitlines()[-1]) == (0, "returned"), ended
+
+
+def test_an_option_of_the_peer_that_means_something_else_here_is_refused() -> None:
+    with pytest.raises(ValueError, match="leave it out"):
+        run_worker_loop_forever(ca="/etc/ca.pem", address="tcp://127.0.0.1:0")

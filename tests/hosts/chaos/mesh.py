@@ -1,0 +1,84 @@
+"""The workload of the product: a program calls actors in four processes on each host.
+
+Processes that are killed are replaced by the product. A host that is dead, because its power was
+cut or it was silent for too long, is attached anew by the program when its worker is back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.hosts.chaos import service
+from tests.hosts.chaos.workload import CallFailed
+from tests.hosts.crew import Crew, Program
+from tests.hosts.crew.crew import inner_pid
+from tests.hosts.world import Host, World
+
+#: How long a process that was killed may take to be replaced.
+REPLACED_LIMIT_S = 20.0
+
+
+class MeshWorkload:
+    """One program on the first host; on each of the others a worker."""
+
+    def __init__(self) -> None:
+        """Starts nothing yet."""
+        self._folder = Path()
+        self._crew: Crew | None = None
+        self._program: Program | None = None
+
+    def start(self, world: World, folder: Path) -> None:
+        """Starts the workers and the program, which opens the service."""
+        self._folder = folder
+        for name in ("keys", "done", "pids"):
+            (folder / name).mkdir()
+        self._crew = Crew(world, folder / "keys")
+        self._program = Program(self._crew.client)
+        self._program.do(service.open_service, self._crew.addresses(), self._crew.keys, str(folder))
+
+    def call(self, number: int, host: Host) -> None:
+        """Has the program call one of the processes of a host.
+
+        Raises:
+            CallFailed: With the type of the error that the program got.
+        """
+        assert self._crew is not None
+        assert self._program is not None
+        (address,) = self._crew.addresses([host])
+        if error := self._program.do(service.note, number, address):
+            raise CallFailed(error)
+
+    def victims(self, host: Host) -> Sequence[int]:
+        """Returns the processes with actors; waits for one, if all have just been killed."""
+        until = time.monotonic() + REPLACED_LIMIT_S
+        while time.monotonic() < until:
+            names = {path.suffix for path in (self._folder / "pids").glob(f"{host.name}.*")}
+            found = [pid for pid in host.pids() if f".{inner_pid(pid)}" in names]
+            if found:
+                return found
+            time.sleep(0.05)
+        return []
+
+    def restore(self, host: Host) -> None:
+        """Starts the worker of a host that was without power; the program does the rest."""
+        assert self._crew is not None
+        if not self._crew.worker(host).is_alive:
+            for old in (self._folder / "pids").glob(f"{host.name}.*"):
+                old.unlink()
+            self._crew.start_worker(host)
+
+    def executions(self) -> Mapping[int, int]:
+        """Counts what the actors have written down."""
+        files = (self._folder / "done").iterdir()
+        return Counter(int(line) for file in files for line in file.read_text().splitlines())
+
+    def stop(self) -> None:
+        """Ends the program and the workers."""
+        if self._program is not None:
+            with self._program:
+                pass
+        if self._crew is not None:
+            self._crew.close()

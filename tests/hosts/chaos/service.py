@@ -1,0 +1,112 @@
+"""What the program of the chaos workload does: a service of four processes on each host."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import mesh_core
+from mesh_core import (
+    Actor,
+    Credentials,
+    HostDied,
+    MeshError,
+    RestartPolicy,
+    attach_to_workers,
+    configure,
+    endpoint,
+)
+
+#: Processes on each host.
+PROCS = 4
+
+#: How long a host may take to join: a worker serves the job before until its lease is over.
+JOIN_LIMIT_S = 30.0
+
+#: A process is replaced as often as it is killed.
+ALWAYS = RestartPolicy("permanent", intensity_max=1_000_000, period_s=1.0)
+
+
+class Clerk(Actor):
+    """Writes down each number before it answers, in one write that no other can come between."""
+
+    def __init__(self, folder: Path) -> None:
+        """Says which process it is."""
+        host = socket.gethostname()
+        (folder / "pids" / f"{host}.{os.getpid()}").touch()
+        options = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._done = os.open(folder / "done" / host, options, 0o600)
+
+    @endpoint
+    def note(self, number: int) -> int:
+        """Carries a call out."""
+        os.write(self._done, b"%d\n" % number)
+        return number
+
+
+class _Service:
+    """The clerks of each host, as they are now."""
+
+    def __init__(self, credentials: str, folder: Path) -> None:
+        self._credentials = Credentials.load(credentials)
+        self._folder = folder
+        self._clerks: dict[str, Any] = {}
+        self._joining: dict[str, threading.Lock] = {}
+
+    def join(self, address: str) -> None:
+        """Takes a worker into the job, and opens the service there."""
+        hosts = attach_to_workers([address], credentials=self._credentials)
+        clerks = hosts.spawn_procs({"procs": PROCS}).spawn(
+            "clerk", Clerk, self._folder, restart=ALWAYS
+        )
+        clerks.initialized.get(timeout=JOIN_LIMIT_S)
+        self._clerks[address] = clerks
+
+    def note(self, number: int, address: str) -> str | None:
+        """Makes a call; returns the type of the error it ended with, if any.
+
+        A host that is dead is taken into the job again, as another one, as soon as that can be.
+        """
+        clerks = self._clerks[address]
+        try:
+            answer = clerks.slice(hosts=0, procs=number % PROCS).note.call_one(number).get()
+        except HostDied:
+            self._join_again(address, clerks)
+            return "HostDied"
+        except MeshError as error:
+            return type(error).__name__
+        assert answer == number
+        return None
+
+    def _join_again(self, address: str, dead: Any) -> None:
+        """Leaves it to one of those who have found out."""
+        with self._joining.setdefault(address, threading.Lock()):
+            if self._clerks[address] is not dead:
+                return
+            try:
+                self.join(address)
+            except MeshError:
+                return  # its worker is not there yet: the next call finds out again
+
+
+_service: _Service | None = None
+
+
+def open_service(addresses: list[str], credentials: str, folder: str) -> None:
+    """Opens the service on all hosts."""
+    global _service
+    configure(host_lease_s=3.0, attach_timeout_s=5.0)
+    # What was lost is told to who calls; the program goes on.
+    mesh_core.unhandled_fault_hook = lambda failure: None
+    _service = _Service(credentials, Path(folder))
+    for address in addresses:
+        _service.join(address)
+
+
+def note(number: int, address: str) -> str | None:
+    """Makes a call; returns the type of the error it ended with, if any."""
+    assert _service is not None
+    return _service.note(number, address)

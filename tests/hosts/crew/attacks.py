@@ -1,0 +1,86 @@
+"""Programs that attack a worker, or stand in for one; they run by themselves, on some host."""
+
+#: Passes connections on, and writes down what each client said.
+RECORD = """
+import socket, sys, threading
+
+target, port, record = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+def pump(source, sink, path):
+    with open(path, "wb", 0) if path else socket.socket() as copy:
+        try:
+            while piece := source.recv(1 << 16):
+                if path:
+                    copy.write(piece)
+                sink.sendall(piece)
+        except OSError:
+            pass
+    for one in (source, sink):
+        try:
+            one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+with socket.create_server(("", port)) as server:
+    print("ready", flush=True)
+    for number in range(1000):
+        near = server.accept()[0]
+        far = socket.create_connection((target, 26600))
+        threading.Thread(target=pump, args=(near, far, f"{record}{number}"), daemon=True).start()
+        threading.Thread(target=pump, args=(far, near, None), daemon=True).start()
+"""
+
+#: Opens connections, begins to speak on each, and holds them.
+FLOOD = """
+import resource, socket, sys
+
+address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held = []
+for _ in range(count):
+    held.append(socket.create_connection((address, port), 10))
+    try:
+        held[-1].send(b"\\x16")
+    except OSError:
+        pass
+print(len(held), "open", flush=True)
+sys.stdin.read()
+"""
+
+#: Attaches on the loopback without credentials.
+JOIN = """
+from mesh_core import HostDied, attach_to_workers, configure
+configure(attach_timeout_s=0.1)
+try:
+    attach_to_workers(["tcp://127.0.0.1:26701"]).initialized.get()
+    print("joined")
+except HostDied as error:
+    print(error)
+"""
+
+#: Speaks to a worker as another user, or as its own.
+ASK = """
+import encodings.idna, os, socket, sys
+if sys.argv[1] == "nobody":
+    os.setuid(65534)
+with socket.create_connection(("127.0.0.1", 26701)) as worker:
+    worker.settimeout(5)
+    try:
+        worker.sendall(bytes([0xA7, 1, 5, 0, 0]) + bytes(59))
+        print("an answer" if worker.recv(1) else "nothing")
+    except OSError:
+        print("nothing")
+"""
+
+#: Takes the port of a worker.
+LISTEN_AS_NOBODY = """
+import os, socket
+os.setuid(65534)
+with socket.create_server(("127.0.0.1", 26701)) as server:
+    print("ready", flush=True)
+    while True:
+        with server.accept()[0] as caller:
+            if said := caller.recv(1000):
+                print(said, flush=True)
+"""

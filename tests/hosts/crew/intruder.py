@@ -1,0 +1,188 @@
+"""What an attacker has: sockets on some host, credentials that were stolen, bytes of any kind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import ssl
+import struct
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.hosts.world import Host
+
+#: How long a worker may take to end a connection that it does not want.
+PATIENCE_S = 5.0
+
+HEAD_LEN = 64
+HELLO, WELCOME, PING, ATTACH, ATTACHED, CALL = 1, 2, 4, 5, 6, 16
+NOBODY = 0xFFFF_FFFF_FFFF_FFFF
+
+
+@dataclass(frozen=True)
+class Proc:
+    """A process of a job, as frames name it."""
+
+    host: int
+    slot: int = 0
+
+    @property
+    def number(self) -> int:
+        """Both numbers in one."""
+        return self.host << 32 | self.slot
+
+
+def head(
+    kind: int,
+    tail_len: int,
+    *,
+    to: int = NOBODY,
+    sender: int = NOBODY,
+    seq: int = 0,
+    port: int = 0,
+    magic: int = 0xA7,
+    version: int = 1,
+    meta_len: int = 0,
+) -> bytes:
+    """Returns the head of a frame; see docs/protocol/frame.md."""
+    fixed = struct.pack("<BBBBI", magic, version, kind, 0, tail_len)
+    places = struct.pack("<QQQQQQ", seq, 0, to, port, sender, 0)
+    return fixed + places + struct.pack("<IHBB", 0, meta_len, 0, 0)
+
+
+def frame(kind: int, tail: bytes, *, to: int = NOBODY, sender: int = NOBODY) -> bytes:
+    """Returns a frame that is as it should be."""
+    return head(kind, len(tail), to=to, sender=sender) + tail
+
+
+def hello(me: Proc, to: Proc, job: bytes, token: bytes, incarnation: int = 0) -> bytes:
+    """Returns the greeting of a process."""
+    tail = job + token + struct.pack("<IIQ", incarnation, 0, 0)
+    return frame(HELLO, tail, to=to.number, sender=me.number)
+
+
+class Bomb:
+    """Leaves a file behind where somebody unpickles it."""
+
+    def __init__(self, path: Path) -> None:
+        """Takes the file."""
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.open, (str(self._path), os.O_CREAT | os.O_WRONLY)
+
+
+def bomb(path: Path) -> bytes:
+    """Returns a pickle that makes a file when it is opened."""
+    return pickle.dumps(Bomb(path))
+
+
+def tls(keys: Path | None, *, is_server: bool = False) -> ssl.SSLContext:
+    """Returns what speaks TLS as members do, with the credentials of a folder or with none."""
+    protocol = ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT
+    context = ssl.SSLContext(protocol)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["mesh/1"])
+    if keys is not None:
+        context.load_cert_chain(keys / "identity.pem")
+    return context
+
+
+def old_tls() -> ssl.SSLContext:
+    """Returns what speaks no TLS after 1.2."""
+    context = tls(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+class Knock:
+    """A connection to a port, under TLS where there are credentials for it."""
+
+    def __init__(
+        self, host: Host, address: str, port: int, context: ssl.SSLContext | None = None
+    ) -> None:
+        """Connects from a host.
+
+        Raises:
+            OSError: It was refused, by TLS too.
+        """
+        self._socket: socket.socket = host.connect(address, port, PATIENCE_S)
+        if context is not None:
+            try:
+                self._socket = context.wrap_socket(self._socket, server_hostname="mesh")
+            except OSError:
+                self._socket.close()
+                raise
+
+    @classmethod
+    def of(cls, connected: socket.socket) -> Knock:
+        """A connection that somebody else has opened."""
+        knock = cls.__new__(cls)
+        knock._socket = connected
+        connected.settimeout(PATIENCE_S)
+        return knock
+
+    def send(self, data: bytes) -> None:
+        """Sends, if there still is somebody."""
+        with suppress(OSError):
+            self._socket.sendall(data)
+
+    def stop_sending(self) -> None:
+        """Says that no more will come."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def receive(self, limit_s: float = PATIENCE_S) -> bytes:
+        """Returns the next bytes, or none at the end.
+
+        Raises:
+            TimeoutError: Nothing came, not even the end.
+        """
+        self._socket.settimeout(limit_s)
+        try:
+            return self._socket.recv(1 << 16)
+        except TimeoutError:
+            raise
+        except OSError:
+            return b""
+
+    def frame(self) -> tuple[int, bytes]:
+        """Returns the kind and tail of the next frame; kind 0 at the end."""
+        data = b""
+        while len(data) < HEAD_LEN or len(data) < HEAD_LEN + _tail_len(data):
+            piece = self.receive()
+            if not piece:
+                return 0, data
+            data += piece
+        return data[2], data[HEAD_LEN:]
+
+    def is_ended(self) -> bool:
+        """Says whether the other side ends the connection, whatever it says before.
+
+        Raises:
+            TimeoutError: It does not.
+        """
+        while self.receive():
+            pass
+        return True
+
+    def close(self) -> None:
+        """Closes it."""
+        self._socket.close()
+
+    def __enter__(self) -> Knock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _tail_len(data: bytes) -> int:
+    return int.from_bytes(data[4:8], "little")

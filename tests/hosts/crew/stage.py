@@ -1,0 +1,63 @@
+"""A program on a host that does what a test tells it, one step after or beside the other.
+
+It runs by itself, as `python -m tests.hosts.crew.stage`, with a socket to the test as standard
+input. A step is a function with its arguments, pickled; so it must be in a module.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import traceback
+from multiprocessing.connection import Connection
+
+
+def main() -> None:
+    """Does steps until the test has no more; then the program ends as any does."""
+    # Ignored where the tests run in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with Connection(_take_input()) as test:
+        sending = threading.Lock()
+        try:
+            while (asked := test.recv()) is not None:
+                # A step that never ends must not keep the program from ending.
+                threading.Thread(target=_do, args=(test, sending, *asked), daemon=True).start()
+        except EOFError:
+            return
+
+
+def _do(test: Connection, sending: threading.Lock, number: int, work: bytes) -> None:
+    try:
+        step, args = pickle.loads(work)
+        done = pickle.dumps((number, True, step(*args)))
+    except BaseException as error:
+        done = _failed(number, error)
+    with sending:
+        try:
+            test.send_bytes(done)
+        except OSError:
+            return  # the test wants nothing any more
+
+
+def _failed(number: int, error: BaseException) -> bytes:
+    text = traceback.format_exc()
+    try:
+        pickle.loads(done := pickle.dumps((number, False, error, text)))
+    except Exception:
+        return pickle.dumps((number, False, RuntimeError(repr(error)), text))
+    return done
+
+
+def _take_input() -> int:
+    """Keeps the socket from those who inherit standard input."""
+    socket = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return socket
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""A program that talks to all hosts, and has each talk to the next, while links break."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tests.hosts.crew.actors import Member
+from tests.hosts.crew.steps import LIMIT_S, job
+
+#: Calls under way at the same time, on each way.
+BATCH = 50
+
+_enough = threading.Event()
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What came of it."""
+
+    calls: int
+    """Those that were answered; all were."""
+    longest_s: float
+    """The longest that a batch of calls took."""
+    wrong: list[str]
+    """Receivers that did not get each number once and in order."""
+
+
+def talk() -> Talk:
+    """Talks until told that it is enough, and a little after."""
+    assert job.procs is not None
+    _enough.clear()
+    hosts = list(range(job.procs.extent["hosts"]))
+    outer = [_first(job.procs.spawn("outer", Member), host) for host in hosts]
+    inner = [_first(job.procs.spawn("inner", Member), host) for host in hosts]
+    sent, longest_s = 0, 0.0
+    is_last = False
+    while not is_last:
+        # One batch more, when all is well again.
+        is_last = _enough.is_set()
+        began = time.monotonic()
+        pours = [
+            one.pour.call_one(inner[(host + 1) % len(hosts)], sent, BATCH)
+            for host, one in enumerate(outer)
+        ]
+        notes = [one.note.call_one(sent + at) for at in range(BATCH) for one in outer]
+        for pour in pours:
+            pour.get(timeout=LIMIT_S)
+        answers = [note.get(timeout=LIMIT_S) for note in notes]
+        assert answers == [sent + at for at in range(BATCH) for _ in outer]
+        sent += BATCH
+        longest_s = max(longest_s, time.monotonic() - began)
+    wrong = [*_wrong("outer", outer, sent), *_wrong("inner", inner, sent)]
+    return Talk(sent * 2 * len(hosts), longest_s, wrong)
+
+
+def enough() -> None:
+    """Ends the talk."""
+    _enough.set()
+
+
+def _first(members: Any, host: int) -> Any:
+    return members.slice(hosts=host, procs=0)
+
+
+def _wrong(name: str, members: list[Any], sent: int) -> list[str]:
+    seen = [one.seen.call_one().get(timeout=LIMIT_S) for one in members]
+    return [
+        f"{name} {host}: {len(numbers)} of {sent}, {_first_wrong(numbers)}"
+        for host, numbers in enumerate(seen)
+        if numbers != list(range(sent))
+    ]
+
+
+def _first_wrong(numbers: list[int]) -> str:
+    for at, number in enumerate(numbers):
+        if number != at:
+            return f"{number} in the place of {at}"
+    return "cut short"

@@ -1,0 +1,178 @@
+"""Programs attach to workers on other hosts, in every way in which these can be reached."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.conftest import Worlds
+from tests.hosts.crew import Crew, Program, steps
+from tests.hosts.crew.crew import PORT
+
+#: Of a job of which nothing is tested that takes its time.
+BRISK = {"attach_timeout_s": 20.0}
+
+
+def names(where: list[tuple[str, int]]) -> list[str]:
+    return [name for name, _ in where]
+
+
+def test_actors_run_on_the_hosts_in_their_order(crew: Crew, program: Program) -> None:
+    assert program.do(steps.attach, crew.addresses(), crew.keys, BRISK) == [4]
+    where = program.do(steps.spawn, 2)
+    assert names(where) == ["w0", "w0", "w1", "w1", "w2", "w2", "w3", "w3"]
+    assert len(set(where)) == 8
+    assert program.do(steps.echo, "x") == ["x"] * 8
+    assert program.do(steps.ask_each_other, 0, 3) == 7
+    assert program.do(steps.ask_each_other, 3, 0) == 7
+    assert program.end() == 0
+
+
+@pytest.mark.parametrize("way", ["name", "IPv4", "IPv6", "no scheme"])
+def test_worker_is_reached_by(crew: Crew, program: Program, way: str) -> None:
+    w0 = crew.hosts[0]
+    address = {
+        "name": f"tcp://w0:{PORT}",
+        "IPv4": f"tcp://{w0.address}:{PORT}",
+        "IPv6": f"tcp://[{w0.address6}]:{PORT}",
+        "no scheme": f"w0:{PORT}",
+    }[way]
+    program.do(steps.attach, [address], crew.keys, BRISK)
+    assert names(program.do(steps.spawn)) == ["w0"]
+    assert program.do(steps.echo, "x") == ["x"]
+
+
+@pytest.mark.parametrize("family", ["IPv4", "IPv6"])
+def test_worker_that_listens_on_one_address_is_found_by_its_name(
+    crew: Crew, program: Program, family: str
+) -> None:
+    w0, w1, *_ = crew.hosts
+    try:
+        for host in (w0, w1):
+            own = host.address if family == "IPv4" else f"[{host.address6}]"
+            crew.start_worker(host, f"tcp://{own}:{PORT}")
+        program.do(steps.attach, crew.addresses([w0, w1]), crew.keys, BRISK)
+        assert names(program.do(steps.spawn)) == ["w0", "w1"]
+        # They too know each other by what the client has found out.
+        assert program.do(steps.ask_each_other, 0, 1) == 7
+        assert program.do(steps.ask_each_other, 1, 0) == 7
+    finally:
+        for host in (w0, w1):
+            crew.start_worker(host)
+
+
+def test_one_port_of_a_worker_is_all_that_is_used(crew: Crew, program: Program) -> None:
+    w0, w1, *_ = crew.hosts
+    program.do(steps.attach, crew.addresses([w0, w1]), crew.keys, BRISK)
+    program.do(steps.spawn, 2)
+    program.do(steps.ask_each_other, 0, 1)
+    for host in (w0, w1):
+        listening = host.run(["ss", "-Hltn"]).stdout.split()
+        assert [word for word in listening if word.endswith(f":{PORT}")], listening
+        assert host.run(["ss", "-Hltn"]).stdout.count("LISTEN") == 1
+    assert crew.client.run(["ss", "-Hltn"]).stdout == "", "the client listens nowhere"
+
+
+def test_client_behind_nat_is_served(worlds: Worlds, tmp_path: Path) -> None:
+    world = worlds(["client", "w0", "w1"], behind_nat=["client"])
+    with Crew(world, tmp_path) as behind, behind.program() as program:
+        program.do(steps.attach, behind.addresses(), behind.keys, BRISK)
+        assert names(program.do(steps.spawn)) == ["w0", "w1"]
+        assert program.do(steps.ask_each_other, 0, 1) == 7
+
+
+def test_worker_behind_an_address_it_does_not_know(worlds: Worlds, tmp_path: Path) -> None:
+    """Others see it at the address of a gateway that passes connections on."""
+    world = worlds(["client", "w0", "gate"])
+    _, w0, gate = world
+    port = str(PORT + 1)
+    with (
+        Crew(world, tmp_path) as behind,
+        gate.start_python(FORWARD, w0.address, port),
+        behind.program() as program,
+    ):
+        program.do(steps.attach, [f"tcp://gate:{port}"], behind.keys, BRISK)
+        assert names(program.do(steps.spawn)) == ["w0"]
+        assert program.do(steps.echo, b"x" * 5_000_000) == [b"x" * 5_000_000]
+
+
+def test_worker_serves_one_job_after_another(crew: Crew) -> None:
+    seen = set()
+    for _ in range(3):
+        with crew.program() as program:
+            program.do(steps.attach, crew.addresses(crew.hosts[:2]), crew.keys, BRISK)
+            seen |= set(program.do(steps.spawn))
+            assert program.end() == 0
+    assert len(seen) == 6, "nothing of a job is left for the next"
+
+
+def test_one_program_has_one_job_after_another(crew: Crew, program: Program) -> None:
+    for _ in range(3):
+        program.do(steps.attach, crew.addresses(crew.hosts[:2]), crew.keys, BRISK)
+        program.do(steps.spawn)
+        assert program.do(steps.echo, "x") == ["x", "x"]
+        program.do(steps.shut_down)
+
+
+def test_worker_that_comes_late_is_waited_for(crew: Crew, program: Program) -> None:
+    w0, w1, *_ = crew.hosts
+    w1.power_cut()
+    attaching = program.begin(steps.attach, crew.addresses([w0, w1]), crew.keys, BRISK)
+    w1.power_on()
+    crew.start_worker(w1)
+    assert attaching.result(60) == [2]
+    assert names(program.do(steps.spawn)) == ["w0", "w1"]
+
+
+def test_worker_that_is_taken_says_by_whom_and_is_free_when_that_was_killed(crew: Crew) -> None:
+    w0 = crew.hosts[:1]
+    with crew.program() as first, crew.program() as second:
+        first.do(steps.attach, crew.addresses(w0), crew.keys, {"host_lease_s": 1.0})
+        (_, pid), *_ = first.do(steps.spawn)
+        brief = {"attach_timeout_s": 0.1}
+        why = second.do(steps.why_not_attached, crew.addresses(w0), crew.keys, brief)
+        assert "HostDied" in why
+        assert "it serves a job of" in why
+        assert "@client" in why
+        first.kill()
+        with crew.program() as third:
+            third.do(steps.attach, crew.addresses(w0), crew.keys, BRISK)
+            assert third.do(steps.spawn)[0][1] != pid
+
+
+def test_client_that_is_interrupted_frees_its_workers_at_once(crew: Crew) -> None:
+    w0 = crew.hosts[:1]
+    with crew.program() as first, crew.program() as second:
+        # A lease so long that it cannot be what frees them.
+        first.do(steps.attach, crew.addresses(w0), crew.keys, {"host_lease_s": 600.0})
+        first.do(steps.spawn, 2)
+        first.process.send_signal(signal.SIGINT)
+        first.process.wait(30)
+        second.do(steps.attach, crew.addresses(w0), crew.keys, BRISK)
+        assert names(second.do(steps.spawn)) == ["w0"]
+
+
+FORWARD = """
+import socket, sys, threading
+
+def pump(source, target):
+    try:
+        while piece := source.recv(1 << 16):
+            target.sendall(piece)
+    except OSError:
+        pass
+    for one in (source, target):
+        try:
+            one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+with socket.create_server(("", int(sys.argv[2]))) as server:
+    while True:
+        near = server.accept()[0]
+        far = socket.create_connection((sys.argv[1], 26600))
+        for pair in ((near, far), (far, near)):
+            threading.Thread(target=pump, args=pair, daemon=True).start()
+"""

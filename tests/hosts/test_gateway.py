@@ -1,0 +1,207 @@
+"""A client that reaches one worker only attaches through it to the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from mesh_core import Credentials
+from tests.hosts.conftest import Worlds
+from tests.hosts.world import Host, HostProcess, World
+
+PORT = 26600
+END_LIMIT_S = 30.0
+
+PRELUDE = f"""
+import os, socket, sys, time
+from mesh_core import *
+
+keys, *hosts = sys.argv[1:]
+credentials = Credentials.load(keys)
+gateway = "tcp://login:{PORT}"
+workers = [f"tcp://{{host}}:{PORT}" for host in hosts]
+
+class Member(Actor):
+    @endpoint
+    def where(self) -> str:
+        return socket.gethostname()
+
+    @endpoint
+    def echo(self, value):
+        return value
+
+    @endpoint
+    def ask(self, other, value):
+        return other.echo.call_one(value).get()
+
+    @endpoint
+    def never(self):
+        time.sleep(600)
+
+def attached(**options):
+    procs = attach_to_workers(workers, credentials=credentials, **options).spawn_procs()
+    return procs.spawn("member", Member)
+"""
+
+
+class Cluster:
+    """A client, a worker that it reaches, and two workers behind that one."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        """Starts the workers, and takes the way from the client to two of them away."""
+        self.world, self.folder = world, folder
+        self.client, self.login, *self.inner = world.hosts
+        credentials = Credentials.create()
+        credentials.save(folder / "client")
+        self.workers: dict[str, HostProcess] = {}
+        for host in (self.login, *self.inner):
+            credentials.issue(role="worker", name=host.name).save(folder / host.name)
+            self.workers[host.name] = self._worker(host)
+        for host in self.inner:
+            world.faults.drop(self.client, host)
+
+    def _worker(self, host: Host) -> HostProcess:
+        words = ["--listen", f"tcp://*:{PORT}", "--credentials", str(self.folder / host.name)]
+        worker = host.popen(
+            [sys.executable, "-m", "mesh_core.worker", *words], stdout=subprocess.PIPE
+        )
+        assert worker.stdout is not None
+        assert worker.stdout.readline().startswith("mesh worker serves")
+        return worker
+
+    def run(self, code: str, *hosts: str) -> list[str]:
+        """Runs a program on the client, which attaches to these; gives the lines it printed."""
+        printed = self.client.python(PRELUDE + code, str(self.folder / "client"), *hosts)
+        return printed.splitlines()
+
+    def close(self) -> None:
+        """Ends the workers in good order."""
+        for worker in self.workers.values():
+            worker.terminate()
+        for worker in self.workers.values():
+            assert worker.wait(END_LIMIT_S) == 0
+
+
+@pytest.fixture
+def cluster(worlds: Worlds, tmp_path: Path) -> Iterator[Cluster]:
+    """A client that nobody can dial, and that reaches the worker `login` alone."""
+    with ExitStack() as stack:
+        world = worlds(["client", "login", "w0", "w1"], behind_nat=["client"])
+        cluster = Cluster(world, tmp_path)
+        stack.callback(cluster.close)
+        yield cluster
+
+
+def test_workers_behind_a_gateway_are_hosts_like_others(cluster: Cluster) -> None:
+    code = """
+members = attached(gateway=gateway)
+print(*members.where.call().get(timeout=30).values())
+first, second = members.slice(hosts=0), members.slice(hosts=2)
+print(first.ask.call_one(second, 7).get(timeout=30), second.ask.call_one(first, 8).get(timeout=30))
+payload = os.urandom(20 << 20)
+print([echo == payload for echo in members.echo.call(payload).get(timeout=60).values()])
+"""
+    assert cluster.run(code, "login", "w0", "w1") == [
+        "login w0 w1",
+        "7 8",
+        "[True, True, True]",
+    ]
+
+
+def test_a_gateway_need_not_be_a_host_of_the_job(cluster: Cluster) -> None:
+    code = """
+attach(gateway)
+print(*attached().where.call().get(timeout=30).values())
+"""
+    # One program after another: the workers are free again at once, not when a lease is over.
+    for _ in range(2):
+        assert cluster.run(code, "w0", "w1") == ["w0 w1"]
+
+
+def test_without_the_gateway_nobody_behind_it_is_reached(cluster: Cluster) -> None:
+    code = """
+configure(attach_timeout_s=0.1)
+try:
+    attached().where.call().get(timeout=30)
+except HostDied as error:
+    print(error)
+"""
+    (said,) = [line for line in cluster.run(code, "w0") if "reached" in line]
+    assert "tcp://w0:26600 cannot be reached" in said
+
+
+def test_the_gateway_says_why_it_cannot_reach_a_host(cluster: Cluster) -> None:
+    code = """
+configure(attach_timeout_s=0.1)
+for host in ("no-such-host", "login:1"):
+    try:
+        attach_to_workers([host], credentials=credentials, gateway=gateway).initialized.get()
+    except HostDied as error:
+        print(str(error).replace("\\n", " "))
+"""
+    unknown, refused = [line for line in cluster.run(code) if "from the gateway" in line]
+    assert "no-such-host:26600 is not known here: correct the name" in unknown
+    assert "nobody listens there: start the worker" in refused
+
+
+def test_a_stranger_is_not_passed_on(cluster: Cluster) -> None:
+    code = """
+configure(attach_timeout_s=0.1)
+credentials = Credentials.create()
+try:
+    attach_to_workers(workers, credentials=credentials, gateway=gateway).initialized.get()
+except HostDied as error:
+    print("gateway login:26600 cannot be reached" in str(error), "job" in str(error))
+"""
+    assert "True True" in cluster.run(code, "w0")
+
+
+def test_links_through_a_gateway_survive_a_break(cluster: Cluster) -> None:
+    script = """
+members = attached(gateway=gateway)
+members.echo.call(0).get(timeout=30)
+print("ready", flush=True)
+sent = 0
+while not os.path.exists(os.path.join(os.path.dirname(keys), "broken")) or sent % 100:
+    assert members.echo.call(sent).get(timeout=30).values() == [sent, sent]
+    sent += 1
+for sent in range(100):
+    assert members.echo.call(sent).get(timeout=30).values() == [sent, sent]
+print("whole")
+"""
+    keys = str(cluster.folder / "client")
+    program = cluster.client.start_python(PRELUDE + script, keys, "w0", "w1")
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    cluster.world.faults.reset_once(cluster.client, cluster.login)
+    (cluster.folder / "broken").touch()
+    assert program.stdout.readline() == "whole\n"
+    assert program.wait(END_LIMIT_S) == 0
+
+
+def test_the_death_of_a_host_behind_the_gateway_is_noticed(cluster: Cluster) -> None:
+    script = """
+members = attached(gateway=gateway)
+waiting = members.slice(hosts=1).never.call_one()
+members.slice(hosts=0).echo.call_one(0).get(timeout=30)
+print("ready", flush=True)
+start = time.monotonic()
+try:
+    waiting.get(timeout=30)
+except HostDied:
+    print(time.monotonic() - start < 10, members.slice(hosts=0).echo.call_one(3).get(timeout=30))
+    os._exit(0)
+"""
+    keys = str(cluster.folder / "client")
+    program = cluster.client.start_python(PRELUDE + script, keys, "w0", "w1")
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    cluster.world.faults.power_cut(cluster.inner[1])
+    cluster.workers.pop("w1")
+    assert program.stdout.readline() == "True 3\n"
+    program.wait(END_LIMIT_S)

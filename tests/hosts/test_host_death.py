@@ -1,0 +1,158 @@
+"""A host that loses its power is dead for all who wait for it, and for nobody else.
+
+All times are the product's defaults: a heartbeat a second, dead after three.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from tests.hosts.crew import Crew, Program, steps
+from tests.hosts.crew.crew import children
+
+HEARTBEATS_S = 3.0
+#: What the goal allows on top.
+SLACK_S = 0.5
+
+#: Of what is expected to take no time, on a busy machine.
+SOON_S = 1.0
+
+#: Every wait on the host that dies is under way when it does.
+SETTLE_S = 0.3
+
+
+def attach(
+    crew: Crew, program: Program, procs: int = 2, settings: dict[str, Any] | None = None
+) -> list[list[int]]:
+    """Spawns on all hosts; returns the processes of each."""
+    program.do(steps.attach, crew.addresses(), crew.keys, settings or {})
+    where = program.do(steps.spawn, procs)
+    return [
+        crew.worker(host).outer(pid for name, pid in where if name == host.name)
+        for host in crew.hosts
+    ]
+
+
+def test_power_cut_is_host_died_for_all_who_wait_and_nobody_else(
+    crew: Crew, program: Program
+) -> None:
+    attach(crew, program)
+    assert program.do(steps.spawn_owner, 0) == 8
+    w3 = crew.hosts[3]
+    waits = [
+        program.begin(steps.wait_for_ever, 3),
+        program.begin(steps.wait_through, 2, 3),
+    ]
+    program.do(steps.settle, SETTLE_S)
+    cut = time.monotonic()
+    with crew.world.faults.power_cut(w3):
+        # Nothing elsewhere is slower meanwhile.
+        took = program.do(steps.timed_spawn, [0, 1])
+        assert took < SOON_S
+        for wait in waits:
+            assert wait.result(60)[0] == "HostDied"
+        assert time.monotonic() - cut < HEARTBEATS_S + SLACK_S
+        # Who asks now is told at once.
+        assert program.do(steps.wait_for_ever, 3)[0] == "HostDied"
+        assert program.do(steps.wait_for_ever, 3)[1] < SOON_S
+        assert program.do(steps.echo_each, [0, 1]) == ["x"] * 4
+        assert program.do(steps.ask_each_other, 0, 1) == 7
+        assert program.do(steps.ask_outcome, 0, 3)[0] == "HostDied"
+        assert program.do(steps.owner_told) == ["HostDied of owned"]
+        assert program.do(steps.timed_spawn, [0, 1]) < SOON_S
+        began = time.monotonic()
+        program.do(steps.stop)
+        assert time.monotonic() - began < 2 * SOON_S
+        assert program.do(steps.program_told) == []
+        assert program.end() == 0
+
+
+def test_owner_that_waits_for_nothing_is_told_once(crew: Crew, program: Program) -> None:
+    attach(crew, program, 2)
+    with crew.world.faults.power_cut(crew.hosts[3]):
+        told = program.do(steps.await_told)
+        # Longer than a second report could take that follows the first.
+        program.do(steps.settle, 2 * SETTLE_S)
+        assert program.do(steps.program_told) == told
+        assert [one.split()[0] for one in told] == ["HostDied"]
+        program.do(steps.stop)
+
+
+def test_host_that_has_come_back_is_attached_anew(crew: Crew, program: Program) -> None:
+    attach(crew, program)
+    w3 = crew.hosts[3]
+    with crew.world.faults.power_cut(w3):
+        program.do(steps.await_told)
+    crew.start_worker(w3)
+    assert program.do(steps.attach_more, crew.addresses([w3]), crew.keys) == ["w3"]
+    # It is another host of the job; the old one stays dead.
+    assert program.do(steps.wait_for_ever, 3)[0] == "HostDied"
+    assert program.do(steps.echo_each, [0, 1, 2]) == ["x"] * 6
+
+
+def test_killed_process_on_another_host_raises_fast(crew: Crew, program: Program) -> None:
+    procs = attach(crew, program, 1)
+    times = []
+    for host in (0, 1, 2):
+        waiting = program.begin(steps.wait_for_ever, host)
+        program.do(steps.settle, SETTLE_S)
+        began = time.monotonic()
+        os.kill(procs[host][0], signal.SIGKILL)
+        assert waiting.result(60)[0] == "ProcDied"
+        times.append(time.monotonic() - began)
+    assert sorted(times)[1] < 0.1, f"the goal is 20 ms on a quiet machine: {times}"
+
+
+@pytest.mark.parametrize("way", ["SIGKILL", "power cut"])
+def test_workers_end_the_processes_of_a_controller_that_is_gone(crew: Crew, way: str) -> None:
+    lease_s = 2.0
+    with crew.program() as program:
+        procs = attach(crew, program, 2, {"host_lease_s": lease_s})
+        sessions = [crew.worker(host).session() for host in crew.hosts]
+        gone = time.monotonic()
+        if way == "SIGKILL":
+            program.kill()
+        else:
+            crew.client.power_cut()
+        wait_until_gone([*chain(*procs)], gone + lease_s + 2 * SOON_S)
+    crew.mend()
+    with crew.program() as other:
+        attach(crew, other)
+        assert not {crew.worker(host).session() for host in crew.hosts} & set(sessions)
+
+
+def test_worker_that_is_killed_takes_its_processes_along(crew: Crew, program: Program) -> None:
+    procs = attach(crew, program)[3]
+    waiting = program.begin(steps.wait_for_ever, 3)
+    program.do(steps.settle, SETTLE_S)
+    worker = crew.worker(crew.hosts[3])
+    os.kill(worker.session(), signal.SIGKILL)
+    kind, took = waiting.result(60)
+    assert kind == "HostDied"
+    assert took < SETTLE_S + HEARTBEATS_S + SLACK_S
+    wait_until_gone(procs, time.monotonic() + 2 * SOON_S)
+    assert worker.is_alive
+    assert len(children(worker.process.pid)) == 1, "it serves again"
+    program.do(steps.stop)
+
+
+def wait_until_gone(pids: list[int], until: float) -> None:
+    """Waits for the end of processes, as long as it may take."""
+    for pid in pids:
+        while os.path.exists(f"/proc/{pid}") and not is_zombie(pid):
+            assert time.monotonic() < until, f"process {pid} is still there"
+            time.sleep(0.01)
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True

@@ -1,0 +1,169 @@
+"""Links break, slow down and lose packets: nothing is lost, nothing twice, nothing out of order.
+
+The program talks to every host, and every host to the next, all the time. While both ends live, no
+call may fail, and all that is seen of a fault is the time that it takes.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from tests.hosts.crew import Crew, Program, steps, talk
+from tests.hosts.crew.talk import Talk
+
+#: So long that no fault here is taken for a death.
+PATIENT = {"heartbeat_s": 20.0}
+
+#: Beside the time of the fault itself: what finding out and a busy machine may take.
+RECOVERY_S = 3.0
+
+_pause = threading.Event()
+
+
+@contextmanager
+def talking(
+    crew: Crew, program: Program, settings: dict[str, Any] | None = None
+) -> Iterator[Callable[[], Talk]]:
+    """A talk that goes on within the block, and that is right in the end; then yields it."""
+    program.do(steps.attach, crew.addresses(), crew.keys, settings or {})
+    program.do(steps.spawn, 1)
+    talked = program.begin(talk.talk)
+
+    def done() -> Talk:
+        program.do(talk.enough)
+        result = talked.result(90)
+        assert not result.wrong
+        assert result.calls >= 2 * 4 * talk.BATCH
+        return result
+
+    # What follows is to hit a talk that is well under way.
+    _pause.wait(0.3)
+    yield done
+
+
+def test_resets_lose_nothing(crew: Crew, program: Program) -> None:
+    chance = random.Random(1)
+    pairs = list(combinations(crew.world.hosts, 2))
+    with talking(crew, program) as done:
+        for _ in range(20):
+            crew.world.faults.reset_once(*chance.choice(pairs))
+            _pause.wait(0.1)
+        assert done().longest_s < RECOVERY_S
+
+
+def test_links_that_cannot_be_made_for_a_while_lose_nothing(crew: Crew, program: Program) -> None:
+    client, w0, w1, *_ = crew.world.hosts
+    with talking(crew, program) as done:
+        with crew.world.faults.reset(client, w0), crew.world.faults.reset(w0, w1):
+            _pause.wait(1.0)
+        assert done().longest_s < 1.0 + RECOVERY_S
+
+
+def test_lost_packets_lose_nothing(crew: Crew, program: Program) -> None:
+    with talking(crew, program, PATIENT) as done:
+        with crew.world.faults.loss(20):
+            _pause.wait(4.0)
+        done()
+
+
+def test_partitions_lose_nothing(crew: Crew, program: Program) -> None:
+    """Each host is cut off for another time, none for three heartbeats."""
+    spans = (0.1, 0.3, 1.0, 2.0)
+    with talking(crew, program) as done:
+        with ThreadPoolExecutor(len(spans)) as threads:
+            list(threads.map(partition, [crew] * 4, range(4), spans))
+        assert done().longest_s < max(spans) + RECOVERY_S
+
+
+@pytest.mark.parametrize("seconds", [10.0, pytest.param(60.0, marks=pytest.mark.slow)])
+def test_long_partitions_lose_nothing_where_that_is_no_death(
+    crew: Crew, program: Program, seconds: float
+) -> None:
+    settings = {"heartbeat_s": seconds, "host_lease_s": 3 * seconds}
+    with talking(crew, program, settings) as done:
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(partition, [crew] * 2, (0, 2), (seconds, seconds * 0.7)))
+        assert done().longest_s < seconds + RECOVERY_S
+
+
+def partition(crew: Crew, host: int, seconds: float) -> None:
+    with crew.world.faults.partition([crew.hosts[host]]):
+        _pause.wait(seconds)
+
+
+def test_host_that_stands_still_loses_nothing(crew: Crew, program: Program) -> None:
+    with talking(crew, program) as done:
+        with crew.world.faults.pause(crew.hosts[1]):
+            _pause.wait(1.5)
+        assert done().longest_s < 1.5 + RECOVERY_S
+
+
+def test_long_way_loses_nothing(crew: Crew, program: Program) -> None:
+    client, w0, w1, *_ = crew.world.hosts
+    delay = crew.world.faults.delay
+    with (
+        delay(client, w0, 0.05, jitter_s=0.01),
+        delay(w0, w1, 0.02),
+        talking(crew, program) as done,
+    ):
+        done()
+
+
+def test_long_message_on_a_slow_link_is_no_death(crew: Crew, program: Program) -> None:
+    """It takes more than ten heartbeats each way, and nothing else fits beside it."""
+    w0 = crew.hosts[0]
+    program.do(steps.attach, crew.addresses([w0]), crew.keys, {"heartbeat_s": 0.25})
+    program.do(steps.spawn, 1)
+    payload = random.Random(2).randbytes(4 << 20)
+    with crew.world.faults.bandwidth(w0, 10_000_000):
+        began = time.monotonic()
+        assert program.do(steps.echo, payload) == [payload]
+        assert time.monotonic() - began > 10 * 0.25, "the link was not slow enough to tell"
+    assert program.do(steps.echo, "x") == ["x"]
+
+
+def test_slow_link_holds_its_sender_back_and_nobody_else(crew: Crew, program: Program) -> None:
+    w0 = crew.hosts[0]
+    big = random.Random(3).randbytes(1 << 20)
+    with (
+        crew.world.faults.bandwidth(w0, 5_000_000),
+        talking(crew, program, PATIENT) as done,
+    ):
+        slow = program.begin(steps.echo, big, 0)
+        for _ in range(5):
+            assert program.do(steps.echo, "x", 1) == ["x"]
+        assert not slow.done()
+        assert slow.result(60) == [big]
+        done()
+
+
+def test_partition_of_three_heartbeats_is_a_death_for_all_and_for_good(
+    crew: Crew, program: Program
+) -> None:
+    program.do(steps.attach, crew.addresses(), crew.keys, {"host_lease_s": 3.0})
+    where = program.do(steps.spawn, 1)
+    w3 = crew.hosts[3]
+    waits = [program.begin(steps.wait_for_ever, 3), program.begin(steps.wait_through, 2, 3)]
+    with crew.world.faults.partition([w3]):
+        for wait in waits:
+            assert wait.result(60)[0] == "HostDied"
+        _pause.wait(1.0)
+    # It is not taken back: what was said stays true.
+    _pause.wait(0.5)
+    assert program.do(steps.wait_for_ever, 3)[0] == "HostDied"
+    assert program.do(steps.ask_outcome, 0, 3)[0] == "HostDied"
+    assert program.do(steps.echo_each, [0, 1]) == ["x", "x"]
+    # The host has left the job as well, and serves another one.
+    with crew.program() as other:
+        other.do(steps.attach, crew.addresses([w3]), crew.keys, {})
+        ((name, pid),) = other.do(steps.spawn, 1)
+        assert (name, pid) not in where

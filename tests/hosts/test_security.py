@@ -1,0 +1,467 @@
+"""Each line of the threat model of SECURITY.md that is about the network, attacked over a network.
+
+A program works with the worker of one host all the time, another worker is free. After each attack,
+which both have to bear, the program goes on, the free worker takes a job, neither has grown, and
+nothing that came from outside was unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh_core import Credentials, CredentialsError
+from tests.hosts.crew import Crew, Program, steps
+from tests.hosts.crew.attacks import ASK, FLOOD, JOIN, LISTEN_AS_NOBODY, RECORD
+from tests.hosts.crew.crew import PORT
+from tests.hosts.crew.intruder import (
+    ATTACH,
+    ATTACHED,
+    CALL,
+    HELLO,
+    PATIENCE_S,
+    PING,
+    WELCOME,
+    Knock,
+    Proc,
+    bomb,
+    frame,
+    head,
+    hello,
+    old_tls,
+    tls,
+)
+from tests.hosts.world import Host, World
+from tools.workspace import ROOT
+
+#: What a worker may grow by, whatever strangers do: its bound is 1,024 of them at a time.
+GROWTH_MAX_BYTES = 48 << 20
+
+#: How long a stranger has to prove himself, and what a busy machine may add.
+KNOCK_MAX_S = 10.0
+SLACK_S = 3.0
+
+_pause = threading.Event()
+
+
+@dataclass(frozen=True)
+class Siege:
+    """A crew under attack, and the host that the attacks come from."""
+
+    crew: Crew
+    program: Program
+    stranger: Host
+    marker: Path
+    """Made by who unpickles a bomb."""
+
+    @property
+    def targets(self) -> list[str]:
+        """A worker that serves the program, and one that is free."""
+        return [host.address for host in self.crew.hosts]
+
+    @property
+    def bomb(self) -> bytes:
+        """A pickle that makes the marker."""
+        return bomb(self.marker)
+
+    def member(self) -> Path:
+        """The credentials of a worker of the job, as one who has taken it over would have."""
+        folder = self.crew.folder / "taken"
+        if not folder.exists():
+            self.crew.credentials.issue(role="worker", name="taken").save(folder)
+        return folder
+
+    def order(self, job: bytes = bytes(16)) -> bytes:
+        """A request to serve a job, with a pickle where it might be opened."""
+        facts: dict[str, Any] = {"version": 1, "job": job.hex(), "token": bytes(32).hex()}
+        facts |= {"host": 7, "owner": "mallory", "lease_s": 600.0, "path": [], "config": {}}
+        return frame(ATTACH, json.dumps(facts).encode())
+
+    def pids(self) -> list[int]:
+        """The processes that strangers talk to."""
+        return [self.crew.worker(host).session() for host in self.crew.hosts]
+
+    def check(self) -> None:
+        """Sees that both workers serve as if nothing had been."""
+        assert self.program.do(steps.echo, "x") == ["x"]
+        with self.crew.program() as other:
+            free = self.crew.addresses(self.crew.hosts[1:])
+            other.do(steps.attach, free, self.crew.keys, {})
+            assert other.do(steps.spawn)[0][0] == self.crew.hosts[1].name
+            assert other.do(steps.echo, "x") == ["x"]
+        assert not self.marker.exists(), "something was unpickled"
+
+
+@pytest.fixture(scope="module")
+def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
+    folder = tmp_path_factory.mktemp("siege")
+    with ExitStack() as stack:
+        world = stack.enter_context(World(["client", "w0", "w1", "stranger"], shared=[folder]))
+        crew = stack.enter_context(Crew(world, folder, world.hosts[1:3]))
+        program = stack.enter_context(crew.program())
+        program.do(steps.attach, crew.addresses(crew.hosts[:1]), crew.keys, {})
+        program.do(steps.spawn)
+        yield Siege(crew, program, world["stranger"], folder / "unpickled")
+
+
+@pytest.fixture
+def siege(besieged: Siege) -> Iterator[Siege]:
+    before = [rss_bytes(pid) for pid in besieged.pids()]
+    yield besieged
+    grown = [rss_bytes(pid) - old for pid, old in zip(besieged.pids(), before, strict=True)]
+    assert max(grown) < GROWTH_MAX_BYTES, grown
+    besieged.check()
+
+
+def rss_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+# Who is no member.
+
+
+@pytest.mark.parametrize("where", ["*", "0.0.0.0", "[::]", "w0", "IPv4", "IPv6"])
+def test_listening_off_loopback_needs_credentials(besieged: Siege, where: str) -> None:
+    w0 = besieged.crew.hosts[0]
+    host = {"IPv4": w0.address, "IPv6": f"[{w0.address6}]"}.get(where, where)
+    command = [sys.executable, "-m", "mesh_core.worker", "--listen", f"tcp://{host}:0"]
+    ended = w0.run(command, check=False)
+    assert ended.returncode == 2
+    assert "without credentials" in ended.stderr
+    assert "serves" not in ended.stdout
+
+
+def test_worker_on_loopback_is_not_on_the_network(besieged: Siege) -> None:
+    w0 = besieged.crew.hosts[0]
+    command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:26700"]
+    with w0.popen(command, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert "serves" in worker.stdout.readline()
+        for address in (w0.address, w0.address6):
+            with pytest.raises(ConnectionRefusedError):
+                besieged.stranger.connect(address, 26700)
+
+
+def test_loopback_without_credentials_is_refused(siege: Siege) -> None:
+    for host in siege.crew.hosts:
+        for address in ("127.0.0.1", "::1"):
+            with Knock(host, address, PORT) as knock:
+                knock.send(siege.order())
+                assert knock.is_ended()
+
+
+def test_another_user_of_the_host_is_no_neighbour(besieged: Siege) -> None:
+    """Without credentials a worker serves its own user, and a program trusts its own user's.
+
+    Where the tests run without root there is no second user to be had; then only our own is tried.
+    """
+    w0 = besieged.crew.hosts[0]
+    command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:26701"]
+    with w0.popen(command, stdout=subprocess.PIPE, cwd=ROOT) as worker:
+        assert worker.stdout is not None
+        assert "serves" in worker.stdout.readline()
+        assert w0.python(JOIN) == "joined\n"
+        if os.geteuid() == 0:
+            assert w0.python(ASK, "nobody") == "nothing\n"
+            assert w0.python(ASK, "self") == "an answer\n"
+        worker.terminate()
+        worker.wait(30)
+    if os.geteuid() == 0:
+        with w0.start_python(LISTEN_AS_NOBODY) as impostor:
+            assert impostor.stdout is not None
+            assert impostor.stdout.readline() == "ready\n"
+            said = w0.python(JOIN)
+            assert "another user" in said, said
+            impostor.kill()
+            assert impostor.stdout.read() == "", "it was told something"
+
+
+def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
+    garbage = [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: w0\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        siege.bomb,
+        siege.order(),
+        frame(PING, b""),
+        frame(HELLO, siege.bomb),
+        os.urandom(4096),
+        # Records of TLS that are none, too long, or of a kind that does not come first.
+        b"\x16\x03\x01\x00\x05hello",
+        b"\x16\x03\x01\xff\xff" + os.urandom(65535),
+        b"\x17\x03\x03\x00\x10" + os.urandom(16),
+        b"\x15\x03\x03\x00\x02\x02\x00",
+    ]
+    for address in siege.targets:
+        for data in garbage:
+            with Knock(siege.stranger, address, PORT) as knock:
+                knock.send(data)
+                knock.stop_sending()
+                assert knock.is_ended()
+
+
+@pytest.mark.parametrize("who", ["nobody", "another job", "old TLS"])
+def test_certificates_that_do_not_count(siege: Siege, tmp_path: Path, who: str) -> None:
+    Credentials.create(job=siege.crew.credentials.job, name="w0").save(tmp_path / "forged")
+    context = {
+        "nobody": tls(None),
+        # Made by an authority that says it is the job's.
+        "another job": tls(tmp_path / "forged"),
+        "old TLS": old_tls(),
+    }[who]
+    for address in siege.targets:
+        assert is_refused(siege, address, context)
+
+
+def is_refused(siege: Siege, address: str, context: Any) -> bool:
+    """Says whether a request under TLS is not even answered."""
+    try:
+        with Knock(siege.stranger, address, PORT, context) as knock:
+            knock.send(siege.order())
+            return knock.frame()[0] == 0
+    except OSError:
+        return True
+
+
+def test_both_sides_of_another_job_say_so(siege: Siege, tmp_path: Path) -> None:
+    Credentials.create().save(tmp_path / "other")
+    with Program(siege.stranger) as stranger:
+        why = stranger.do(
+            steps.why_not_attached,
+            siege.crew.addresses(),
+            str(tmp_path_in(siege, tmp_path / "other")),
+            {"attach_timeout_s": 0.1},
+        )
+    assert "HostDied" in why
+    assert siege.crew.credentials.job in why
+
+
+def tmp_path_in(siege: Siege, folder: Path) -> Path:
+    """Returns a copy of credentials that hosts see."""
+    copy = siege.crew.folder / "others"
+    Credentials.load(folder).save(copy)
+    return copy
+
+
+def test_recorded_connection_opens_nothing_when_it_comes_again(siege: Siege) -> None:
+    """All that a client said to a worker, byte for byte, to both."""
+    record = siege.crew.folder / "record"
+    port = PORT + 1
+    with siege.stranger.start_python(RECORD, siege.targets[1], str(port), str(record)) as tap:
+        assert tap.stdout is not None
+        assert tap.stdout.readline() == "ready\n"
+        with siege.crew.program() as victim:
+            address = f"tcp://{siege.stranger.name}:{port}"
+            victim.do(steps.attach, [address], siege.crew.keys, {})
+            victim.do(steps.spawn)
+    said = [path.read_bytes() for path in sorted(siege.crew.folder.glob("record*"))]
+    assert len(said) >= 2, "one connection asks the worker, another is the link"
+    assert all(len(one) > 500 for one in said)
+    for address in siege.targets:
+        for one in said:
+            with Knock(siege.stranger, address, PORT) as knock:
+                knock.send(one)
+                assert knock.is_ended()
+
+
+def test_slow_handshakes_are_dropped(siege: Siege) -> None:
+    """A byte every now and then keeps nobody in."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        knocks = [
+            stack.enter_context(Knock(siege.stranger, address, PORT))
+            for address in siege.targets
+            for _ in range(20)
+        ]
+        start = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(400)
+        left = list(knocks)
+        for at in range(len(start)):
+            for knock in left:
+                knock.send(start[at : at + 1])
+            left = [knock for knock in left if not has_ended(knock)]
+            if not left:
+                break
+            assert time.monotonic() - began < KNOCK_MAX_S + SLACK_S
+            # A program gets in beside them.
+            if at == 1:
+                siege.check()
+            _pause.wait(0.25)
+    assert time.monotonic() - began > KNOCK_MAX_S / 2, "they were given some time"
+
+
+def has_ended(knock: Knock) -> bool:
+    try:
+        return knock.receive(0.001) == b""
+    except TimeoutError:
+        return False
+
+
+def test_ten_thousand_half_open_connections(siege: Siege) -> None:
+    for address in siege.targets:
+        with siege.stranger.start_python(FLOOD, address, str(PORT), "10000") as flood:
+            assert flood.stdout is not None
+            assert flood.stdout.readline() == "10000 open\n"
+            siege.check()
+            grown = rss_bytes(siege.pids()[siege.targets.index(address)])
+            assert grown < 200 << 20
+
+
+# Who is a member, and should not be believed all the same.
+
+
+def test_worker_cannot_pose_as_the_controller(siege: Siege) -> None:
+    for address in siege.targets:
+        with Knock(siege.stranger, address, PORT, tls(siege.member())) as knock:
+            knock.send(siege.order())
+            kind, why = knock.frame()
+            assert kind == ATTACHED
+            assert b"refused" in why or b"only the job's controller" in why or b"serves" in why
+        # As host 0, which it is not.
+        with Knock(siege.stranger, address, PORT, tls(siege.member())) as knock:
+            knock.send(hello(Proc(0), Proc(1), bytes(16), bytes(32)))
+            assert knock.is_ended()
+
+
+def test_oversize_and_truncated_frames(siege: Siege) -> None:
+    """The first frame of a link, by a member: more is not read than a first frame may have."""
+    whole = siege.order()
+    frames = {
+        "too long": head(ATTACH, (16 << 10) + 1),
+        "far too long": head(ATTACH, 0xFFFF_FFFF),
+        "another kind": frame(CALL, siege.bomb),
+        "no kind": head(99, 0),
+        "no magic": head(ATTACH, 0, magic=0x80),
+        "another version": head(ATTACH, 0, version=9),
+        "longer inside than outside": head(ATTACH, 10, meta_len=11),
+        "no request": frame(ATTACH, siege.bomb),
+        "no JSON": frame(ATTACH, b"[" * 16_000),
+        "cut in the head": whole[:40],
+        "cut in the tail": whole[:-1],
+    }
+    for address in siege.targets:
+        for data in frames.values():
+            with Knock(siege.stranger, address, PORT, tls(siege.member())) as knock:
+                knock.send(data)
+                if data in (whole[:40], whole[:-1]):
+                    continue  # and closes
+                assert knock.is_ended()
+
+
+def test_frames_of_another_job(siege: Siege) -> None:
+    """A member greets with a job or a proof that are not those of the job that is served."""
+    with taken_over(siege) as taken:
+        job, token = taken.job, taken.token
+        me, to = Proc(taken.host), Proc(1)
+        wrong = [
+            hello(me, to, os.urandom(16), token),
+            hello(me, to, job, os.urandom(32)),
+            hello(Proc(0), to, job, token),
+            hello(Proc(1), to, job, token),
+            hello(Proc(taken.host, 1), to, job, token),
+            hello(me, Proc(9), job, token),
+        ]
+        for data in wrong:
+            with Knock(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as knock:
+                knock.send(data)
+                assert knock.is_ended()
+        # What was wrong was not something else.
+        with Knock(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as knock:
+            knock.send(hello(me, to, job, token))
+            assert knock.frame()[0] == WELCOME
+            # And a link that then breaks the rules has been one.
+            knock.send(head(CALL, 0xFFFF_FFFF, to=to.number, sender=me.number, seq=1))
+            assert knock.is_ended()
+
+
+def test_frames_of_a_stale_generation(siege: Siege) -> None:
+    """Where the next incarnation of a process has been, the one before is not heard any more."""
+    with taken_over(siege) as taken:
+        me, to = Proc(taken.host), Proc(1)
+        for incarnation, expected in ((1, WELCOME), (0, 0), (2, WELCOME), (1, 0), (2, WELCOME)):
+            with Knock(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as knock:
+                knock.send(hello(me, to, taken.job, taken.token, incarnation))
+                assert knock.frame()[0] == expected, f"incarnation {incarnation}"
+                knock.send(frame(CALL, siege.bomb, to=to.number, sender=me.number))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a worker that was taken over knows of the job that it serves."""
+
+    job: bytes
+    token: bytes
+    host: int
+
+
+@contextmanager
+def taken_over(siege: Siege) -> Iterator[Taken]:
+    """Has the program take a worker into its job that is in the hands of somebody else."""
+    port = PORT + 2
+    with siege.stranger.listen(port) as listener:
+        address = f"tcp://{siege.stranger.name}:{port}"
+        siege.program.do(steps.ask_to_join, [address], siege.crew.keys)
+        listener.settimeout(PATIENCE_S)
+        context = tls(siege.member(), is_server=True)
+        with Knock.of(context.wrap_socket(listener.accept()[0], server_side=True)) as client:
+            kind, order = client.frame()
+            assert kind == ATTACH
+            client.send(frame(ATTACHED, b"taken"))
+        facts = json.loads(order)
+        job, token = bytes.fromhex(facts["job"]), bytes.fromhex(facts["token"])
+        yield Taken(job, token, facts["host"])
+
+
+@pytest.mark.hosts(["client", "w0"])
+def test_credentials_that_were_replaced_are_refused(world: World, tmp_path: Path) -> None:
+    _, w0 = world
+    with Crew(world, tmp_path) as crew:
+        new = crew.credentials.rotate().forget_previous()
+        new.save(tmp_path / "new")
+        new.issue(role="worker", name="w0").save(tmp_path / "w0")
+        crew.start_worker(w0)
+        with crew.program() as old:
+            brief = {"attach_timeout_s": 0.1}
+            why = old.do(steps.why_not_attached, crew.addresses(), crew.keys, brief)
+            assert "HostDied" in why
+        with crew.program() as program:
+            program.do(steps.attach, crew.addresses(), str(tmp_path / "new"), {})
+            assert program.do(steps.spawn)[0][0] == "w0"
+
+
+#: Made when the tests are collected: it takes a minute to expire, which the others use well.
+EXPIRING = Credentials.create(valid_for=60)
+NEXT = EXPIRING.rotate(valid_for=3600)
+
+
+@pytest.mark.last
+@pytest.mark.timeout(150)
+@pytest.mark.hosts(["client", "w0"])
+def test_expired_certificates_are_refused(world: World, tmp_path: Path) -> None:
+    """Its authority is believed still, and its successor is the worker's."""
+    EXPIRING.save(tmp_path / "expired")
+    crew = Crew(world, tmp_path, credentials=NEXT)
+    with crew, crew.program() as program:
+        _pause.wait(max(EXPIRING.expires_at.timestamp() + 1 - time.time(), 0))
+        with pytest.raises(CredentialsError, match="expired"):
+            program.do(steps.attach, crew.addresses(), str(tmp_path / "expired"), {})
+        with (
+            suppress(OSError),
+            Knock(crew.client, crew.hosts[0].address, PORT, tls(tmp_path / "expired")) as knock,
+        ):
+            knock.send(frame(ATTACH, b"{}"))
+            assert knock.frame()[0] == 0
+        program.do(steps.attach, crew.addresses(), crew.keys, {})
+        assert program.do(steps.spawn)[0][0] == "w0"

@@ -1,0 +1,207 @@
+"""Fuzzes what comes from other hosts: `python3 -m tools nox -s fuzz -- --seconds 600`.
+
+The targets are in packages/mesh-core/fuzz. Those in Rust are built for coverage with the stable
+compiler. All run side by side for a while, and fail with the input that shows why. What was learnt
+stays in the cache.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import system, toolbox
+from tools.workspace import ROOT, cache_folder, read_toml
+
+CRATE = ROOT / "packages" / "mesh-core" / "fuzz"
+
+#: All targets together, without building them. CI gives the session two minutes.
+SECONDS = 100.0
+#: Resident memory of one target, the fuzzer's own tables and corpus with it.
+MEMORY_MAX_MB = 512
+#: Longest that one input may take: no target waits for anything.
+INPUT_LIMIT_S = 20
+#: Over the time it was given, how long a target may take to end.
+END_LIMIT_S = 60.0
+
+#: libFuzzer asks LLVM for counters of edges and for the operands of comparisons.
+COVERAGE_FLAGS = (
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "--cfg=fuzzing",
+)
+
+#: libFuzzer is C++, and is compiled where it is used.
+PROGRAMS = {"c++": "g++"}
+
+_END = re.compile(
+    r"^#(?P<runs>\d+)\s+DONE\s+cov: (?P<cov>\d+).* corp: (?P<corpus>\d+)/.* rss: (?P<rss>\d+)Mb",
+    re.MULTILINE,
+)
+_FOUND = re.compile(r"Test unit written to (?P<path>.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One program that takes bytes, and the places of its inputs."""
+
+    name: str
+    command: tuple[str, ...]
+
+    @property
+    def seeds(self) -> Path:
+        """Inputs that the repository keeps."""
+        return CRATE / "seeds" / self.name
+
+    @property
+    def corpus(self) -> Path:
+        """Inputs that runs before this one have found worth keeping."""
+        return cache_folder() / "fuzz" / "corpus" / self.name
+
+    @property
+    def found(self) -> Path:
+        """Where inputs go that make it fail."""
+        return cache_folder() / "fuzz" / "found" / self.name
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How the run of one target ended."""
+
+    target: Target
+    status: int
+    output: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with anything but status 0, or without a word."""
+        return self.status != 0 or _END.search(self.output) is None
+
+    def line(self) -> str:
+        """Returns what a table says of it."""
+        name = f"{self.target.name:<12}"
+        end = _END.search(self.output)
+        if self.failed or end is None:
+            return f"{name}  failed with status {self.status}"
+        runs, cov, corpus, rss = (int(end[key]) for key in ("runs", "cov", "corpus", "rss"))
+        return f"{name}  {runs:>9} runs  {cov:>5} edges  {corpus:>5} inputs kept  {rss:>4} MB"
+
+    def report(self) -> str:
+        """Returns what somebody needs who is to mend it."""
+        lines = [f"== {self.target.name} failed; the end of its output:"]
+        lines += self.output.splitlines()[-40:]
+        found = _FOUND.search(self.output)
+        if found:
+            again = ["--target", self.target.name, "--input", found["path"]]
+            lines.append(f"input: {found['path']}")
+            lines.append(f"again: python3 -m tools nox -s fuzz -- {shlex.join(again)}")
+        return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Builds and runs what the command line says, and returns the exit status."""
+    asked = _arguments(argv)
+    os.environ.update(toolbox.environment())
+    if packages := system.ensure(PROGRAMS):
+        print(f"not installed: apt-get install {' '.join(packages)}", file=sys.stderr)
+        return 2
+    targets = _targets(_build())
+    unknown = set(asked.target) - {target.name for target in targets}
+    if unknown:
+        names = ", ".join(target.name for target in targets)
+        print(f"no target {', '.join(sorted(unknown))}: there are {names}", file=sys.stderr)
+        return 2
+    chosen = [one for one in targets if not asked.target or one.name in asked.target]
+    if asked.input:
+        return max(subprocess.run([*one.command, str(asked.input)]).returncode for one in chosen)
+    findings = _run_all(chosen, asked.seconds, asked.jobs)
+    for finding in findings:
+        print(finding.line())
+    for finding in findings:
+        if finding.failed:
+            print(finding.report(), file=sys.stderr)
+    return 1 if any(finding.failed for finding in findings) else 0
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="nox -s fuzz --", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for all targets together")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side")
+    parser.add_argument("--target", action="append", default=[], help="only this one")
+    parser.add_argument("--input", type=Path, help="run this input once, instead of fuzzing")
+    return parser.parse_args(argv)
+
+
+def _build() -> Path:
+    """Compiles the targets, and returns the folder they are in."""
+    host = _host_triple()
+    folder = cache_folder() / "cargo-fuzz"
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "--bins", "--target", host]
+    # With a target named, the flags are for it alone and not for what runs while building.
+    env = {**os.environ, "CARGO_TARGET_DIR": str(folder), "RUSTFLAGS": " ".join(COVERAGE_FLAGS)}
+    subprocess.run(command, check=True, cwd=CRATE, env=env)
+    return folder / host / "release"
+
+
+def _host_triple() -> str:
+    said = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
+    (host,) = (line[6:] for line in said.splitlines() if line.startswith("host: "))
+    return host
+
+
+def _targets(folder: Path) -> list[Target]:
+    manifest = read_toml(CRATE / "Cargo.toml")
+    len_max = manifest["package"]["metadata"]["input-len-max"]
+    programs = {one["name"]: [str(folder / one["name"])] for one in manifest["bin"]}
+    for script in sorted((CRATE / "targets").glob("*.py")):
+        programs[script.stem] = [sys.executable, str(script)]
+    return [Target(one, (*programs[one], f"-max_len={len_max[one]}")) for one in sorted(programs)]
+
+
+def _run_all(targets: Sequence[Target], seconds: float, jobs: int) -> list[Finding]:
+    """Gives each target the same share of the time."""
+    share = max(1.0, seconds * min(jobs, len(targets)) / len(targets))
+    with ThreadPoolExecutor(jobs) as threads:
+        return list(threads.map(lambda target: _run(target, share), targets))
+
+
+def _run(target: Target, seconds: float) -> Finding:
+    target.corpus.mkdir(parents=True, exist_ok=True)
+    target.found.mkdir(parents=True, exist_ok=True)
+    command = [
+        *target.command,
+        # New inputs go into the first folder.
+        str(target.corpus),
+        str(target.seeds),
+        f"-max_total_time={int(seconds)}",
+        f"-rss_limit_mb={MEMORY_MAX_MB}",
+        f"-timeout={INPUT_LIMIT_S}",
+        f"-artifact_prefix={target.found}/",
+        "-len_control=20",
+    ]
+    try:
+        ended = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=seconds + END_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else ""
+        return Finding(target, -9, f"{said}\nit did not end within {late.timeout:.0f} s")
+    return Finding(target, ended.returncode, ended.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
