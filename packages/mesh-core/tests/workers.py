@@ -51,8 +51,11 @@ class WorkerProcess:
 
     def power_off(self) -> None:
         """Kills all that runs there, the worker too."""
-        for pid in [self._process.pid, *_descendants(self._process.pid)]:
-            _send(pid, signal.SIGKILL)
+        # All of them at once: the end of one is a reason to others to stop in good order.
+        left = [self._process.pid, *_descendants(self._process.pid)]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in left:
+                _send(pid, number)
         self._process.wait(END_LIMIT_S)
 
     def wait(self) -> int:
