@@ -70,11 +70,15 @@ def take_over(
     from mesh_core._claims import Claim
     from mesh_core._root import shut_down, start_root
     from mesh_core._succession import Succession
+    from mesh_core._trust import CredentialsError
 
     way = None if gateway is None else Address.parse_reachable(gateway)
     config = effective()
     claim = Claim(credentials._keys, config.host_lease_s, way)
-    first = claim.take_first(addresses, config.attach_timeout_s)
+    try:
+        first = claim.take_first(addresses, config.attach_timeout_s)
+    except ValueError as error:
+        raise CredentialsError(str(error)) from None
     start_root(first.grant.job, first.grant.token, first.grant.generation)
     runtime = current.runtime()
     try:
