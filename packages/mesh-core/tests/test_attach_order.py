@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mesh_core._attach_order import AttachOrder
+from mesh_core._take_over_order import TakeOverOrder
 
 
 def order() -> AttachOrder:
@@ -46,6 +47,12 @@ def test_an_order_comes_out_as_it_went_in() -> None:
         changed(config=[]),
         changed(config={"call_timeout_s": {"a": "table"}}),
         changed(path=7),
+        changed(epoch=-1),
+        changed(epoch=1 << 12),
+        changed(verb="steal"),
+        changed(generation=1 << 12),
+        changed(hold_s=-1),
+        changed(hold_s="inf"),
     ],
 )
 def test_anything_else_is_refused_in_words(body: bytes) -> None:
@@ -57,3 +64,35 @@ def test_a_name_that_no_terminal_shows_is_made_one_that_it_does() -> None:
     asked = AttachOrder.decode(changed(owner="a\x1b[2J\ud800" + "b" * 1000))
     assert asked.owner.startswith("a?[2J?bbb")
     assert len(asked.owner) == 300
+
+
+def succession(**fields: Any) -> bytes:
+    order = TakeOverOrder("claim", "someone@somewhere", b"j" * 16, 2, 10.0)
+    return json.dumps({**json.loads(order.encode()), **fields}).encode()
+
+
+def test_a_wish_to_take_over_comes_out_as_it_went_in() -> None:
+    again = TakeOverOrder.decode(succession())
+    assert again is not None
+    assert (again.claim, again.owner, again.job) == ("claim", "someone@somewhere", b"j" * 16)
+    assert (again.generation, again.lease_s) == (2, 10.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[" * 10_000,
+        order().encode(),
+        succession(take_over=2),
+        succession(job="no hex"),
+        succession(generation=-1),
+        succession(generation=float("inf")),
+        succession(lease_s=0),
+        succession(lease_s=1e300),
+        succession(lease_s="inf"),
+        succession(owner=["a", "list"]),
+    ],
+)
+def test_what_is_no_wish_to_take_over_is_not_taken_for_one(body: bytes) -> None:
+    assert TakeOverOrder.decode(body) is None

@@ -31,6 +31,9 @@ def check(body: bytes) -> None:
     assert len(order.token) == 32
     assert 0 <= order.host < 2**32
     assert 0 < order.lease_s < math.inf
+    assert 0 <= order.hold_s < math.inf
+    assert 0 <= order.epoch < 1 << 12
+    assert 0 <= order.generation < 1 << 12
     assert len(order.owner.encode()) < 2000
     assert order.owner.isprintable()
     assert all(isinstance(folder, str) for folder in order.path)

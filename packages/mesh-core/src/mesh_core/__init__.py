@@ -55,6 +55,7 @@ from mesh_core._future import Future as Future
 from mesh_core._ids import ActorAddr as ActorAddr
 from mesh_core._ids import ProcId as ProcId
 from mesh_core._ids import Uid as Uid
+from mesh_core._job import Job as Job
 from mesh_core._mesh import HostMesh as HostMesh
 from mesh_core._mesh import ProcMesh as ProcMesh
 from mesh_core._mesh import this_host as this_host
@@ -82,6 +83,8 @@ from mesh_core._shutdown import shutdown_context as shutdown_context
 from mesh_core._supervision import MeshFailure as MeshFailure
 from mesh_core._supervision import RestartPolicy as RestartPolicy
 from mesh_core._supervision import unhandled_fault_hook as unhandled_fault_hook
+from mesh_core._take_over import TakeOverError as TakeOverError
+from mesh_core._take_over import take_over as take_over
 from mesh_core._thread_future import returns_future as returns_future
 from mesh_core._tracing import get_meter as get_meter
 from mesh_core._tracing import span as span

@@ -9,6 +9,7 @@ from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, endpoint_of
 from mesh_core._errors import MeshStopped
+from mesh_core._host_orders import start_again
 from mesh_core._mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
 from mesh_core._placed_mesh import PlacedMesh
 from mesh_core._runtime import runtime
@@ -64,6 +65,20 @@ class ActorMesh(PlacedMesh, Generic[A]):
             self._cls,
             self._table,
             region,
+            self._owner_address,
+            self._window,
+            self._whole,
+            self._runtime,
+        )
+
+    def _as_class(self, cls: type[Any]) -> ActorMesh[Any]:
+        """Gives the same actors as instances of a class: the one that their processes have."""
+        return ActorMesh(
+            self._port,
+            self._name,
+            cls,
+            self._table,
+            self._region,
             self._owner_address,
             self._window,
             self._whole,
@@ -157,6 +172,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         """Starts a failed actor again; where its process has died, a new process with all it had.
 
         Raises:
+            HostDied: Its host is dead, and there is no spare to take its place.
             IndexError: There is no such rank.
             ValueError: The mesh is a slice, or is owned by somebody else.
         """
@@ -164,9 +180,9 @@ class ActorMesh(PlacedMesh, Generic[A]):
         index = index_in(self, rank)
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
-        try:
-            self._procs().replace(at)
-        except RuntimeError:
+        procs = self._procs()
+        check_owned(procs, False, self._table.owner, "replace a rank of")
+        if not procs._replace_lost(at):
             # Its process lives: only the actor is to be started anew.
             self._respawn(index)
             self._runtime.ownership.restart_done(self._port, index, True)
@@ -175,7 +191,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         """Brings a rank back, in a new process where the old one has died."""
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
-        is_new = self._procs()._start_again(at)
+        is_new = start_again(self._procs(), at)
         future = self._respawn(index)
         if is_new:
             self._runtime.ownership.expect_only(self._proc_of(index))

@@ -7,6 +7,7 @@ handed to a thread of its own.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import traceback
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_cell import ActorCell
     from mesh_core._core import Message
+    from mesh_core._host_agent import StartOrder
     from mesh_core._log_line import LogLine
     from mesh_core._runtime import Runtime
 
@@ -51,6 +53,8 @@ __all__ = ["LATER", "Agent"]
 _BATCH_MAX = 64
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 LATER = object()
+# The process of the program, and the port under which the program owns what it owns.
+ROOT = 0
 
 
 class Agent:
@@ -171,28 +175,49 @@ class Agent:
         """A process has died: it may have held what we own, or owned what we hold."""
         proc = message.from_proc
         body = message.body
+        if proc == self._runtime.me:
+            return self._fenced()
         if proc & 0xFFFF_FFFF == 0:
             self._host_died(proc >> 32, body)
         self._runtime.ownership.proc_died(proc, body)
+        holder_died(proc, body)
+        is_held = proc == ROOT and self._runtime.identity.outlives_root
+        if is_held:
+            self._give_up_calls(proc)
         if self._runtime.host_agent is not None and not self._runtime.is_agent_of(proc):
             threading.Thread(
                 target=self._runtime.host_agent.owner_died, args=(proc,), daemon=True
             ).start()
         for cell in list(self._runtime.actors.values()):
-            if cell.order.owner[0] == proc:
+            is_kept = is_held and cell.order.owner == (ROOT, 0)
+            if cell.order.owner[0] == proc and not is_kept:
                 cell.halt()
-        holder_died(proc, body)
+        return None
+
+    def _give_up_calls(self, caller: int) -> None:
+        """Cancels the calls of a process that is lost; those that wait were taken back already."""
+        for cell in list(self._runtime.actors.values()):
+            for message in cell.running_messages():
+                if message.from_proc == caller and message.from_port:
+                    cell.cancel(message)
+
+    def _fenced(self) -> None:
+        """This host was taken for dead while it was not heard of: the job goes on without it."""
+        from mesh_core._worker_session import leave
+
+        print("mesh worker was taken for dead by its job, and leaves it", file=sys.stderr)
+        leave(is_at_once=True)
 
     def _host_died(self, host: int, body: bytes) -> None:
         """A host is dead: the others hear it from the root, a worker without one leaves."""
-        routes = self._runtime.routes
         if host == 0:
-            from mesh_core._worker_session import leave
+            from mesh_core._worker_session import root_died
 
-            leave()
-        elif self._runtime.is_root and routes.pop(host, None) is not None:
-            for other in routes:
-                self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, body)
+            root_died()
+        elif self._runtime.is_root:
+            if self._runtime.journal is not None:
+                self._runtime.journal.left(host)
+            self._runtime.places.died(host, body)
 
     def _spawn(self, message: Message) -> None:
         port = message.to_port
@@ -284,6 +309,20 @@ class Agent:
             cell.ending.grace_s = grace_s
             cell.halt()
         return LATER
+
+    def do_root_back(self, _message: Message) -> list[tuple[int, int, bytes]]:
+        """Another program runs the job; says what it owns here that has failed."""
+        self._engine.watch(ROOT)
+        failed = []
+        table = self._runtime.identity.table
+        if self._setup_failure is not None and table is not None and table.owner == (ROOT, 0):
+            rank = self._runtime.identity.rank
+            failed.append((table.uid, rank, self._setup_failure.encode()))
+        for cell in list(self._runtime.actors.values()):
+            report = cell.ending.failure()
+            if report is not None and cell.order.owner == (ROOT, 0):
+                failed.append((cell.port, cell.rank, report))
+        return failed
 
     def do_expect_only(self, _message: Message, up_to: int, coming: list[int]) -> None:
         """Of what the sender has made up to a number, only these are still to be spawned here."""
@@ -382,8 +421,49 @@ class Agent:
         from mesh_core._attach import obituary
 
         host = message.from_proc >> 32
-        if host in self._runtime.routes:
+        if self._runtime.places.withdrew(host):
             self._engine.host_gone(host, obituary(self._runtime, host_name, why))
+
+    def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
+        """Notes what the program owns, or owns no more."""
+        kept = self._runtime.kept
+        for number, entry in changes.items():
+            if entry is None:
+                kept.pop(number, None)
+            else:
+                kept[number] = entry
+
+    def do_read_journal(self, _message: Message) -> dict[int, bytes]:
+        """Gives all that was noted."""
+        return self._runtime.kept
+
+    def do_host_back(self, _message: Message | None, host: int, epoch: int) -> None:
+        """Another machine is in the place of a host; the processes here hear it too."""
+        # First, for those that start at this moment.
+        self._runtime.host_epochs[host] = epoch
+        self._engine.host_back(host, epoch)
+        if self._runtime.host_agent is not None:
+            for slot in self._runtime.host_agent.living():
+                proc = proc_id(self._runtime.identity.host, slot)
+                self._runtime.tell_agent(proc, "host_back", host, epoch)
+
+    def do_replace_host(
+        self, message: Message, host: int, worker: str | None, may_return: bool, is_urgent: bool
+    ) -> Any:
+        """Puts another machine into the place of a dead host; answers when it has joined."""
+
+        def replace() -> None:
+            try:
+                self._runtime.places.replace(
+                    host, worker, may_return=may_return, is_urgent=is_urgent
+                )
+            except Exception as error:
+                self._engine.answer(message, RAISED, encode_exception(error))
+            else:
+                self._engine.answer(message, 0, *encode_value(None, 1 << 60))
+
+        threading.Thread(target=replace, name=f"mesh-replace-{host}", daemon=True).start()
+        return LATER
 
     def do_log_lines(self, _message: Message, lines: list[LogLine]) -> None:
         """Shows what processes of another host have printed."""
@@ -419,10 +499,10 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.end_silent(slot, why)
 
-    def do_replace(self, _message: Message, slot: int) -> int | None:
+    def do_replace(self, _message: Message, slot: int, order: StartOrder | None) -> int | None:
         """Starts a new process in a slot whose process has died; None when it lives."""
         assert self._runtime.host_agent is not None
-        return self._runtime.host_agent.replace(slot)
+        return self._runtime.host_agent.replace(slot, order)
 
 
 def _driver_of(cls: type) -> type[ActorCell]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 
@@ -18,14 +16,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_core._address import Address
-    from mesh_core._config import Config
-    from mesh_core._core import Keys
+    from mesh_core._host_places import Place
     from mesh_core._mesh import HostMesh
     from mesh_core._runtime import Runtime
     from mesh_core._trust import Credentials
 
-__all__ = ["attach", "attach_to_workers", "obituary"]
+__all__ = ["ask_until_taken", "attach", "attach_to_workers", "joined", "obituary"]
 
 # Between two attempts: a worker that has just ended a job is free a moment later.
 _PAUSE_S = 0.2
@@ -56,6 +52,8 @@ def attach_to_workers(
     name: str | None = None,
     gateway: str | None = None,
     ca: str | None = None,
+    spares: int = 0,
+    hold_s: float = 0.0,
 ) -> HostMesh:
     """Takes workers into the job as its hosts; returns before they have answered.
 
@@ -71,17 +69,22 @@ def attach_to_workers(
             program cannot reach itself; names of theirs are looked up there. It reads nothing of
             what it passes on, and may be one of `workers` or not.
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
+        spares: How many of the workers, the last ones, are kept aside to take the places of hosts
+            that die.
+        hold_s: When this program is lost, hold its processes there for as many seconds, for a
+            successor that comes with `take_over`. Needs credentials. 0 ends them at once.
 
     Returns:
-        A mesh of shape `{hosts: len(workers)}`, in the order of `workers`.
+        A mesh of shape `{hosts: len(workers) - spares}`, in the order of `workers`.
 
     Raises:
         ValueError: An address is malformed or given twice, there is none, or one is on another
-            machine and there are no credentials.
+            machine or to be held and there are no credentials.
         CredentialsError: The credentials have expired.
     """
     # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
     from mesh_core._address import Address
+    from mesh_core._journal_entries import HostsEntry
     from mesh_core._mesh import HostMesh
     from mesh_core._trust import CredentialsError
 
@@ -94,6 +97,10 @@ def attach_to_workers(
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
         raise ValueError("a worker is given twice: each can be one host only")
+    if not 0 <= spares < len(addresses):
+        raise ValueError(
+            f"{spares} spares of {len(addresses)} workers: at least one has to be a host"
+        )
     current = runtime()
     way = current.gateway if gateway is None else Address.parse_reachable(gateway)
     called = addresses if way is None else [*addresses, way]
@@ -103,6 +110,13 @@ def attach_to_workers(
             f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
             "made by Credentials.create"
         )
+    if hold_s < 0:
+        raise ValueError(f"hold_s {hold_s} is less than 0: leave it out, or give seconds")
+    if hold_s and credentials is None:
+        raise ValueError(
+            "hosts are held only for who can prove to be a successor: give the job's credentials, "
+            "made by Credentials.create"
+        )
     keys = None if credentials is None else credentials._keys
     if keys is not None:
         try:
@@ -110,104 +124,77 @@ def attach_to_workers(
         except ValueError as error:
             raise CredentialsError(str(error)) from None
     config = effective()
-    hosts = current.new_hosts(len(addresses))
-    for host, address in zip(hosts, addresses, strict=True):
+    count = len(addresses) - spares
+    places = current.places.add(addresses[:count], way, keys, config, hold_s)
+    hosts = tuple(place.host for place in places)
+    region = Region.row_major([name or "hosts"], [len(hosts)])
+    if hold_s:
+        current.start_journal().note_hosts(HostsEntry(hosts, region))
+    for place in places:
         threading.Thread(
-            target=_attach,
-            args=(current, config, host, address, None if way == address else way, keys),
-            name=f"mesh-attach-{host}",
-            daemon=True,
+            target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
-    return HostMesh(hosts, Region.row_major([name or "hosts"], [len(hosts)]), None)
+    for address in addresses[count:]:
+        current.places.spares.hold(address, way, keys, config)
+    return HostMesh(hosts, region, None)
 
 
-def _attach(
-    current: Runtime,
-    config: Config,
-    host: int,
-    address: Address,
-    gateway: Address | None,
-    keys: Keys | None,
-) -> None:
+def _attach(current: Runtime, place: Place) -> None:
     """Takes one worker in; who waits for it hears why where that cannot be."""
     try:
-        why = _ask_until_taken(current, config, host, address, gateway, keys)
+        why = ask_until_taken(current, place, place.config.attach_timeout_s)
     except Exception as error:
-        why = f"{address} could not be asked: {error!r}"
+        why = f"{place.address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(host, obituary(current, str(address), why))
+        current.engine.host_gone(place.host, obituary(current, str(place.address), why))
 
 
-def _ask_until_taken(
-    current: Runtime,
-    config: Config,
-    host: int,
-    address: Address,
-    gateway: Address | None,
-    keys: Keys | None,
-) -> str | None:
+def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
     """Asks until the worker serves us or the time is over; says why it does not."""
     from mesh_core._attach_order import AttachOrder
 
-    until = time.monotonic() + config.attach_timeout_s
-    order = AttachOrder(
-        current.identity.job,
-        current.identity.token,
-        host,
-        f"{_user()}@{os.uname().nodename} (process {os.getpid()})",
-        config.host_lease_s,
-        config.as_mapping(),
-        [os.path.abspath(folder) for folder in sys.path],
+    until = time.monotonic() + limit_s
+    address, identity = place.address, current.identity
+    order = AttachOrder.of_program(
+        identity.job,
+        identity.token,
+        place.host,
+        place.config,
+        epoch=place.epoch,
+        generation=current.generation,
+        hold_s=place.hold_s,
     )
     while True:
         try:
-            route = _route(address, gateway)
+            route = Route.to_worker(address, place.gateway)
             is_taken, text = ask_worker(
-                route.addresses, keys, order.encode(), _ASK_LIMIT_S, route.gateway
+                route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
             )
         except OSError as error:
             is_taken, why = False, f"{address} cannot be reached: {error}"
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            _joined(current, host, route, text.decode(), config.heartbeat_s)
+            joined(current, place, route, text.decode())
             return None
         if current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 
 
-def _route(address: Address, gateway: Address | None) -> Route:
-    """Gives how a worker is reached.
-
-    Raises:
-        OSError: Its name is not known.
-    """
-    if gateway is not None:
-        return Route([address.name], [gateway.name])
-    found = address.resolve()
-    # Where others do not reach it at the address that we do, its name may mean another one there.
-    names = found if address.name in found else [*found, address.name]
-    return Route(names, is_here=address.is_loopback)
-
-
-def _joined(current: Runtime, host: int, route: Route, host_name: str, heartbeat_s: float) -> None:
-    silent = "nothing was heard from it for three heartbeats"
-    current.engine.expect_host(host, heartbeat_s, obituary(current, host_name, silent))
-    current.engine.set_route(host, route.addresses, route.gateway)
-    current.attached(host, route)
+def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
+    """A worker serves the job: listens for it, and tells it and the others of each other."""
+    silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
+    if place.epoch:
+        current.agent.do_host_back(None, place.host, place.epoch)
+    current.engine.expect_host(place.host, place.config.heartbeat_s, silent)
+    current.engine.set_route(place.host, route.addresses, route.gateway)
+    current.places.joined(place, route)
+    if current.journal is not None and place.hold_s:
+        current.journal.joined(place)
 
 
 def obituary(current: Runtime, host_name: str, why: str) -> bytes:
     """Says what those are told who wait for something on a host that is lost."""
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()
-
-
-def _user() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

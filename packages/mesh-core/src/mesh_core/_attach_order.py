@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import sys
+
+from mesh_core._wire import EPOCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-__all__ = ["VERSION", "AttachOrder"]
+    from mesh_core._config import Config
+
+__all__ = [
+    "HOLD",
+    "RELEASE",
+    "SERVE",
+    "VERSION",
+    "AttachOrder",
+    "printable",
+    "this_program",
+    "usable_facts",
+]
 
 VERSION = 1
 # What people are told of who asks is not longer.
 _OWNER_LEN_MAX = 300
 # Numbers that every clock can add to.
 _NUMBER_MAX = 1e15
+# Serve the job; keep free for it; be free for others again.
+SERVE, HOLD, RELEASE = _VERBS = ("serve", "hold", "release")
 
 
 class AttachOrder:
@@ -27,11 +45,27 @@ class AttachOrder:
         host: The number of the host in the job.
         owner: Who asks, for people.
         lease_s: After how long without a sign of life of the client the worker leaves the job.
+        generation: How many programs have run the job before this one, at least.
+        hold_s: How long the worker holds the job for a successor of the client; 0 not at all.
         config: What is configured in the client.
+        epoch: How many machines were in the place of the host before.
+        verb: What is wanted: to `serve` the job, to `hold` the worker free for it, to `release` it.
         path: Where the client finds modules; what of it exists on the worker is used there too.
     """
 
-    __slots__ = ("config", "host", "job", "lease_s", "owner", "path", "token")
+    __slots__ = (
+        "config",
+        "epoch",
+        "generation",
+        "hold_s",
+        "host",
+        "job",
+        "lease_s",
+        "owner",
+        "path",
+        "token",
+        "verb",
+    )
 
     def __init__(
         self,
@@ -42,6 +76,10 @@ class AttachOrder:
         lease_s: float,
         config: Mapping[str, Any],
         path: Sequence[str],
+        epoch: int = 0,
+        verb: str = SERVE,
+        generation: int = 0,
+        hold_s: float = 0.0,
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
@@ -50,6 +88,37 @@ class AttachOrder:
         self.lease_s: float = lease_s
         self.config: Mapping[str, Any] = config
         self.path: Sequence[str] = path
+        self.generation: int = generation
+        self.hold_s: float = hold_s
+        self.epoch: int = epoch
+        self.verb: str = verb
+
+    @staticmethod
+    def of_program(
+        job: bytes,
+        token: bytes,
+        host: int,
+        config: Config,
+        *,
+        epoch: int = 0,
+        verb: str = SERVE,
+        generation: int = 0,
+        hold_s: float = 0.0,
+    ) -> AttachOrder:
+        """Makes the request of this program."""
+        return AttachOrder(
+            job,
+            token,
+            host,
+            this_program(),
+            config.host_lease_s,
+            config.as_mapping(),
+            [os.path.abspath(folder) for folder in sys.path],
+            epoch,
+            verb,
+            generation,
+            hold_s,
+        )
 
     def encode(self) -> bytes:
         """Gives the bytes that `decode` reads."""
@@ -58,9 +127,13 @@ class AttachOrder:
             "job": self.job.hex(),
             "token": self.token.hex(),
             "host": self.host,
+            "epoch": self.epoch,
+            "verb": self.verb,
             "owner": self.owner,
             "lease_s": self.lease_s,
             "path": list(self.path),
+            "generation": self.generation,
+            "hold_s": self.hold_s,
             "config": {k: v for k, v in self.config.items() if _is_plain(v)},
         }
         return json.dumps(facts).encode()
@@ -87,13 +160,31 @@ class AttachOrder:
                 float(facts["lease_s"]),
                 dict(facts["config"]),
                 [str(folder) for folder in facts["path"]],
+                int(facts["epoch"]),
+                str(facts["verb"]),
+                int(facts["generation"]),
+                float(facts["hold_s"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no request of a Mesh client ({error!r})") from error
         is_whole = len(order.job) == 16 and len(order.token) == 32
-        if not is_whole or not 0 < order.host < 2**32 or not order.lease_s > 0:
+        is_known = order.verb in _VERBS and 0 <= order.epoch <= EPOCH_MAX
+        first_host = 1 if order.verb == SERVE else 0
+        has_times = order.lease_s > 0 and order.hold_s >= 0
+        is_heir = 0 <= order.generation <= EPOCH_MAX
+        is_in_range = first_host <= order.host < 2**32 and has_times and is_heir
+        if not (is_whole and is_known and is_in_range):
             raise ValueError("this is no request of a Mesh client (a field is out of range)")
         return order
+
+
+def this_program() -> str:
+    """Names this process for the people at other machines."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename} (process {os.getpid()})"
 
 
 def _is_plain(value: object) -> bool:
@@ -104,22 +195,44 @@ def _is_plain(value: object) -> bool:
     )
 
 
-def _facts(body: bytes) -> dict[str, Any]:
-    """Reads JSON whose numbers can be used in every way and whose texts can be written."""
+def usable_facts(body: bytes) -> dict[str, Any]:
+    """Reads a JSON object whose numbers can be used in every way.
+
+    Raises:
+        ValueError: It is something else.
+    """
     try:
         facts = json.loads(body, parse_float=_finite, parse_constant=_finite, parse_int=_finite_int)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(facts, dict):
+        raise ValueError("it is no table")
+    return facts
+
+
+def printable(name: object) -> str:
+    """Makes a text from afar one that people can be shown.
+
+    Raises:
+        ValueError: It is no text.
+    """
+    if not isinstance(name, str):
+        raise ValueError("it does not say who asks")
+    return "".join(c if c.isprintable() else "?" for c in name[:_OWNER_LEN_MAX])
+
+
+def _facts(body: bytes) -> dict[str, Any]:
+    try:
+        facts = usable_facts(body)
+        facts["owner"] = printable(facts.get("owner"))
+    except ValueError as error:
         raise ValueError(f"this is no request of a Mesh client ({error})") from error
-    if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
+    if not isinstance(facts.get("config"), dict):
         raise ValueError("this is no request of a Mesh client (it is no table of settings)")
     if not all(map(_is_plain, facts["config"].values())):
         raise ValueError("this is no request of a Mesh client (a setting has a strange value)")
-    if isinstance(facts.get("lease_s"), str):
-        raise ValueError("this is no request of a Mesh client (its lease is no number)")
-    name = facts.get("owner")
-    if not isinstance(name, str):
-        raise ValueError("this is no request of a Mesh client (it does not say who asks)")
-    facts["owner"] = "".join(c if c.isprintable() else "?" for c in name[:_OWNER_LEN_MAX])
+    if any(isinstance(facts.get(name), str) for name in ("lease_s", "hold_s")):
+        raise ValueError("this is no request of a Mesh client (a time is no number)")
     return facts
 
 

@@ -118,6 +118,11 @@ class Ending:
         self.is_over.set()
         cell.runtime.agent.cell_ended(cell)
 
+    def failure(self) -> bytes | None:
+        """Gives what the owner was told, if the actor has failed."""
+        detail = self._detail
+        return None if self.error is None or detail is None else detail.encode()
+
     def answer_when_over(self, message: Message) -> None:
         """Tells somebody when nothing of the actor is left, and what went wrong meanwhile."""
         with self._lock:
@@ -128,10 +133,8 @@ class Ending:
 
     def _answer(self, message: Message) -> None:
         """Says how it went; whether a failure is news, who asks knows."""
-        detail = self._detail
-        failure = None if self.error is None or detail is None else detail.encode()
         problem = None if self._problem is None else encode_exception(self._problem)
-        self._cell.answer(message, (failure, problem))
+        self._cell.answer(message, (self.failure(), problem))
 
     def _look_on(self) -> None:
         """Gives the actor up when a step of its end takes too long."""

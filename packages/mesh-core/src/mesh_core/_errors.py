@@ -346,7 +346,7 @@ class HostDied(SupervisionError):
     """A host is gone: its agent ended, or it was silent for too many heartbeats."""
 
     _what = "is lost: its host died"
-    _to_do = "catch HostDied around the call, or spawn the mesh again on hosts that live"
+    _to_do = "catch HostDied around the call, and replace the host or go on without it"
 
 
 class ActorFailed(SupervisionError):

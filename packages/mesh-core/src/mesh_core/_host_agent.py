@@ -12,6 +12,7 @@ from mesh_core._core import Targets
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
+from mesh_core._job_dir import JobDir
 from mesh_core._log_printer import LogPrinter
 from mesh_core._remote_log import RemoteLog
 from mesh_core._shape import Extent, Point
@@ -82,10 +83,10 @@ class _Slot:
         "why_ended",
     )
 
-    def __init__(self, order: StartOrder, rank: int) -> None:
+    def __init__(self, order: StartOrder, rank: int, incarnation: int) -> None:
         self.order = order
         self.rank = rank
-        self.incarnation = 0
+        self.incarnation = incarnation
         self.is_alive = True
         self.is_stopping = False
         # How often somebody has waited for it in vain since it was up.
@@ -101,8 +102,11 @@ class HostAgent:
         self._runtime = runtime
         self._slots: dict[int, _Slot] = {}
         self._next_slot = first_slot
+        # Of every slot here: none has one of a machine that was in our place before.
+        self._first_life = runtime.identity.incarnation
         self._is_closing = False
         self._changed = threading.Condition()
+        self._directory = JobDir(runtime.identity.directory)
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
         # Where the program that wants to see what is printed here is on another host.
@@ -129,6 +133,7 @@ class HostAgent:
 
     def start(self, order: StartOrder) -> None:
         """Starts the processes of a mesh that are on this host."""
+        self._directory.make(self._runtime.engine.listen)
         me = self._runtime.identity.host
         ranks = [
             rank for rank in range(len(order.table.region)) if order.table.proc(rank) >> 32 == me
@@ -139,7 +144,7 @@ class HostAgent:
                 # No link of ours breaks when the owner dies: its host has to tell.
                 self._runtime.engine.watch(order.table.owner[0])
             for rank in ranks:
-                slot = _Slot(order, rank)
+                slot = _Slot(order, rank, self._first_life)
                 number = order.table.proc(rank) & 0xFFFF_FFFF
                 self._slots[number] = slot
                 specs.append(self._spec(number, slot))
@@ -163,8 +168,10 @@ class HostAgent:
                     "directory": identity.directory,
                     "table": order.table,
                     "rank": rank,
+                    "outlives_root": identity.outlives_root,
                 },
                 "config": dict(order.config),
+                "host_epochs": dict(self._runtime.host_epochs),
                 "bootstrap": order.bootstrap,
             },
             5,
@@ -178,16 +185,27 @@ class HostAgent:
             bind=None if order.binds is None else order.binds[rank % order.table.per_host],
         )
 
-    def replace(self, number: int) -> int | None:
+    def living(self) -> list[int]:
+        """Gives the slots whose processes live."""
+        with self._changed:
+            return [number for number, slot in self._slots.items() if slot.is_alive]
+
+    def replace(self, number: int, order: StartOrder | None) -> int | None:
         """Starts a process in a slot whose process has died; None when it lives.
+
+        Args:
+            number: The slot.
+            order: What its mesh was started with, should it have died with another machine that
+                was in the place of this one.
 
         Raises:
             RuntimeError: There never was one.
         """
+        self._directory.make(self._runtime.engine.listen)
         with self._changed:
             slot = self._slots.get(number)
             if slot is None:
-                raise RuntimeError(f"no process was ever started in slot {number}")
+                slot = self._lost_slot(number, order)
             if slot.is_alive:
                 return None
             slot.incarnation += 1
@@ -201,6 +219,18 @@ class HostAgent:
         self._note_start(number)
         self._host.spawn([spec], slot.order.preload)
         return slot.incarnation
+
+    def _lost_slot(self, number: int, order: StartOrder | None) -> _Slot:
+        """Makes a slot as it was on the machine that was here before: its process is dead."""
+        proc = proc_id(self._runtime.identity.host, number)
+        rank = None if order is None else order.table.rank_of(proc)
+        if order is None or rank is None:
+            raise RuntimeError(f"no process was ever started in slot {number}")
+        if order.table.owner[0] >> 32 != self._runtime.identity.host:
+            self._runtime.engine.watch(order.table.owner[0])
+        slot = self._slots[number] = _Slot(order, rank, self._first_life)
+        slot.is_alive = False
+        return slot
 
     def stop(
         self, message: Message | None, numbers: list[int], grace_s: float, is_drained: bool
@@ -261,11 +291,14 @@ class HostAgent:
 
     def owner_died(self, proc: int) -> None:
         """Ends the processes that an actor of a dead process owned; they clean up."""
+        # What the program owned may wait for its successor.
+        kept = (0, 0) if self._runtime.identity.outlives_root else None
         with self._changed:
             numbers = [
                 number
                 for number, slot in self._slots.items()
-                if slot.is_alive and not slot.is_stopping and slot.order.table.owner[0] == proc
+                if slot.is_alive and not slot.is_stopping
+                if slot.order.table.owner[0] == proc and slot.order.table.owner != kept
             ]
         if numbers:
             self.stop(None, numbers, effective().stop_grace_s, False)

@@ -39,6 +39,8 @@ def main(entry: bytes) -> int:
     inherit(facts["config"])
     runtime = Runtime(Identity(**facts["identity"]))
     adopt(runtime)
+    for host, epoch in facts["host_epochs"].items():
+        runtime.engine.host_back(host, epoch)
     from mesh_core._agent import Agent
 
     runtime.agent = Agent(runtime)

@@ -15,10 +15,12 @@ from mesh_core._command import BootstrapCommand
 from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped
+from mesh_core._host_orders import ask_host, replace_host, revive_all, start_again
 from mesh_core._mesh_place import (
     AGENT_WINDOW,
     ENDED,
     check_owned,
+    epoch_of,
     index_in,
     owner_here,
 )
@@ -118,9 +120,12 @@ class HostMesh(ContextMesh):
             binds = [dict(bind) for bind in proc_bind]
         config = effective().as_mapping()
         order = StartOrder(table, setup, commands, binds, config, preload)
+        current.start_orders[table.uid] = order
+        policy = RestartPolicy("never")
+        current.ownership.announce(table.owner[1], mesh, policy)
         for host, _ in hosts:
-            _ask_host(host, "start", order)
-        current.ownership.spawned(table.owner[1], mesh, RestartPolicy("never"))
+            ask_host(host, "start", order)
+        current.ownership.spawned(table.owner[1], mesh, policy)
         tell_of_spawn(mesh)
         return mesh
 
@@ -128,7 +133,7 @@ class HostMesh(ContextMesh):
         placed = []
         host_name = ""
         for rank in self._region:
-            first, host_name = _ask_host(self._hosts[rank], "reserve", count)
+            first, host_name = ask_host(self._hosts[rank], "reserve", count)
             placed.append((self._hosts[rank], first))
         return tuple(placed), host_name
 
@@ -154,6 +159,35 @@ class HostMesh(ContextMesh):
         owner = owner_here()
         table = ProcTable(0, "hosts", hosts, 1, region, owner, runtime().identity.host_name)
         return ProcMesh(table, region)
+
+    @property
+    def host_epoch(self) -> int:
+        """A number that grows whenever the machine of one of the hosts is replaced."""
+        return epoch_of(self._hosts[rank] for rank in self._region)
+
+    def replace(self, rank: int | Point, worker: str | None = None) -> None:
+        """Puts another machine into the place of a dead one, with all that the caller had there.
+
+        Returns when the machine has joined. The caller's processes are started there again, with
+        their actors. Handles of hosts, processes and actors stay valid wherever they are: messages
+        that are sent from now on reach the new ones, and nothing of the old machine is let in any
+        more.
+
+        Args:
+            rank: Which host.
+            worker: Where the worker of the other machine listens. Without it a spare is taken, and
+                when there is none, the worker that was there before, should it be back.
+
+        Raises:
+            IndexError: There is no such rank.
+            RuntimeError: The host lives, or was shut down, or is the one of the program.
+            ValueError: The address is malformed, or on another machine and there are no
+                credentials.
+            HostDied: No worker could be had; it says why.
+        """
+        host = self._hosts[self._region.rank_at(index_in(self, rank))]
+        replace_host(host, worker, may_return=True, is_urgent=False)
+        revive_all(host)
 
     def stop(self) -> Future[None]:
         """Stops every process that the caller has started on these hosts."""
@@ -297,6 +331,8 @@ class ProcMesh(PlacedMesh, ContextMesh):
             current.engine.new_port(), name, cls, self._table, self._region, owner, window
         )
         body, buffers = encode_value(order, effective().segment_threshold_bytes)
+        current.spawn_orders[mesh._port] = (body, buffers, window)
+        current.ownership.announce(owner[1], mesh, policy)
         reply = current.engine.call(
             SPAWN,
             mesh._targets,
@@ -309,7 +345,6 @@ class ProcMesh(PlacedMesh, ContextMesh):
             True,
         )
         current.engine.forget(reply)
-        current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.spawned(owner[1], mesh, policy)
         return mesh
 
@@ -388,19 +423,25 @@ class ProcMesh(PlacedMesh, ContextMesh):
         """Starts a new process in the place of a dead one, with the actors that it had.
 
         Handles of the mesh stay valid wherever they are; messages that are sent from now on reach
-        the new process.
+        the new process. Where the host has died, a spare takes its place first.
 
         Raises:
+            HostDied: Its host is dead, and there is no spare.
             IndexError: There is no such rank.
             RuntimeError: The process lives.
             ValueError: The mesh is owned by somebody else.
         """
         check_owned(self, False, self._table.owner, "replace a rank of")
         index = index_in(self, rank)
-        if not self._start_again(index):
+        if not self._replace_lost(index):
             raise RuntimeError(
                 f"rank {index} of {self!r} lives: only what has died can be replaced"
             )
+
+    def _replace_lost(self, index: int) -> bool:
+        """Replaces a rank, if its process has died; says whether it had."""
+        if not start_again(self, index):
+            return False
         proc = self._proc_of(index)
         ownership = self._runtime.ownership
         for mesh in ownership.children_of(self._table.owner[1]):
@@ -410,22 +451,11 @@ class ProcMesh(PlacedMesh, ContextMesh):
                     ownership.restart_done(mesh._uid, lost, True)
         ownership.expect_only(proc)
         ownership.restart_done(self._uid, index, True)
-
-    def _start_again(self, index: int) -> bool:
-        """Starts a process in the place of a dead one; says whether it had died."""
-        proc = self._proc_of(index)
-        current = self._runtime
-        incarnation = _ask_host(proc >> 32, "replace", proc & 0xFFFF_FFFF)
-        if incarnation is None:
-            return False
-        if not current.is_agent_of(proc):
-            current.engine.proc_started(proc, incarnation)
-        current.engine.watch(proc)
         return True
 
     def _revive(self, index: int) -> Future[Any]:
         """Brings a rank back; the future is done when it runs."""
-        self._start_again(index)
+        start_again(self, index)
         targets = Targets([(self._proc_of(index), index)])
         return AgentFuture(self._runtime.call_agents(targets, "ready"), self, "bootstrap")
 
@@ -485,17 +515,6 @@ def _root_table() -> ProcTable:
     hosts = ((identity.host, identity.slot),)
     region = Region.row_major([], [])
     return ProcTable(2, "root", hosts, 1, region, (runtime().me, 0), identity.host_name)
-
-
-def _ask_host(host: int, method: str, *args: Any) -> Any:
-    """Asks the agent of a host and waits: short questions only."""
-    current = runtime()
-    agent = current.host_agent
-    if host == current.identity.host and agent is not None:
-        # We are that agent. Its own thread would do the same.
-        return getattr(current.agent, "do_" + method)(None, *args)
-    reply = current.call_agents(Targets([(host << 32, 0)]), method, *args)
-    return AgentFuture(reply, this_proc(), method, is_value=True).get()
 
 
 def _commands(

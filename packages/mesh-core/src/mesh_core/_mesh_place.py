@@ -11,10 +11,21 @@ from mesh_core._task_future import EndFuture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mesh_core._core import Region
     from mesh_core._proc_table import ProcTable
 
-__all__ = ["AGENT_WINDOW", "ENDED", "check_owned", "index_in", "owner_here", "place_in", "ranks_on"]
+__all__ = [
+    "AGENT_WINDOW",
+    "ENDED",
+    "check_owned",
+    "epoch_of",
+    "index_in",
+    "owner_here",
+    "place_in",
+    "ranks_on",
+]
 
 # Agents are asked seldom and answer at once: nobody is held back.
 AGENT_WINDOW = 1 << 31
@@ -26,6 +37,12 @@ def owner_here() -> tuple[int, int]:
     """Gives the process and port of whoever runs: an actor, or the program."""
     current = serving()
     return (runtime().me, 0 if current is None else current.cell.port)
+
+
+def epoch_of(hosts: Iterable[int]) -> int:
+    """Gives a number that grows whenever a machine takes the place of one of some hosts."""
+    engine = runtime().engine
+    return sum(engine.host_epoch(host) for host in set(hosts))
 
 
 def ranks_on(table: ProcTable, region: Region, proc: int) -> list[int]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._future import Future
+    from mesh_core._journal import Journal
     from mesh_core._mesh import ProcMesh
     from mesh_core._runtime import Runtime
     from mesh_core._supervision import RestartPolicy
@@ -150,6 +151,18 @@ class Ownership:
         for rank in range(len(mesh)):
             self._runtime.engine.watch(mesh._proc_of(rank))
 
+    def announce(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
+        """Notes a mesh that is about to be spawned: no successor is to be without a note of it."""
+        if owner == ROOT and self._runtime.journal is not None:
+            self._runtime.journal.note(mesh, policy)
+
+    def note_all(self, journal: Journal) -> None:
+        """Notes what the program owns already."""
+        for mesh in self.children_of(ROOT):
+            policy = self._policies.get(mesh._uid)
+            if policy is not None:
+                journal.note(mesh, policy)
+
     def stopping(self, uid: int) -> None:
         """The owner stops a mesh."""
 
@@ -172,7 +185,7 @@ class Ownership:
             self._policies.pop(uid, None)
             self._heard.pop(uid, None)
             self._stopping.discard(uid)
-        self._runtime.spawn_orders.pop(uid, None)
+        self._runtime.forget_orders(uid)
 
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
         """A rank of a mesh says that it has failed."""
@@ -211,15 +224,15 @@ class Ownership:
             meshes = list(self._owned.values())
         hit = [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
         # The processes first: a failure is named after the mesh that it began in; then the lost.
-        hit.sort(key=lambda pair: (not _is_procs(pair[0]), self._brings_back(pair[0])))
-        if any(self._brings_back(mesh) for mesh, _ in hit):
+        hit.sort(key=lambda pair: (not _is_procs(pair[0]), self.brings_back(pair[0])))
+        if any(self.brings_back(mesh) for mesh, _ in hit):
             # The process comes back with what is restarted there, so it is not lost itself.
             hit = [pair for pair in hit if not _is_procs(pair[0])]
         status = detail.fields.get("exit_code")
         kind = "exit" if status == 0 else "abnormal_exit" if status is not None else "proc_died"
         self._rank_failed([(mesh._uid, rank) for mesh, rank in hit], detail, body, kind)
 
-    def _brings_back(self, mesh: Owned) -> bool:
+    def brings_back(self, mesh: Owned) -> bool:
         """Says whether the policy of a mesh starts the process of a dead rank again."""
         with self._lock:
             policy = self._policies.get(mesh._uid)
@@ -229,7 +242,7 @@ class Ownership:
         """Tells a process that has replaced another which actors of it still come back."""
         with self._lock:
             meshes = list(self._owned.values())
-        coming = [m._uid for m in meshes if m._ranks_on(proc) and self._brings_back(m)]
+        coming = [m._uid for m in meshes if m._ranks_on(proc) and self.brings_back(m)]
         up_to = self._runtime.engine.new_port()
         self._runtime.tell_agent(proc, "expect_only", up_to, coming)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh_core._mesh_place import place_in, ranks_on
+from mesh_core._mesh_place import epoch_of, place_in, ranks_on
 from mesh_core._shape import MemberMesh, Point
 
 TYPE_CHECKING = False
@@ -74,6 +74,11 @@ class PlacedMesh(MemberMesh):
     @property
     def _is_slice(self) -> bool:
         return self._region != self._whole
+
+    @property
+    def host_epoch(self) -> int:
+        """A number that grows whenever the machine of one of the members is replaced."""
+        return epoch_of(self._proc_of(index) >> 32 for index in range(len(self)))
 
     def _place(self, index: int) -> tuple[int, dict[str, int]]:
         """Gives rank and coordinates of a member in the mesh as it was spawned."""

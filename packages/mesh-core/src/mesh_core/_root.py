@@ -12,16 +12,16 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from pathlib import Path
 
 from mesh_core import _runtime as current
 from mesh_core._config import effective
+from mesh_core._job_dir import JobDir
 from mesh_core._runtime import Identity, Runtime, adopt
 from mesh_core._supervision import call_hook
+from mesh_core._wire import EPOCH_SHIFT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
     from mesh_core._supervision import MeshFailure
 
-__all__ = ["UnhandledFailure", "is_exiting", "shut_down", "start_root", "unhandled"]
+__all__ = [
+    "UnhandledFailure",
+    "is_exiting",
+    "shut_down",
+    "start_root",
+    "unhandled",
+]
 
 # Ends the main thread, wherever it is, when nobody has handled a failure. Nothing else sends it.
 _FAULT_SIGNAL = signal.SIGRTMAX - 7
@@ -52,25 +58,31 @@ class UnhandledFailure(SystemExit):
     """A failure that nobody handled ends the program; its report has been printed."""
 
 
-def start_root() -> None:
-    """Makes this process the root of a new job."""
+def start_root(job: bytes | None = None, token: bytes | None = None, generation: int = 0) -> None:
+    """Makes this process the root of a job.
+
+    Args:
+        job: The job that it takes over; a new one when left out.
+        token: Proof of belonging to that.
+        generation: How many programs have run it before.
+    """
     global _boot_count
-    directory = Path(tempfile.mkdtemp(prefix=f"mesh-{os.getpid()}-"))
     identity = Identity(
         host=0,
         host_name=socket.gethostname(),
         slot=0,
-        incarnation=0,
-        job=secrets.token_bytes(16),
-        token=secrets.token_bytes(32),
-        directory=directory,
+        incarnation=generation << EPOCH_SHIFT,
+        job=job or secrets.token_bytes(16),
+        token=token or secrets.token_bytes(32),
+        directory=JobDir.new_path(),
     )
     runtime = Runtime(identity)
     runtime.engine.skip_ports(_boot_count)
     adopt(runtime)
     from mesh_core._host_agent import HostAgent
 
-    runtime.host_agent = HostAgent(runtime, _first_slot)
+    # Slots have the generation in the same bits: none is one of the program before.
+    runtime.host_agent = HostAgent(runtime, max(_first_slot, identity.incarnation + 1))
     runtime.start_agent()
     if _boot_count == 0:
         atexit.register(_at_exit, os.getpid())
@@ -136,6 +148,7 @@ def _end_all(runtime: Runtime, is_failed: bool) -> None:
     runtime.ownership.end_owner(0, is_failed)
     # What they ran has ended: they are free for the next job.
     runtime.dismiss_all()
+    runtime.places.spares.release()
     for cell in reversed(list(runtime.actors.values())):
         # Actors of this process that others have spawned here.
         cell.halt()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Route"]
+    from mesh_core._address import Address
+
+__all__ = ["Route", "ways"]
 
 
 class Route:
@@ -27,6 +29,20 @@ class Route:
         self.gateway: list[str] = list(gateway)
         self.is_here: bool = is_here
 
+    @staticmethod
+    def to_worker(address: Address, gateway: Address | None) -> Route:
+        """Gives how a worker is reached.
+
+        Raises:
+            OSError: Its name is not known.
+        """
+        if gateway is not None:
+            return Route([address.name], [gateway.name])
+        found = address.resolve()
+        # Where others do not reach it at the address that we do, its name may mean another there.
+        names = found if address.name in found else [*found, address.name]
+        return Route(names, is_here=address.is_loopback)
+
     def towards(self, other: Route) -> tuple[list[str], list[str]] | None:
         """Gives where the host of this route finds that of another, with the gateway to it.
 
@@ -37,3 +53,13 @@ class Route:
         # Those behind one gateway are neighbours.
         gateway = [] if other.gateway == self.gateway else other.gateway
         return other.addresses, gateway
+
+
+def ways(route: Route, others: Mapping[int, Route]) -> dict[int, tuple[list[str], list[str], bool]]:
+    """Gives how a host reaches others, and whether they cannot reach it, so that it must call."""
+    found = {}
+    for other, there in others.items():
+        way = route.towards(there)
+        if way is not None:
+            found[other] = (*way, there.towards(route) is None)
+    return found

@@ -13,11 +13,11 @@ import threading
 from mesh_core._config import effective
 from mesh_core._core import Engine
 from mesh_core._pickle import decode, encode
-from mesh_core._wire import AGENT, CALL, proc_id, proc_name
+from mesh_core._wire import AGENT, CALL, EPOCH_SHIFT, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._address import Address
     from mesh_core._core import Message, Targets
-    from mesh_core._host_agent import HostAgent
+    from mesh_core._host_agent import HostAgent, StartOrder
+    from mesh_core._journal import Journal
     from mesh_core._ownership import Ownership
     from mesh_core._proc_table import ProcTable
-    from mesh_core._route import Route
     from mesh_core._stop_watch import StopWatch
     from mesh_core._task_future import EndFuture
 
@@ -42,11 +42,13 @@ class Identity:
         host: The number of the host in the job.
         host_name: What the machine calls itself.
         slot: The place on the host; 0 looks after it.
-        incarnation: How many processes had the slot before.
+        incarnation: How many processes had the slot before; above `EPOCH_SHIFT` the epoch of the
+            host.
         job: The job, 16 bytes.
         token: Proof of belonging to it, 32 bytes.
         directory: Where the host's processes find each other.
         table: The process mesh that this process belongs to, and its rank there.
+        outlives_root: What the program owns here waits for a successor when the program is lost.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class Identity:
         "host_name",
         "incarnation",
         "job",
+        "outlives_root",
         "rank",
         "slot",
         "table",
@@ -73,6 +76,7 @@ class Identity:
         directory: Path,
         table: ProcTable | None = None,
         rank: int = 0,
+        outlives_root: bool = False,
     ) -> None:
         self.host: int = host
         self.host_name: str = host_name
@@ -83,6 +87,7 @@ class Identity:
         self.directory: Path = directory
         self.table: ProcTable | None = table
         self.rank: int = rank
+        self.outlives_root: bool = outlives_root
 
 
 class Runtime:
@@ -94,12 +99,11 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
-        # Hosts that were taken into the job, with how they are reached.
-        self.routes: dict[int, Route] = {}
         # The worker through which others are reached, where the program has said so.
         self.gateway: Address | None = None
-        self._last_host = 0
-        self._hosts_lock = threading.Lock()
+        # What the program owns, noted at its hosts for a successor, and what is noted here.
+        self.journal: Journal | None = None
+        self.kept: dict[int, bytes] = {}
         self.actors: dict[int, ActorCell] = {}
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
@@ -110,6 +114,10 @@ class Runtime:
         self.stopped_meshes: dict[int, EndFuture] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
+        # What started the processes of each mesh; for starting one again on another machine.
+        self.start_orders: dict[int, StartOrder] = {}
+        # Hosts that other machines have taken the place of, with how many were there before.
+        self.host_epochs: dict[int, int] = {}
         self.engine: Engine = Engine(
             identity.host,
             identity.slot,
@@ -122,8 +130,14 @@ class Runtime:
             self._on_orphaned,
         )
         self.engine.set_fanout(config.cast_fanout)
+        if identity.slot:
+            # Who looks after a host listens once there is somebody to listen to.
+            self.engine.listen()
+        from mesh_core._host_places import Places
         from mesh_core._ownership import Ownership
 
+        # Hosts that were taken into the job; only the program has any.
+        self.places: Places = Places(self)
         self.ownership: Ownership = Ownership(self)
         from mesh_core._stop_watch import StopWatch
 
@@ -145,25 +159,26 @@ class Runtime:
         """Gives the process that looks after this host."""
         return proc_id(self.identity.host, 0)
 
-    def new_hosts(self, count: int) -> tuple[int, ...]:
-        """Gives numbers that no host of the job has had."""
-        with self._hosts_lock:
-            first = self._last_host + 1
-            self._last_host += count
-        return tuple(range(first, first + count))
+    @property
+    def generation(self) -> int:
+        """Of the program: how many have run the job before."""
+        return self.identity.incarnation >> EPOCH_SHIFT
 
-    def attached(self, host: int, route: Route) -> None:
-        """A host has joined: it and those that were there before learn of each other."""
-        with self._hosts_lock:
-            others = dict(self.routes)
-            self.routes[host] = route
-        self.tell_agent(proc_id(host, 0), "routes", _ways(route, others))
-        for other, there in others.items():
-            self.tell_agent(proc_id(other, 0), "routes", _ways(there, {host: route}))
+    def start_journal(self) -> Journal:
+        """Has what the program owns noted from now on; gives the journal."""
+        with _lock:
+            if self.journal is None:
+                from mesh_core._journal import Journal
+
+                self.journal = Journal(self)
+                self.ownership.note_all(self.journal)
+            return self.journal
 
     def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
         """Has a host leave the job, whose processes have ended."""
-        if self.routes.pop(host, None) is not None:
+        if self.places.leaving(host):
+            if self.journal is not None:
+                self.journal.left(host)
             self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
 
     def dismiss_all(self, hosts: Iterable[int] | None = None, *, is_shutdown: bool = False) -> None:
@@ -171,10 +186,18 @@ class Runtime:
 
         Those that are reached through another go before it.
         """
-        routes = dict(self.routes)
-        leaving = routes if hosts is None else [host for host in hosts if host in routes]
-        for host in sorted(leaving, key=lambda host: not routes[host].gateway):
-            self.dismiss(host, is_shutdown=is_shutdown)
+        living = self.places.living()
+        chosen = set(living if hosts is None else hosts)
+        for host in living:
+            if host in chosen:
+                self.dismiss(host, is_shutdown=is_shutdown)
+
+    def forget_orders(self, uid: int) -> None:
+        """Nothing of a mesh will be started again."""
+        self.spawn_orders.pop(uid, None)
+        self.start_orders.pop(uid, None)
+        if self.journal is not None:
+            self.journal.drop(uid)
 
     def is_agent_of(self, proc: int) -> bool:
         """Says whether this process looks after the host that a process is on."""
@@ -199,12 +222,15 @@ class Runtime:
 
     def tell_agent(self, proc: int, method: str, *args: Any) -> None:
         """Sends a message to one agent and waits for nothing."""
+        self.tell_agents([proc], method, *args)
+
+    def tell_agents(self, procs: Sequence[int], method: str, *args: Any) -> None:
+        """Sends the same message to several agents and waits for nothing."""
         from mesh_core._core import Targets
 
+        targets = Targets([(proc, rank) for rank, proc in enumerate(procs)])
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
-        self.engine.send(
-            CALL, Targets([(proc, 0)]), AGENT, method.encode(), body, buffers, 1 << 31, 0, True
-        )
+        self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, True)
 
     def observed(self, failure_id: int, owner_proc: int) -> None:
         """A caller in this process has been given a failure: it need not go up any more."""
@@ -215,18 +241,6 @@ class Runtime:
     def _on_orphaned(self) -> None:
         """The process that looks after this host is gone: so are we."""
         os._exit(1)
-
-
-def _ways(
-    route: Route, others: Mapping[int, Route]
-) -> dict[int, tuple[list[str], list[str], bool]]:
-    """Gives how a host reaches others, and whether they cannot reach it, so that it must call."""
-    ways = {}
-    for other, there in others.items():
-        way = route.towards(there)
-        if way is not None:
-            ways[other] = (*way, there.towards(route) is None)
-    return ways
 
 
 # How long a worker may take to hear that it is free.

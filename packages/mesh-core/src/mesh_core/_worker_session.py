@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
+import time
 from contextlib import suppress
-from pathlib import Path
 
 from mesh_core import _kernel
-from mesh_core._attach_order import AttachOrder
+from mesh_core._attach_order import HOLD, SERVE, AttachOrder
+from mesh_core._hold import HEARTBEATS, Hold, obituary
+from mesh_core._job_dir import JobDir
+from mesh_core._take_over_order import Refusal, TakeOverOrder
 from mesh_core._trust import Credentials
+from mesh_core._wire import EPOCH_SHIFT
 from mesh_core._worker import ENDED_BY_OWNER
 
 TYPE_CHECKING = False
@@ -22,21 +26,22 @@ if TYPE_CHECKING:
     from mesh_core._core import Caller, Gate, Keys
     from mesh_core._runtime import Runtime
 
-__all__ = ["is_session", "leave", "main"]
+__all__ = ["is_session", "leave", "main", "root_died"]
 
 # The process of the program.
 _ROOT = 0
 _LOOK_S = 1.0
-# A lease is over after as many heartbeats without a sign of life.
-_HEARTBEATS = 3
 # How long the answer to the last question may take to reach the owner.
 _FAREWELL_S = 0.5
 
 _over = threading.Event()
 _status = 0
+_is_at_once = False
 _is_session = False
 # Why the host leaves the job, where its owner did not want that.
 _why_withdrawn: str | None = None
+# What keeps the job for a successor of its program, where the job wants that.
+_hold: Hold | None = None
 
 
 def is_session() -> bool:
@@ -44,10 +49,15 @@ def is_session() -> bool:
     return _is_session
 
 
-def leave(status: int = 0) -> None:
-    """Ends the session: its host leaves the job."""
-    global _status
-    _status = status
+def leave(status: int = 0, *, is_at_once: bool = False) -> None:
+    """Ends the session: its host leaves the job.
+
+    Args:
+        status: The exit status of the session.
+        is_at_once: Kill the processes of the job: nobody hears of them any more.
+    """
+    global _is_at_once, _status
+    _status, _is_at_once = status, is_at_once
     _over.set()
 
 
@@ -56,6 +66,14 @@ def withdraw() -> None:
     global _why_withdrawn
     _why_withdrawn = "its worker was ended there"
     leave()
+
+
+def root_died() -> None:
+    """The program that runs the job is lost: its lease is over."""
+    if _hold is None:
+        leave()
+    else:
+        _hold.begin()
 
 
 def main(listener: int, folder: str) -> None:
@@ -88,6 +106,7 @@ def main(listener: int, folder: str) -> None:
 
 def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
     """Waits for a request that makes sense; None when the worker ends before one has come."""
+    kept = _Kept()
     while not _over.is_set():
         caller = gate.next_request(_LOOK_S)
         if caller is None:
@@ -96,11 +115,38 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
             # A worker that was taken over must not get at others.
             _tell(caller, False, "only the job's controller may ask; it was a worker's certificate")
             continue
+        if TakeOverOrder.decode(caller.body) is not None:
+            _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
+            continue
         try:
-            return caller, AttachOrder.decode(caller.body)
+            order = AttachOrder.decode(caller.body)
         except ValueError as error:
             _tell(caller, False, str(error))
+            continue
+        why = kept.refusal(order)
+        if why is None and order.verb == SERVE:
+            return caller, order
+        _tell(caller, why is None, why or socket.gethostname())
     return None
+
+
+class _Kept:
+    """Whether the worker is kept free for a job, as a spare of it."""
+
+    def __init__(self) -> None:
+        self._order: AttachOrder | None = None
+        self._until = 0.0
+
+    def refusal(self, order: AttachOrder) -> str | None:
+        """Says why a job may not have this worker now; else does what it wants of a spare."""
+        holder = self._order if time.monotonic() < self._until else None
+        if holder is not None:
+            is_same = hmac.compare_digest(holder.job + holder.token, order.job + order.token)
+            if not is_same:
+                return f"it is kept as a spare of a job of {holder.owner}"
+        self._order = order if order.verb == HOLD else None
+        self._until = time.monotonic() + order.lease_s
+        return None
 
 
 def _say(what: str) -> None:
@@ -119,6 +165,7 @@ def _tell(caller: Caller, is_taken: bool, text: str) -> None:
 
 def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime:
     """Becomes a host of the job."""
+    global _hold
     from mesh_core._config import effective, inherit
     from mesh_core._host_agent import HostAgent
     from mesh_core._runtime import Identity, Runtime, adopt
@@ -127,23 +174,33 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     # Behind our own: where both machines see the same files, the program's modules are found.
     sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
     name = socket.gethostname()
+    # A successor can prove itself only where there are credentials.
+    is_held = order.hold_s > 0 and keys is not None
     identity = Identity(
         host=order.host,
         host_name=name,
         slot=0,
-        incarnation=0,
+        incarnation=order.epoch << EPOCH_SHIFT,
         job=order.job,
         token=order.token,
-        directory=Path(tempfile.mkdtemp(prefix=f"mesh-{os.getpid()}-")),
+        directory=JobDir.new_path(),
+        outlives_root=is_held,
     )
     runtime = Runtime(identity)
     adopt(runtime)
     if keys is not None:
         runtime.engine.set_trust(keys)
-    runtime.host_agent = HostAgent(runtime, 1)
+    runtime.host_agent = HostAgent(runtime, runtime.identity.incarnation + 1)
     runtime.start_agent()
-    runtime.engine.expect_host(0, max(order.lease_s, effective().heartbeat_s) / _HEARTBEATS, b"")
-    runtime.engine.admit(gate, f"it serves a job of {order.owner}")
+    lease_s = max(order.lease_s, effective().heartbeat_s)
+    lost = obituary(order.owner) if is_held else b""
+    if order.generation:
+        runtime.agent.do_host_back(None, 0, order.generation)
+    runtime.engine.expect_host(0, lease_s / HEARTBEATS, lost)
+    if is_held:
+        _hold = Hold(runtime, gate, order, leave)
+        _hold.start()
+    runtime.engine.admit(gate, None if is_held else f"it serves a job of {order.owner}")
     _tell(caller, True, name)
     _say(f"serves a job of {order.owner}")
     return runtime
@@ -157,8 +214,9 @@ def _end(runtime: Runtime) -> None:
     if _why_withdrawn is not None:
         # Before the ends of its processes, which then are no news.
         runtime.tell_agent(_ROOT, "host_left", runtime.identity.host_name, _why_withdrawn)
-    runtime.host_agent.close(effective().stop_grace_s)
-    threading.Event().wait(_FAREWELL_S if _status in (0, ENDED_BY_OWNER) else 0.0)
+    runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
+    is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
+    threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
     runtime.engine.close()
     _say("has ended the job")
     shutil.rmtree(runtime.identity.directory, ignore_errors=True)

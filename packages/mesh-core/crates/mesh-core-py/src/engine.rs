@@ -167,6 +167,11 @@ impl PyEngine {
         self.engine.close();
     }
 
+    /// Lets processes of this host call; the directory has to be there.
+    fn listen(&self) -> PyResult<()> {
+        Ok(self.engine.listen()?)
+    }
+
     fn dial(&self, proc: u64) {
         self.engine.with_node(|node| node.dial(ProcId::from_u64(proc)));
     }
@@ -227,9 +232,11 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Lets other hosts in; whoever else asks for this worker is told why it is taken.
-    fn admit(&self, gate: &PyGate, refusal: &str) {
-        self.engine.admit(gate.inner(), answer_frame(false, refusal.as_bytes()));
+    /// Lets other hosts in; whoever else asks for this worker is told why it is taken, or is
+    /// left to `next_request` of the gate.
+    fn admit(&self, gate: &PyGate, refusal: Option<&str>) {
+        let refusal = refusal.map(|text| answer_frame(false, text.as_bytes()));
+        self.engine.admit(gate.inner(), refusal);
     }
 
     /// To how many hosts this one passes a cast on.
@@ -248,6 +255,37 @@ impl PyEngine {
     fn host_gone(&self, host: u32, obituary: &[u8]) {
         let obituary = obituary.to_vec().into();
         self.engine.with_node(|node| node.host_gone(HostId(host), obituary));
+    }
+
+    /// Another machine has taken the place of a dead host.
+    fn host_back(&self, host: u32, epoch: u32) {
+        self.engine.with_node(|node| node.host_back(HostId(host), epoch));
+    }
+
+    /// Which machine in the place of a host is spoken to, as far as is known here; 0 is the first.
+    fn host_epoch(&self, host: u32) -> u32 {
+        self.engine.with_node(|node| node.host_epoch(HostId(host)))
+    }
+
+    fn is_host_dead(&self, host: u32) -> bool {
+        self.engine.with_node(|node| node.is_host_dead(HostId(host)))
+    }
+
+    /// Tells a host that was taken for dead so, the way that `set_route` takes, and waits until it
+    /// leaves.
+    #[pyo3(signature = (host, epoch, addresses, limit_s, gateway = Vec::new()))]
+    fn fence(
+        &self,
+        py: Python<'_>,
+        host: u32,
+        epoch: u32,
+        addresses: Vec<String>,
+        limit_s: f64,
+        gateway: Vec<String>,
+    ) -> PyResult<()> {
+        let (route, limit) = (Route { addresses, gateway }, seconds(limit_s)?);
+        py.detach(|| self.engine.fence(HostId(host), epoch, &route, limit))
+            .map_err(PyOSError::new_err)
     }
 
     fn watch(&self, proc: u64) {

@@ -10,6 +10,7 @@
 //! - [`parker`]: where a thread sleeps;
 //! - [`wire`]: one socket;
 //! - [`ready`]: waking an event loop instead of a thread;
+//! - `here`: links to other processes of this host;
 //! - [`gate`], [`channel`], [`dial`], `relay`, `afar`, `neighbour`: links to other hosts;
 //! - `strangers`: links of this host whose other end is not known yet.
 
@@ -17,6 +18,7 @@ mod afar;
 pub mod channel;
 pub mod dial;
 pub mod gate;
+mod here;
 mod neighbour;
 pub mod parker;
 pub mod ready;
@@ -29,6 +31,7 @@ use crate::mailbox::Closed;
 use crate::node::{Answer, Effect, LinkId, Node, NodeConfig, Progress};
 use bytes::Bytes;
 use dial::Route;
+use here::socket_path;
 use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, PortId, ProcId};
@@ -45,7 +48,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use strangers::Strangers;
 use wire::{Descriptors, Reach, Wire, Written, lock};
@@ -152,17 +155,19 @@ pub struct Engine {
     /// What this process proves itself with there; nothing where no link leaves the machine.
     trust: Mutex<Option<Trust>>,
     dir: PathBuf,
+    /// Where processes of this host call, once somebody may.
+    listener: OnceLock<UnixListener>,
     descriptors: Arc<dyn Descriptors>,
     /// Called when the agent of this host cannot be reached any more.
     on_orphaned: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Engine {
-    /// Starts a process: listens in `dir` and reads its links from a thread of its own. Times count
-    /// from `epoch`.
+    /// Starts a process, which reads its links from a thread of its own; `dir` is where it will
+    /// [`Engine::listen`]. Times count from `epoch`.
     ///
     /// # Errors
-    /// When the directory cannot be used or the machine has no descriptors or threads left.
+    /// When the machine has no descriptors or threads left.
     pub fn start(
         config: NodeConfig,
         dir: PathBuf,
@@ -171,13 +176,6 @@ impl Engine {
         epoch: Instant,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
-        // A process that was killed leaves its socket behind; we take its slot once it is dead.
-        match std::fs::remove_file(socket_path(&dir, me)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(socket_path(&dir, me))?;
-        listener.set_nonblocking(true)?;
         let shared = Shared {
             node: Node::new(config),
             wires: FastMap::default(),
@@ -201,15 +199,15 @@ impl Engine {
             routes: Mutex::default(),
             trust: Mutex::default(),
             dir,
+            listener: OnceLock::new(),
             descriptors,
             on_orphaned,
         });
-        engine.io.add(&listener, LISTENER)?;
         let io_engine = Arc::clone(&engine);
         std::thread::Builder::new()
             .name("mesh-io".into())
             .stack_size(256 << 10)
-            .spawn(move || io_engine.run_io(&listener))?;
+            .spawn(move || io_engine.run_io())?;
         Ok(engine)
     }
 
@@ -597,7 +595,7 @@ impl Engine {
         link
     }
 
-    fn run_io(&self, listener: &UnixListener) {
+    fn run_io(&self) {
         let mut tokens = Vec::new();
         while !self.is_closed.load(Ordering::SeqCst) {
             let left = self.run_timers();
@@ -611,7 +609,7 @@ impl Engine {
             for token in &tokens {
                 match *token {
                     BELL => self.io.bell.silence(),
-                    LISTENER => self.accept(listener),
+                    LISTENER => self.accept(),
                     token if token & WRITABLE != 0 => self.writable(LinkId(token as u32)),
                     token => {
                         self.read_link(LinkId(token as u32), None);
@@ -780,9 +778,4 @@ impl Waiter {
 /// The process that looks after a host.
 fn agent_of(host: HostId) -> ProcId {
     ProcId { host, slot: 0 }
-}
-
-/// Where a process of this host listens.
-fn socket_path(dir: &std::path::Path, proc: ProcId) -> PathBuf {
-    dir.join(format!("{}.sock", proc.slot))
 }

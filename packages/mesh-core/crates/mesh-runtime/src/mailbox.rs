@@ -74,6 +74,14 @@ impl Mailbox {
         self.queue.remove(at)
     }
 
+    /// Takes back all queued calls of a process that waits for none of them any more.
+    pub fn withdraw_all(&mut self, from: ProcId) -> VecDeque<Frame> {
+        let is_call = |frame: &Frame| frame.head.from.proc == from && frame.head.wants_answer();
+        let (calls, rest) = self.queue.drain(..).partition(is_call);
+        self.queue = rest;
+        calls
+    }
+
     /// Closes the mailbox and returns what was queued.
     pub fn close(&mut self, closed: Closed) -> VecDeque<Frame> {
         self.closed.get_or_insert(closed);

@@ -13,12 +13,14 @@
 //! - `bulk`: long frames in pieces;
 //! - `holds`: what messages hold of shared memory;
 //! - `pulse`: whether other hosts are alive;
+//! - `epoch`: machines that take the place of dead ones, and dead ones that come back;
 //! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
 mod bulk;
 mod call;
 mod cast;
+mod epoch;
 mod holds;
 mod peer;
 mod pulse;
@@ -26,6 +28,7 @@ mod relay;
 mod unborn;
 
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
+pub use epoch::{EPOCH_MAX, epoch_of, first_life};
 pub use peer::LinkId;
 
 use crate::events::{Event, EventKind, EventRing};
@@ -133,6 +136,8 @@ pub struct Node {
     respawning: FastMap<PortId, u32>,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     pulse: Pulse,
+    /// This host was taken for dead by another one of the job.
+    is_fenced: bool,
     gathers: Gathers,
     relays: Relays,
     bulks: Bulks,
@@ -152,11 +157,12 @@ impl Node {
             next_link: 0,
             ports: FastMap::default(),
             // Late answers to the process that had the slot before must find nobody here.
-            next_port: PortId::FIRST_FREE + (u64::from(incarnation) << 32),
+            next_port: PortId::FIRST_FREE + (first_port_bits(incarnation) << 32),
             unborn: Unborn::default(),
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
             pulse: Pulse::default(),
+            is_fenced: false,
             gathers: Gathers::default(),
             relays: Relays::default(),
             bulks: Bulks::default(),
@@ -332,6 +338,17 @@ impl Node {
             Some(Port::Mailbox(mailbox)) => mailbox.has_from(from),
             _ => false,
         }
+    }
+
+    /// Takes back the queued calls of a process that is gone; its one-way messages stay.
+    fn withdraw_calls(&mut self, from: ProcId) {
+        let mut withdrawn = Vec::new();
+        for port in self.ports.values_mut() {
+            if let Port::Mailbox(mailbox) = port {
+                withdrawn.extend(mailbox.withdraw_all(from));
+            }
+        }
+        withdrawn.iter().for_each(|frame| self.discard(frame));
     }
 
     /// Messages queued in a mailbox.
@@ -579,6 +596,12 @@ impl Node {
             _ => {}
         }
     }
+}
+
+/// What keeps the port numbers of the processes of a slot apart, also of different epochs.
+fn first_port_bits(incarnation: u32) -> u64 {
+    // Epochs are far apart, so that the processes of a slot in each have numbers between.
+    u64::from(incarnation.wrapping_add(epoch_of(incarnation).wrapping_mul(97)) % 256)
 }
 
 /// The first four bytes, or the largest number when there are fewer.

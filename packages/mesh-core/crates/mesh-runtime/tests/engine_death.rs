@@ -43,7 +43,9 @@ fn start(me: ProcId, incarnation: u32, dir: &Path) -> Arc<Engine> {
     };
     let segments = Arc::new(NoSegments);
     let engine = Engine::start(config, dir.to_owned(), segments, Box::new(|| {}), Instant::now());
-    engine.expect("the directory is ours")
+    let engine = engine.expect("there are descriptors and threads");
+    engine.listen().expect("the directory is ours");
+    engine
 }
 
 /// A message of 1 kB to the agent of the host.

@@ -59,12 +59,13 @@ impl Host {
         let segments = Arc::new(NoSegments);
         let over = Box::new(|| {});
         let engine = Engine::start(config(HERE), dir.clone(), segments, over, Instant::now())
-            .expect("the directory is ours");
+            .expect("there are descriptors and threads");
+        engine.listen().expect("the directory is ours");
         let (mine, program) = members();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
         let gate = Gate::open(listener.into(), Some(program)).expect("there are threads");
-        engine.admit(&gate, bare(Kind::Attached));
+        engine.admit(&gate, Some(bare(Kind::Attached)));
         Self { engine, gate, at, dir, mine }
     }
 

@@ -7,7 +7,7 @@ use super::wire::{Wire, lock};
 use super::{Chores, Engine};
 use crate::node::Node;
 use mesh_trust::{Role, Trust};
-use mesh_wire::frame::Frame;
+use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, ProcId};
 use std::io;
 use std::sync::{Arc, Weak};
@@ -30,8 +30,9 @@ impl Doorkeeper for Keeper {
 }
 
 impl Engine {
-    /// Takes links from other hosts through a gate; who asks for this worker gets `refusal`.
-    pub fn admit(self: &Arc<Self>, gate: &Gate, refusal: Frame) {
+    /// Takes links from other hosts through a gate; who asks for this worker gets `refusal`, or
+    /// an answer of whoever takes requests from the gate.
+    pub fn admit(self: &Arc<Self>, gate: &Gate, refusal: Option<Frame>) {
         gate.admit(Arc::new(Keeper(Arc::downgrade(self))), refusal);
     }
 
@@ -46,6 +47,26 @@ impl Engine {
         let agent = ProcId { host, slot: 0 };
         // Who wanted to call it before had no number to call: they try again now.
         self.with_node(|node| node.connect_failed(agent));
+    }
+
+    /// Tells a host that was taken for dead that nothing of it before `epoch` belongs to the job,
+    /// and waits until it says that it leaves.
+    ///
+    /// # Errors
+    /// When nobody is there, or none of this job, or it does not answer in time.
+    pub fn fence(
+        &self,
+        host: HostId,
+        epoch: u32,
+        route: &Route,
+        limit: Duration,
+    ) -> io::Result<()> {
+        let until = Instant::now() + limit;
+        let trust = lock(&self.trust).clone();
+        let mut channel = Channel::by(route, trust.as_ref(), until)?;
+        channel.expect(Role::Worker)?;
+        channel.send(&self.with_node(|node| node.fence(host, epoch)), until)?;
+        channel.first(&[Kind::Welcome], until).map(drop)
     }
 
     /// Calls another host from a thread of its own, for that may take long.

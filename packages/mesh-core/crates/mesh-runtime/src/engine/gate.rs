@@ -157,10 +157,12 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Lets greetings through from now on; requests are answered with `refusal`.
-    pub fn admit(&self, keeper: Arc<dyn Doorkeeper>, refusal: Frame) {
+    /// Lets greetings through from now on; requests are answered with `refusal`, or wait for
+    /// [`Gate::next_request`] when there is none.
+    pub fn admit(&self, keeper: Arc<dyn Doorkeeper>, refusal: Option<Frame>) {
         let mut inside = lock(&self.inside);
         inside.keeper = Some(keeper);
+        let Some(refusal) = refusal else { return };
         for late in inside.requests.drain(..) {
             late.answer_nowait(&refusal);
         }

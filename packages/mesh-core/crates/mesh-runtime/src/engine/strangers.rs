@@ -7,7 +7,6 @@ use super::wire::{Wire, lock};
 use super::{Engine, Shared};
 use crate::node::{LinkId, Node};
 use std::collections::VecDeque;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,7 +40,8 @@ impl Engine {
         self.io.bell.ring();
     }
 
-    pub(super) fn accept(&self, listener: &UnixListener) {
+    pub(super) fn accept(&self) {
+        let Some(listener) = self.listener.get() else { return };
         while let Ok((stream, _)) = listener.accept() {
             let is_ours = rustix::net::sockopt::socket_peercred(&stream)
                 .is_ok_and(|peer| peer.uid == rustix::process::geteuid());

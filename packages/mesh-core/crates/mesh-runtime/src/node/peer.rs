@@ -5,6 +5,7 @@
 //! (slot 0) never dials the processes of its host: they report to it when they start.
 
 use super::bulk::PIECE_LEN;
+use super::epoch::{FENCE, first_life};
 use super::relay::Relayed;
 use super::{Effect, Node};
 use crate::events::EventKind;
@@ -93,6 +94,19 @@ impl Peer {
         self.session.unacked_bytes() + self.bulk_bytes
     }
 
+    /// Incarnations below this one are dead.
+    pub(super) fn living_from(&self) -> u32 {
+        self.living_from
+    }
+
+    /// Its host is a new one, on which nothing below an incarnation lives.
+    pub(super) fn revive(&mut self, living_from: u32) {
+        self.living_from = self.living_from.max(living_from);
+        if matches!(self.reach, Reach::Dead(_)) {
+            self.reach = Reach::Idle;
+        }
+    }
+
     pub(super) fn debit(&mut self, port: PortId) {
         *self.outstanding.entry(port).or_default() += 1;
     }
@@ -155,9 +169,10 @@ impl Node {
             return self.refuse(&frame, &closed);
         }
         if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
-            // Nothing was ever started there: a handle of an earlier job.
-            let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
-            return self.refuse(&frame, &closed);
+            // Nothing was ever started there: it is a handle of an earlier job, or the process went
+            // down with the machine that was here before and is not replaced yet.
+            let code = if self.is_of_former(to) { fault::HOST_DIED } else { fault::STOPPED };
+            return self.refuse(&frame, &Closed { code, detail: Bytes::new() });
         }
         let frame = peer.session.stamp(frame);
         match peer.reach {
@@ -382,10 +397,13 @@ impl Node {
         let here = self.config.me.host;
         let may_speak =
             if is_local { proc.host == here } else { proc.host != here && proc.slot == 0 };
-        if !may_speak || self.pulse.obituary(proc.host).is_some() {
+        if !may_speak {
             return self.close(id);
         }
         let Some(greeting) = self.check_greeting(frame) else { return self.close(id) };
+        if !is_local && self.judge_epoch(id, proc, frame, &greeting) {
+            return;
+        }
         let is_lower = self.config.me < proc;
         let peer = self.peers.entry(proc).or_default();
         let oldest = peer.incarnation.unwrap_or(peer.living_from);
@@ -413,10 +431,59 @@ impl Node {
         if frame.head.from.proc != proc {
             return self.close(id);
         }
+        if proc.host != self.config.me.host && self.judge_epoch(id, proc, frame, &greeting) {
+            return self.call_again(id, proc);
+        }
         // If it is another incarnation, the session ends here, but not this link.
         self.peer(proc).reach = Reach::Idle;
         self.met(proc, greeting.incarnation);
         self.link_up(id, proc, greeting.received);
+    }
+
+    /// Whoever is in the place of a peer now, or will be, is called after a pause.
+    fn call_again(&mut self, id: LinkId, proc: ProcId) {
+        let Reach::Dialling { link, .. } = &mut self.peer(proc).reach else { return };
+        if *link == Some(id) {
+            *link = None;
+            self.connect_failed(proc);
+        }
+    }
+
+    /// Whether one of two agents lives in another epoch of its host than the other believes: who
+    /// is dead is told so, and the link closes.
+    fn judge_epoch(&mut self, id: LinkId, proc: ProcId, frame: &Frame, said: &Greeting) -> bool {
+        let epoch = self.pulse.epoch(proc.host);
+        let is_dead = self.pulse.obituary(proc.host).is_some();
+        let is_stale = said.incarnation < first_life(epoch + u32::from(is_dead));
+        if is_stale && proc.host.0 == 0 {
+            // A root that is lost has nothing to say any more, also not that we are dead.
+            self.turn_away(id, proc);
+            return true;
+        }
+        if said.of > self.config.incarnation && self.config.me.host.0 == 0 {
+            // Another root has it, or will: whatever we are, it serves us no more.
+            self.close(id);
+            self.disowned(proc.host);
+            return true;
+        }
+        if said.of > self.config.incarnation {
+            if frame.head.kind == Kind::Hello {
+                // So that whoever has told us knows that we know.
+                self.greet(id, proc, Kind::Welcome);
+            }
+            self.close(id);
+            self.fenced();
+            return true;
+        }
+        if is_stale {
+            self.turn_away(id, proc);
+        } else if said.incarnation >= first_life(epoch + 1) || frame.head.flags & FENCE != 0 {
+            // We have not heard yet that it has replaced another: it calls again.
+            self.close(id);
+        } else {
+            return false;
+        }
+        true
     }
 
     /// Sends what the peer does not have over the new link.
@@ -456,7 +523,13 @@ impl Node {
         let peer = self.peer(to);
         let received = peer.session.received();
         // What was received counts for the incarnation it came from, not for the next one.
-        let of = peer.incarnation.unwrap_or(0);
+        let of = peer.incarnation.unwrap_or(peer.living_from);
+        let frame = self.greeting(to, kind, of, received);
+        self.effects.push_back(Effect::Transmit { link, frame });
+    }
+
+    /// Says who this process is to `to`, of whose incarnation `of` so much was received.
+    pub(super) fn greeting(&self, to: ProcId, kind: Kind, of: u32, received: u64) -> Frame {
         let mut tail = BytesMut::with_capacity(GREETING_LEN);
         tail.put_slice(&self.config.job.0);
         tail.put_slice(&self.config.token);
@@ -465,8 +538,7 @@ impl Node {
         tail.put_u64_le(received);
         let from = Address { proc: self.config.me, port: PortId::NONE };
         let head = Head::new(kind, Address { proc: to, port: PortId::NONE }, from);
-        let frame = Frame { head, tail: tail.freeze() };
-        self.effects.push_back(Effect::Transmit { link, frame });
+        Frame { head, tail: tail.freeze() }
     }
 
     fn check_greeting(&self, frame: &Frame) -> Option<Greeting> {
@@ -475,13 +547,15 @@ impl Node {
         let (token, rest) = rest.split_first_chunk::<32>()?;
         let (incarnation, rest) = rest.split_first_chunk::<4>()?;
         let (of, received) = rest.split_first_chunk::<4>()?;
-        let is_of_me = u32::from_le_bytes(*of) == self.config.incarnation;
+        let of = u32::from_le_bytes(*of);
+        let is_of_me = of == self.config.incarnation;
         let received = u64::from_le_bytes(received.try_into().ok()?);
         let is_ours = *job == self.config.job.0
             && is_same(token, &self.config.token)
             && frame.head.to.proc == self.config.me;
         is_ours.then_some(Greeting {
             incarnation: u32::from_le_bytes(*incarnation),
+            of,
             received: if is_of_me { received } else { 0 },
         })
     }
@@ -496,7 +570,7 @@ impl Node {
         self.collect_without(proc);
         self.bury(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
         for watcher in watchers {
-            self.send_died(watcher, proc, incarnation, &detail);
+            self.send_died(watcher, proc, incarnation, (0, &detail));
         }
     }
 
@@ -599,35 +673,44 @@ impl Node {
             return;
         }
         let peer = self.peers.entry(proc).or_default();
-        let last = peer.living_from.saturating_sub(1);
+        // In another life of this host, at least.
+        let living_from = peer.living_from.max(self.config.incarnation);
+        let last = living_from.saturating_sub(1);
         let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let died = match (&peer.reach, peer.incarnation) {
             (Reach::Dead(detail), _) => Some(detail.clone()),
             // Nothing was ever started there.
             (_, None) => Some(Bytes::new()),
             // Somebody else lives there already.
-            (_, Some(_)) if meant.is_some_and(|meant| meant < peer.living_from) => {
+            (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => {
                 Some(peer.obituary.clone().unwrap_or_default())
             }
             (_, Some(_)) => None,
         };
+        let is_lost = peer.incarnation.is_none() && self.is_of_former(proc);
+        let flags = if is_lost { fault::HOST_DIED } else { 0 };
+        let peer = self.peers.entry(proc).or_default();
         match died {
-            Some(detail) => self.send_died(head.from, proc, last, &detail),
+            Some(detail) => self.send_died(head.from, proc, last, (flags, &detail)),
             None if peer.watchers.contains(&head.from) => {}
             None => peer.watchers.push(head.from),
         }
     }
 
-    fn send_died(&mut self, to: Address, proc: ProcId, incarnation: u32, detail: &Bytes) {
+    fn send_died(&mut self, to: Address, proc: ProcId, last: u32, (code, detail): (u8, &Bytes)) {
         let from = Address { proc, port: PortId::NONE };
         let mut head = Head::new(Kind::Died, to, from);
-        head.rank = incarnation;
+        (head.rank, head.flags) = (last, code);
         self.dispatch(Frame { head, tail: detail.clone() });
     }
 
     /// The host of a process says that it died: ends its session and tells the agent here.
     pub(super) fn deliver_died(&mut self, frame: &Frame) {
         let (proc, incarnation) = (frame.head.from.proc, frame.head.rank);
+        if frame.head.flags == fault::HOST_DIED {
+            // Now, for it may have a successor whose calls are to stay.
+            self.withdraw_calls(proc);
+        }
         let peer = self.peers.entry(proc).or_default();
         peer.is_watched = false;
         let is_old = incarnation < peer.incarnation.unwrap_or(peer.living_from);
@@ -660,7 +743,7 @@ impl Node {
         id
     }
 
-    fn close(&mut self, link: LinkId) {
+    pub(super) fn close(&mut self, link: LinkId) {
         self.links.remove(&link);
         self.effects.push_back(Effect::Close { link });
     }
@@ -669,6 +752,8 @@ impl Node {
 /// What a peer says of itself when a link opens.
 struct Greeting {
     incarnation: u32,
+    /// Which incarnation of us it speaks to; a later one than we are when it knows us for dead.
+    of: u32,
     received: u64,
 }
 

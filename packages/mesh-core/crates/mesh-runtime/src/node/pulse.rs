@@ -4,6 +4,7 @@
 //! is a sign of life, so a host in the middle of sending a long frame is not taken for dead; one
 //! that has nothing to say is asked.
 
+use super::epoch::first_life;
 use super::{Effect, Node};
 use crate::events::EventKind;
 use crate::fault;
@@ -36,6 +37,8 @@ pub(super) struct Pulse {
     beats: FastMap<HostId, Beat>,
     next_look: Option<Duration>,
     dead: FastMap<HostId, Bytes>,
+    /// Which machine is in the place of a host, where it is not the first.
+    epochs: FastMap<HostId, u32>,
     /// Who was to be told of deaths on each host by that host, and now has to be told by us.
     watchers: FastMap<HostId, Vec<(u32, Address)>>,
 }
@@ -44,6 +47,21 @@ impl Pulse {
     /// What those are told who want something of a host that is dead.
     pub(super) fn obituary(&self, host: HostId) -> Option<&Bytes> {
         self.dead.get(&host)
+    }
+
+    pub(super) fn epoch(&self, host: HostId) -> u32 {
+        self.epochs.get(&host).copied().unwrap_or(0)
+    }
+
+    /// Listens for a host no more; gives what those are told who wait for something there.
+    pub(super) fn give_up(&mut self, host: HostId) -> Bytes {
+        self.beats.remove(&host).map(|beat| beat.obituary).unwrap_or_default()
+    }
+
+    /// Another machine is in the place of a dead one.
+    pub(super) fn host_back(&mut self, host: HostId, epoch: u32) {
+        self.dead.remove(&host);
+        self.epochs.insert(host, epoch);
     }
 
     /// Notes who asks another host to be told of the end of one of its processes.
@@ -147,24 +165,27 @@ impl Node {
     }
 
     /// Fails all that waits for a host, and tells all who asked that host to tell them.
-    fn host_died(&mut self, host: HostId, obituary: Bytes) {
+    pub(super) fn host_died(&mut self, host: HostId, obituary: Bytes) {
+        if self.pulse.dead.contains_key(&host) {
+            return;
+        }
         self.pulse.dead.insert(host, obituary.clone());
         let agent = ProcId { host, slot: 0 };
-        self.bury(agent, u32::MAX, fault::HOST_DIED, obituary.clone());
+        let living_from = first_life(self.pulse.epoch(host) + 1);
+        self.bury(agent, living_from, fault::HOST_DIED, obituary.clone());
         for (slot, watcher) in self.pulse.watchers.remove(&host).unwrap_or_default() {
             let mut head = Head::new(
                 Kind::Died,
                 watcher,
                 Address { proc: ProcId { host, slot }, port: PortId::NONE },
             );
-            (head.rank, head.flags) = (u32::MAX - 1, fault::HOST_DIED);
+            (head.rank, head.flags) = (living_from - 1, fault::HOST_DIED);
             self.dispatch(Frame { head, tail: obituary.clone() });
         }
-        let mut known: Vec<ProcId> =
-            self.peers.keys().copied().filter(|proc| proc.host == host).collect();
-        known.sort_unstable();
-        for proc in known {
-            self.fail_calls_to(proc, fault::HOST_DIED, &obituary);
+        for proc in self.known_of(host) {
+            if self.peer(proc).living_from() < living_from {
+                self.bury(proc, living_from, fault::HOST_DIED, obituary.clone());
+            }
         }
         let from = Address { proc: agent, port: PortId::NONE };
         let to = Address { proc: self.config.me, port: PortId::AGENT };
@@ -187,7 +208,8 @@ impl Node {
         if head.kind == Kind::Watch {
             let proc = ProcId { host: head.to.proc.host, slot: head.rank };
             let mut died = Head::new(Kind::Died, head.from, Address { proc, port: PortId::NONE });
-            (died.rank, died.flags) = (u32::MAX - 1, fault::HOST_DIED);
+            died.rank = first_life(self.pulse.epoch(proc.host) + 1) - 1;
+            died.flags = fault::HOST_DIED;
             self.dispatch(Frame { head: died, tail: detail });
         } else {
             self.refuse(&frame, &Closed { code: fault::HOST_DIED, detail });

@@ -27,6 +27,10 @@ const LOOKS_MAX: u32 = 2;
 /// Heartbeats for which a host that a tree has failed gets its frames straight.
 const STRAIGHT_HEARTBEATS: u32 = 10;
 
+/// Bits of the number of a frame; above them, on the way over others, is which session it is of.
+const SEQ_BITS: u32 = 48;
+const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
+
 /// What this host does for the trees that it is part of.
 #[derive(Debug)]
 pub(super) struct Relays {
@@ -113,7 +117,7 @@ impl Node {
             let frame = Frame { head: Head { to, ..head }, tail: tail.clone() };
             let seq = peer.session.number(frame).head.seq;
             peer.relayed.up_to = seq;
-            route.push(*host, seq);
+            route.push(*host, seq | self.session_mark(*host));
         }
         let mut relay = Head::new(Kind::Relay, Address::default(), head.from);
         (relay.flags, relay.rank) = (head.flags, head.rank);
@@ -144,6 +148,19 @@ impl Node {
         }
     }
 
+    /// What the numbers of frames of the session with a host are marked with on the way over
+    /// others: a frame may be under way there for longer than a machine is in its place.
+    fn session_mark(&self, host: HostId) -> u64 {
+        let here = self.config.me.host;
+        u64::from(self.host_epoch(here) + self.host_epoch(host)) << SEQ_BITS
+    }
+
+    /// The number in the session with a host, unless it is the one with another machine there.
+    fn unmarked(&self, seq: u64, host: HostId) -> Option<u64> {
+        let mark = self.session_mark(host);
+        (seq & !SEQ_MASK == mark).then_some(seq & SEQ_MASK)
+    }
+
     /// Hands a frame that is not of our session to a neighbour.
     fn transmit_relay(&mut self, frame: Frame) {
         let to = frame.head.to.proc;
@@ -172,6 +189,7 @@ impl Node {
     pub(super) fn receive_relay(&mut self, frame: Frame) {
         let Some((route, tail)) = Route::decode(&frame.tail) else { return };
         let Some((place, seq)) = route.place_of(self.config.me.host) else { return };
+        let Some(seq) = self.unmarked(seq, route.origin) else { return };
         let tree = route.tree();
         if frame.head.hops >= mesh_wire::frame::HOPS_MAX {
             return;
@@ -219,7 +237,9 @@ impl Node {
         let frame = peer.session.stamp(frame);
         peer.relayed.up_to = frame.head.seq;
         let mut bagged = BytesMut::with_capacity(HEAD_LEN + frame.tail.len());
-        bagged.extend_from_slice(&frame.head.encode(frame.tail.len()));
+        let seq = frame.head.seq | self.session_mark(origin.host);
+        let head = Head { seq, ..frame.head };
+        bagged.extend_from_slice(&head.encode(frame.tail.len()));
         bagged.extend_from_slice(&frame.tail);
         if above == self.config.me.host {
             self.put_in_bag(caller, 1, &bagged);
@@ -279,7 +299,10 @@ impl Node {
         if caller.proc.host != self.config.me.host {
             return self.put_in_bag(caller, frames.len(), &frame.tail);
         }
-        for frame in frames {
+        for mut frame in frames {
+            let host = frame.head.from.proc.host;
+            let Some(seq) = self.unmarked(frame.head.seq, host) else { continue };
+            frame.head.seq = seq;
             let from = ProcId { host: frame.head.from.proc.host, slot: 0 };
             if from.host != self.config.me.host && frame.head.kind == Kind::Answers {
                 self.take_in(from, frame);

@@ -1,0 +1,266 @@
+//! A machine that takes the place of a dead host, and a dead one that comes back.
+
+use bytes::Bytes;
+use mesh_runtime::fault;
+use mesh_runtime::node::{
+    Answer, CallSpec, Effect, LinkId, Node, NodeConfig, Progress, Target, epoch_of, first_life,
+};
+use mesh_wire::frame::{Frame, Kind};
+use mesh_wire::id::{HostId, JobId, PortId, ProcId};
+use std::sync::Arc;
+
+const ROOT: ProcId = ProcId::new(0, 0);
+const AGENT: ProcId = ProcId::new(1, 0);
+const OTHER: ProcId = ProcId::new(2, 0);
+const HOST: HostId = HostId(1);
+const WHY: Bytes = Bytes::from_static(b"why");
+
+fn agent(me: ProcId, epoch: u32) -> Node {
+    Node::new(NodeConfig {
+        me,
+        incarnation: first_life(epoch),
+        job: JobId([1; 16]),
+        token: [2; 32],
+        backlog_bytes_max: 1 << 20,
+    })
+}
+
+/// Carries frames both ways until nothing moves or a link is closed; whether it is still open.
+fn pump(left: (&mut Node, LinkId), right: (&mut Node, LinkId)) -> bool {
+    let mut is_open = true;
+    while is_open && (left.0.has_effects() || right.0.has_effects()) {
+        is_open =
+            carry(left.0, left.1, right.0, right.1) && carry(right.0, right.1, left.0, left.1);
+    }
+    is_open
+}
+
+/// Carries what is to be sent over a link; `false` when the sender closes it.
+fn carry(from: &mut Node, at_from: LinkId, to: &mut Node, at_to: LinkId) -> bool {
+    let effects: Vec<Effect> = from.effects().collect();
+    let mut is_open = true;
+    for effect in effects {
+        match effect {
+            Effect::Transmit { frame, link } if link == at_from => to.receive(at_to, frame),
+            Effect::Close { link } if link == at_from => is_open = false,
+            _ => {}
+        }
+    }
+    if !is_open {
+        to.link_down(at_to);
+    }
+    is_open
+}
+
+/// Has one agent call another; whether the link stays.
+fn connect(dialler: &mut Node, other: &mut Node) -> Option<(LinkId, LinkId)> {
+    dialler.dial(other.me());
+    dialler.effects().for_each(drop);
+    let at_dialler = dialler.connected(other.me());
+    let at_other = other.accepted_from_afar();
+    pump((dialler, at_dialler), (other, at_other)).then_some((at_dialler, at_other))
+}
+
+fn ask(node: &mut Node, to: ProcId) -> PortId {
+    let spec = CallSpec {
+        kind: Kind::Call,
+        targets: Arc::new([Target { proc: to, rank: 0 }]),
+        port: PortId::AGENT,
+        meta_len: 0,
+        part_count: 0,
+        tail: Bytes::from_static(b"x"),
+        window: 4,
+        timeout: None,
+    };
+    node.call(&spec).expect("there is room")
+}
+
+fn code_of(node: &mut Node, reply: PortId) -> Option<u8> {
+    let mut answers: Vec<Answer> = Vec::new();
+    let is_over = node.take_answers(reply, &mut answers) == Progress::Complete;
+    is_over.then(|| answers[0].code)
+}
+
+fn inbox(node: &mut Node) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    node.take_messages(PortId::AGENT, 64, &mut frames).expect("the agent's mailbox is open");
+    frames
+}
+
+/// Whether the agent of a host has heard that it is dead.
+fn is_fenced(node: &mut Node) -> bool {
+    let me = node.me();
+    inbox(node).iter().any(|frame| frame.head.kind == Kind::Died && frame.head.from.proc == me)
+}
+
+#[test]
+fn the_agent_of_the_next_epoch_is_met_at_the_same_id() {
+    let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
+    connect(&mut root, &mut old).expect("it lives");
+    let lost = ask(&mut root, AGENT);
+    root.host_gone(HOST, WHY);
+    assert_eq!(code_of(&mut root, lost), Some(fault::HOST_DIED));
+    let refused = ask(&mut root, AGENT);
+    assert_eq!(code_of(&mut root, refused), Some(fault::HOST_DIED));
+    root.host_back(HOST, 1);
+    assert_eq!(root.host_epoch(HOST), 1);
+    let mut new = agent(AGENT, 1);
+    let asked = ask(&mut root, AGENT);
+    connect(&mut root, &mut new).expect("it is the one that is expected");
+    assert_eq!(inbox(&mut new).len(), 1, "what was asked of the new one, and nothing before");
+    assert_eq!(code_of(&mut root, asked), None);
+}
+
+#[test]
+fn what_a_dead_host_had_outstanding_does_not_count_for_the_next() {
+    let mut root = agent(ROOT, 0);
+    let there = ProcId::new(1, 7);
+    for _ in 0..4 {
+        ask(&mut root, there);
+    }
+    root.host_gone(HOST, WHY);
+    root.host_back(HOST, 1);
+    for _ in 0..4 {
+        ask(&mut root, there);
+    }
+}
+
+#[test]
+fn a_dead_host_that_calls_is_told_and_gets_nothing_in() {
+    for is_replaced in [false, true] {
+        let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
+        let (at_root, at_old) = connect(&mut root, &mut old).expect("it lives");
+        root.host_gone(HOST, WHY);
+        if is_replaced {
+            root.host_back(HOST, 1);
+        }
+        assert!(!pump((&mut root, at_root), (&mut old, at_old)), "its link is closed");
+        inbox(&mut root);
+        ask(&mut old, ROOT);
+        assert_eq!(connect(&mut old, &mut root), None);
+        assert!(is_fenced(&mut old));
+        assert_eq!(inbox(&mut root), []);
+    }
+}
+
+#[test]
+fn a_dead_host_that_is_called_is_told() {
+    let (mut other, mut old) = (agent(OTHER, 0), agent(AGENT, 0));
+    connect(&mut other, &mut old).expect("it lives");
+    other.host_gone(HOST, WHY);
+    other.host_back(HOST, 1);
+    other.effects().for_each(drop);
+    ask(&mut other, AGENT);
+    assert_eq!(connect(&mut other, &mut old), None, "it is not the one that is meant");
+    assert!(is_fenced(&mut old));
+}
+
+#[test]
+fn a_host_is_told_of_its_death_once() {
+    let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
+    root.host_gone(HOST, WHY);
+    for _ in 0..3 {
+        let link = old.accepted_from_afar();
+        old.receive(link, root.fence(HOST, 1));
+        let answers: Vec<Kind> = old
+            .effects()
+            .filter_map(|effect| match effect {
+                Effect::Transmit { frame, .. } => Some(frame.head.kind),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(answers, [Kind::Welcome], "so that who has told it knows");
+    }
+    assert_eq!(inbox(&mut old).len(), 1);
+}
+
+#[test]
+fn a_fence_for_the_one_before_does_not_hit_the_next_at_the_same_address() {
+    let (mut root, mut new) = (agent(ROOT, 0), agent(AGENT, 1));
+    root.host_gone(HOST, WHY);
+    root.host_back(HOST, 1);
+    let (at_root, at_new) = connect(&mut root, &mut new).expect("it lives");
+    let link = new.accepted_from_afar();
+    new.receive(link, root.fence(HOST, 1));
+    assert!(!is_fenced(&mut new));
+    let asked = ask(&mut root, AGENT);
+    assert!(pump((&mut root, at_root), (&mut new, at_new)), "its link is as it was");
+    assert_eq!(inbox(&mut new).len(), 1);
+    assert_eq!(code_of(&mut root, asked), None);
+}
+
+#[test]
+fn a_fence_of_another_job_is_not_believed() {
+    let mut stranger = Node::new(NodeConfig {
+        me: ROOT,
+        incarnation: 0,
+        job: JobId([1; 16]),
+        token: [3; 32],
+        backlog_bytes_max: 1 << 20,
+    });
+    let mut host = agent(AGENT, 0);
+    let link = host.accepted_from_afar();
+    host.receive(link, stranger.fence(HOST, 1));
+    assert!(!is_fenced(&mut host));
+    stranger.effects().for_each(drop);
+}
+
+#[test]
+fn one_that_has_not_heard_of_a_replacement_lets_it_in_when_it_has() {
+    let (mut other, mut new) = (agent(OTHER, 0), agent(AGENT, 1));
+    assert_eq!(connect(&mut new, &mut other), None, "nobody has told of it yet");
+    assert!(!is_fenced(&mut new));
+    assert!(!is_fenced(&mut other));
+    other.host_gone(HOST, WHY);
+    other.host_back(HOST, 1);
+    new.effects().for_each(drop);
+    let at_new = new.connected(OTHER);
+    let at_other = other.accepted_from_afar();
+    assert!(pump((&mut new, at_new), (&mut other, at_other)));
+}
+
+#[test]
+fn what_is_sent_to_a_rank_that_went_down_with_its_host_is_refused_by_the_next() {
+    let (mut root, mut new) = (agent(ROOT, 0), agent(AGENT, 1));
+    root.host_gone(HOST, WHY);
+    root.host_back(HOST, 1);
+    let asked = ask(&mut root, ProcId::new(1, 3));
+    connect(&mut root, &mut new).expect("it lives");
+    assert_eq!(code_of(&mut root, asked), Some(fault::HOST_DIED));
+    new.proc_started(ProcId::new(1, 3), first_life(1) + 1);
+    let asked = ask(&mut root, ProcId::new(1, 3));
+    assert_eq!(code_of(&mut root, asked), None, "it waits for the process to report");
+}
+
+#[test]
+fn a_host_dies_once_and_its_watchers_hear_it_once() {
+    let mut root = agent(ROOT, 0);
+    let there = ProcId::new(1, 5);
+    root.watch(there);
+    root.host_gone(HOST, WHY);
+    root.host_gone(HOST, WHY);
+    let told: Vec<ProcId> = inbox(&mut root).iter().map(|frame| frame.head.from.proc).collect();
+    assert_eq!(told, [there, AGENT]);
+    root.host_back(HOST, 1);
+    root.watch(there);
+    root.host_gone(HOST, WHY);
+    let told: Vec<u32> = inbox(&mut root).iter().map(|frame| frame.head.rank).collect();
+    assert_eq!(epoch_of(told[0]), 1, "of the one that was there by then");
+}
+
+#[test]
+fn the_host_of_the_program_is_never_fenced() {
+    let (mut root, mut host) = (agent(ROOT, 0), agent(AGENT, 0));
+    host.host_gone(HostId(0), WHY);
+    let link = root.accepted_from_afar();
+    root.receive(link, host.fence(HostId(0), 1));
+    assert!(!is_fenced(&mut root));
+}
+
+#[test]
+fn the_numbers_of_ports_differ_between_the_lives_of_a_host() {
+    let mut seen: Vec<PortId> = (0..256).map(|epoch| agent(AGENT, epoch).new_port()).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 256);
+}

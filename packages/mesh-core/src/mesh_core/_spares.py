@@ -1,0 +1,132 @@
+"""Workers that are kept aside, to take the places of hosts that die.
+
+A spare serves nothing. Its worker is only told, again and again, that the job wants it; so it
+serves nobody else meanwhile, and is free again when the program is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from mesh_core._core import ask_worker
+from mesh_core._route import Route
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._address import Address
+    from mesh_core._config import Config
+    from mesh_core._core import Keys
+    from mesh_core._runtime import Runtime
+
+__all__ = ["Spare", "Spares"]
+
+# How often in a lease a worker is told that it is wanted.
+_PER_LEASE = 3
+_RELEASE_LIMIT_S = 1.0
+
+
+class Spare:
+    """One worker.
+
+    Attributes:
+        address: Where it listens.
+        gateway: Where the worker listens through which it is reached; None for none.
+        keys: What both sides prove themselves with.
+        config: What was configured when it was attached.
+        is_held: It has said that it keeps itself free; None before it was asked.
+        is_over: It is no spare any more.
+    """
+
+    __slots__ = ("address", "config", "gateway", "is_held", "is_over", "keys")
+
+    def __init__(
+        self, address: Address, gateway: Address | None, keys: Keys | None, config: Config
+    ) -> None:
+        self.address = address
+        self.gateway = None if gateway == address else gateway
+        self.keys = keys
+        self.config = config
+        self.is_held: bool | None = None
+        self.is_over = threading.Event()
+
+
+class Spares:
+    """All spares of a job."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._spares: list[Spare] = []
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._spares)
+
+    def hold(
+        self, address: Address, gateway: Address | None, keys: Keys | None, config: Config
+    ) -> None:
+        """Keeps a worker aside from now on."""
+        spare = Spare(address, gateway, keys, config)
+        with self._changed:
+            self._spares.append(spare)
+        threading.Thread(
+            target=self._keep, args=(spare,), name=f"mesh-spare-{address}", daemon=True
+        ).start()
+
+    def take(self) -> Spare | None:
+        """Gives a worker that is no spare any more; None when none is left that can be had."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    any(spare.is_held for spare in self._spares)
+                    or all(spare.is_held is not None for spare in self._spares)
+                ),
+                max((spare.config.attach_timeout_s for spare in self._spares), default=0.0),
+            )
+            spare = next((spare for spare in self._spares if spare.is_held), None)
+            if spare is None:
+                return None
+            self._spares.remove(spare)
+        spare.is_over.set()
+        return spare
+
+    def release(self) -> None:
+        """Lets all of them go."""
+        with self._changed:
+            spares, self._spares = self._spares, []
+            self._changed.notify_all()
+        threads = []
+        for spare in spares:
+            spare.is_over.set()
+            if spare.is_held:
+                threads.append(threading.Thread(target=self._let_go, args=(spare,), daemon=True))
+                threads[-1].start()
+        for thread in threads:
+            thread.join(_RELEASE_LIMIT_S)
+
+    def _keep(self, spare: Spare) -> None:
+        pause_s = spare.config.host_lease_s / _PER_LEASE
+        while not spare.is_over.is_set() and not self._runtime.is_over:
+            is_held = self._ask(spare, "hold", pause_s)
+            with self._changed:
+                spare.is_held = is_held
+                self._changed.notify_all()
+            spare.is_over.wait(pause_s)
+
+    def _let_go(self, spare: Spare) -> None:
+        self._ask(spare, "release", _RELEASE_LIMIT_S)
+
+    def _ask(self, spare: Spare, verb: str, limit_s: float) -> bool:
+        # Not at the top: most programs never attach, and importing Mesh is to be light.
+        from mesh_core._attach_order import AttachOrder
+
+        identity = self._runtime.identity
+        order = AttachOrder.of_program(identity.job, identity.token, 0, spare.config, verb=verb)
+        try:
+            route = Route.to_worker(spare.address, spare.gateway)
+            is_held, _ = ask_worker(
+                route.addresses, spare.keys, order.encode(), limit_s, route.gateway
+            )
+        except OSError:
+            # It is not there, for now.
+            return False
+        return is_held

@@ -1,0 +1,110 @@
+"""A program with workers that is lost in the middle of its work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal
+    from types import TracebackType
+    from typing import Self
+
+_HEAD = """
+import os, signal, sys, time
+sys.path.insert(0, {tests!r})
+from kept_actors import *
+from mesh_core import *
+
+# For programs that wait for it: before there are threads, of which one might take it.
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGUSR1}})
+folder, workers = {folder!r}, {workers!r}
+configure(host_lease_s={lease_s}, heartbeat_s=0.3)
+"""
+_TAIL = """
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+ATTACH = """
+hosts = attach_to_workers(workers)
+"""
+ATTACH_AND_HOLD = """
+credentials = Credentials.load(folder + "/controller")
+hosts = attach_to_workers(workers, credentials=credentials, hold_s=60)
+"""
+TAKE_OVER = """
+job = take_over(workers, credentials=Credentials.load(folder + "/controller"))
+"""
+
+
+class LostProgram:
+    """A program that does something with workers and then waits to be lost.
+
+    Args:
+        folder: Where its files go, and its credentials are.
+        workers: The addresses.
+        code: What it does; it has `workers` and `folder`.
+        lease_s: How long its workers wait for a sign of life.
+    """
+
+    def __init__(self, folder: Path, workers: list[str], *code: str, lease_s: float = 1.0) -> None:
+        head = _HEAD.format(
+            tests=str(Path(__file__).parent), folder=str(folder), workers=workers, lease_s=lease_s
+        )
+        script = folder / "lost.py"
+        script.write_text(head + "".join(map(textwrap.dedent, code)) + _TAIL)
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(exist_ok=True)
+        self._errors = folder / "lost.err"
+        with open(self._errors, "w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, str(script)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "TMPDIR": str(self.temporary)},
+            )
+        self.said: list[str] = []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line == "ready\n":
+                break
+            self.said.append(line.rstrip("\n"))
+        else:
+            raise AssertionError(f"it ended before it was ready:\n{self.errors()}")
+
+    def errors(self) -> str:
+        """What it has said about failures."""
+        return self._errors.read_text()
+
+    def kill(self) -> None:
+        """Loses it for good."""
+        self._process.kill()
+        self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Stops it, or lets it go on."""
+        self._process.send_signal(number)
+
+    def wait(self, limit_s: float = 30.0) -> int:
+        """Waits until it has ended by itself; gives its exit status."""
+        return self._process.wait(limit_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        assert self._process.stdout is not None
+        self._process.stdout.close()

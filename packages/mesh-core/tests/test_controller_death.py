@@ -1,0 +1,100 @@
+"""The program that runs a job is lost: its workers end what it has left, and serve the next job."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from host_recorder import wait_until_gone
+from kept_actors import Counter
+from lost_program import ATTACH, LostProgram
+from workers import WorkerProcess
+
+from mesh_core import attach_to_workers, shutdown_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("fresh_job")
+
+LEASE_S = 1.0
+# What it takes to stop actors in good order and to end processes, on a busy machine.
+END_S = 8.0
+SPAWN = """
+counters = hosts.spawn_procs({"procs": 2}).spawn("counter", Counter, 0)
+owners = hosts.spawn_procs().spawn("keeper", Keeper)
+owners.ask.call(1).get()
+for pid in [*counters.pid.call().get().values(), *owners.pids.call().get().values()[0]]:
+    print(pid)
+"""
+
+
+@pytest.fixture
+def fresh_job() -> Iterator[None]:
+    """Hosts belong to one job: each test has its own."""
+    yield
+    shutdown_context().get()
+
+
+@pytest.fixture
+def worker() -> Iterator[WorkerProcess]:
+    """A machine, as far as one can tell from here."""
+    with WorkerProcess() as worker:
+        yield worker
+
+
+def use(worker: WorkerProcess) -> None:
+    """Runs another job on a worker, and lets it go."""
+    mesh = attach_to_workers([worker.address]).spawn_procs().spawn("counter", Counter, 1)
+    assert mesh.add.call_one(1).get(timeout=30) == 2
+    shutdown_context().get()
+
+
+def test_a_killed_program_leaves_nothing_on_its_workers(
+    worker: WorkerProcess, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, [worker.address], ATTACH, SPAWN, lease_s=LEASE_S) as program:
+        pids = [int(line) for line in program.said]
+        assert len(pids) == 4
+        sessions = worker.sessions()
+        started = time.monotonic()
+        program.kill()
+        wait_until_gone([*pids, *sessions])
+        assert time.monotonic() - started < LEASE_S + END_S
+        assert list(program.temporary.iterdir()) == []
+    use(worker)
+
+
+def test_a_program_that_was_stopped_for_too_long_is_told_that_its_hosts_are_lost(
+    worker: WorkerProcess, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, [worker.address], ATTACH, SPAWN, lease_s=LEASE_S) as program:
+        program.signal(signal.SIGSTOP)
+        wait_until_gone([int(line) for line in program.said])
+        # Nothing of its job is left, so the next need not wait for it.
+        use(worker)
+        program.signal(signal.SIGCONT)
+        assert program.wait() == 1
+        assert "nothing was heard from it for three heartbeats" in program.errors()
+        use(worker)
+
+
+def test_a_program_that_was_stopped_for_a_while_goes_on(
+    worker: WorkerProcess, tmp_path: Path
+) -> None:
+    go_on = """
+    print("ready", flush=True)
+    signal.sigwait({signal.SIGUSR1})
+    print(counters.add.call(3).get().values(), flush=True)
+    hosts.shutdown().get()
+    os._exit(7)
+    """
+    with LostProgram(tmp_path, [worker.address], ATTACH, SPAWN, go_on, lease_s=20.0) as program:
+        program.signal(signal.SIGSTOP)
+        program.signal(signal.SIGUSR1)
+        program.signal(signal.SIGCONT)
+        assert program.wait() == 7, program.errors()
+    use(worker)

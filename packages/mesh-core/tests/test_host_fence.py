@@ -1,0 +1,153 @@
+"""A machine that was taken for dead and comes back: nothing of it is let in, and it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from host_recorder import wait_until_gone
+from test_host_replace import LIMIT_S, Member, fresh_job
+from workers import WorkerProcess
+
+from mesh_core import (
+    Actor,
+    HostDied,
+    attach_to_workers,
+    configured,
+    endpoint,
+    shutdown_context,
+    this_host,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core import HostMesh
+
+__all__ = ["fresh_job"]
+
+pytestmark = pytest.mark.usefixtures("fresh_job")
+
+
+class Sink(Actor):
+    """Remembers who has told it something."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    @endpoint
+    def note(self, pid: int) -> None:
+        """Somebody says who it is."""
+        self.heard.append(pid)
+
+    @endpoint
+    def all(self) -> list[int]:
+        """Everybody who has said so."""
+        return self.heard
+
+
+class Teller(Member):
+    """Sends without being asked."""
+
+    @endpoint
+    def tell(self, sink: Any) -> None:
+        """Says who it is, for ever."""
+        while True:
+            sink.note.broadcast(os.getpid())
+
+
+@pytest.fixture
+def workers() -> Iterator[list[WorkerProcess]]:
+    """Two machines, as far as one can tell from here."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
+
+
+def attached(workers: list[WorkerProcess]) -> HostMesh:
+    """Takes the workers into a job."""
+    return attach_to_workers([worker.address for worker in workers])
+
+
+def silence(worker: WorkerProcess, mesh: Any) -> None:
+    """Stops a machine until it is taken for dead."""
+    pending = mesh.never.call_one()
+    worker.signal_all(signal.SIGSTOP)
+    with pytest.raises(HostDied):
+        pending.get(timeout=LIMIT_S)
+
+
+def test_a_machine_that_comes_back_ends_its_processes(workers: list[WorkerProcess]) -> None:
+    # By itself it would wait for its owner much longer than the test.
+    with configured(host_lease_s=600):
+        mesh = attached(workers).spawn_procs({"procs": 2}).spawn("member", Member)
+    pids = mesh.slice(hosts=1).pid.call().get(timeout=LIMIT_S).values()
+    silence(workers[1], mesh.slice(hosts=1, procs=0))
+    workers[1].signal_all(signal.SIGCONT)
+    wait_until_gone(pids)
+    with pytest.raises(HostDied):
+        mesh.slice(hosts=1).echo.call(1).get(timeout=LIMIT_S)
+    assert mesh.slice(hosts=0).echo.call(1).get(timeout=LIMIT_S).values() == [1, 1]
+
+
+def test_a_machine_that_comes_back_is_attached_again(workers: list[WorkerProcess]) -> None:
+    with configured(host_lease_s=600):
+        hosts = attached(workers)
+        mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Member)
+    (pid,) = mesh.slice(hosts=1).pid.call().get(timeout=LIMIT_S).values()
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
+    silence(workers[1], mesh.slice(hosts=1))
+    workers[1].signal_all(signal.SIGCONT)
+    hosts.replace(1)
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [2, 1]
+    assert mesh.slice(hosts=1).pid.call_one().get(timeout=LIMIT_S) != pid
+    wait_until_gone([pid])
+
+
+def test_a_machine_that_comes_back_serves_the_next_job(workers: list[WorkerProcess]) -> None:
+    with configured(host_lease_s=600):
+        mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
+    mesh.echo.call(0).get(timeout=LIMIT_S)
+    (pid,) = mesh.slice(hosts=1).pid.call().get(timeout=LIMIT_S).values()
+    silence(workers[1], mesh.slice(hosts=1))
+    workers[1].signal_all(signal.SIGCONT)
+    wait_until_gone([pid])
+    shutdown_context().get()
+    again = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
+    assert again.echo.call(2).get(timeout=LIMIT_S).values() == [2, 2]
+
+
+def test_nothing_that_the_old_machine_sends_arrives_after_it_was_replaced(
+    workers: list[WorkerProcess],
+) -> None:
+    with WorkerProcess() as other:
+        hosts = attached(workers)
+        procs = hosts.spawn_procs({"procs": 2})
+        mesh = procs.spawn("teller", Teller)
+        sinks = [
+            this_host().spawn_procs().spawn("sink", Sink),
+            procs.slice(hosts=0, procs=0).spawn("sink", Sink),
+        ]
+        old, _ = mesh.slice(hosts=1).pid.call().get(timeout=LIMIT_S).values()
+        for sink, teller in zip(sinks, range(2), strict=True):
+            mesh.slice(hosts=1, procs=teller).tell.broadcast(sink)
+            while not heard(sink):
+                os.sched_yield()
+        silence(workers[1], mesh.slice(hosts=1, procs=1))
+        hosts.replace(1, other.address)
+        before = [len(heard(sink)) for sink in sinks]
+        workers[1].signal_all(signal.SIGCONT)
+        wait_until_gone([old])
+        assert [len(heard(sink)) for sink in sinks] == before
+        new, _ = mesh.slice(hosts=1).pid.call().get(timeout=LIMIT_S).values()
+        mesh.slice(hosts=1, procs=0).tell.broadcast(sinks[0])
+        while new not in heard(sinks[0]):
+            os.sched_yield()
+
+
+def heard(sink: Any) -> list[int]:
+    """Who has told the sink something."""
+    pids: list[int] = sink.all.call_one().get(timeout=LIMIT_S)
+    return pids

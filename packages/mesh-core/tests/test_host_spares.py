@@ -1,0 +1,122 @@
+"""Workers that are kept aside, and take the places of hosts that die."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_host_replace import LIMIT_S, Member, cut_power, fresh_job
+from workers import WorkerProcess
+
+from mesh_core import (
+    HostDied,
+    HostMesh,
+    SupervisionError,
+    attach_to_workers,
+    configured,
+    shutdown_context,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["fresh_job"]
+
+pytestmark = pytest.mark.usefixtures("fresh_job")
+
+
+@pytest.fixture
+def workers() -> Iterator[list[WorkerProcess]]:
+    """A host, and two machines to spare."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
+
+
+def attached(workers: list[WorkerProcess]) -> HostMesh:
+    """Takes one worker as a host and keeps the others aside."""
+    return attach_to_workers([worker.address for worker in workers], spares=len(workers) - 1)
+
+
+def until_answered(mesh: Any) -> list[int]:
+    """Calls until the mesh answers."""
+    while True:
+        try:
+            values: list[int] = mesh.add.call().get(timeout=LIMIT_S).values()
+        except SupervisionError:
+            continue
+        return values
+
+
+def test_a_spare_takes_the_place_of_a_dead_host(workers: list[WorkerProcess]) -> None:
+    hosts = attached(workers)
+    assert hosts.extent == {"hosts": 1}
+    mesh = hosts.spawn_procs({"procs": 2}).spawn("member", Member)
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
+    cut_power(workers[0], mesh.slice(hosts=0, procs=0))
+    hosts.replace(0)
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
+
+
+def test_replacing_a_rank_of_a_dead_host_takes_a_spare(workers: list[WorkerProcess]) -> None:
+    procs = attached(workers).spawn_procs({"procs": 2})
+    mesh = procs.spawn("member", Member)
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
+    cut_power(workers[0], mesh.slice(hosts=0, procs=0))
+    procs.replace(0)
+    mesh.replace(1)
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
+    assert mesh.host_epoch == 1
+
+
+def test_a_restart_policy_takes_spares_until_none_is_left(workers: list[WorkerProcess]) -> None:
+    procs = attached(workers).spawn_procs({"procs": 2})
+    mesh = procs.spawn("member", Member, restart="transient")
+    for lost in workers[:2]:
+        assert mesh.add.call().get(timeout=LIMIT_S).values() == [1, 1]
+        cut_power(lost, mesh.slice(hosts=0, procs=0))
+        assert len(until_answered(mesh)) == 2
+        mesh.replace(0)
+        mesh.replace(1)
+    cut_power(workers[2], mesh.slice(hosts=0, procs=0))
+    with pytest.raises(HostDied):
+        mesh.add.call().get(timeout=LIMIT_S)
+    with pytest.raises(HostDied, match="no spare is left"):
+        procs.replace(0)
+
+
+def test_a_spare_that_has_died_itself_is_left_out(workers: list[WorkerProcess]) -> None:
+    with configured(host_lease_s=0.6):
+        hosts = attached(workers)
+    mesh = hosts.spawn_procs({"procs": 1}).spawn("member", Member)
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
+    workers[1].end()
+    cut_power(workers[0], mesh.slice(hosts=0))
+    hosts.replace(0)
+    assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
+
+
+def test_a_spare_serves_nobody_else_and_is_free_after_the_job(
+    workers: list[WorkerProcess], tmp_path: Path
+) -> None:
+    from whole_program import run
+
+    hosts = attached(workers[:2])
+    hosts.initialized.get(timeout=LIMIT_S)
+    ask = f"""
+        from mesh_core import attach_to_workers, configure
+        configure(attach_timeout_s=0.1)
+        attach_to_workers([{workers[1].address!r}]).initialized.get()
+        """
+    ended = run(tmp_path, ask)
+    assert ended.status == 1
+    assert "kept as a spare of a job of" in ended.err
+    shutdown_context().get()
+    assert run(tmp_path, ask).status == 0
+
+
+@pytest.mark.parametrize("spares", [-1, 3, 4])
+def test_at_least_one_worker_is_a_host(workers: list[WorkerProcess], spares: int) -> None:
+    with pytest.raises(ValueError, match="at least one has to be a host"):
+        attach_to_workers([worker.address for worker in workers], spares=spares)

@@ -1,0 +1,390 @@
+"""A job outlives its program: another one that proves the same identity goes on with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from host_recorder import wait_until_gone
+from kept_actors import Counter, Keeper
+from lost_program import ATTACH_AND_HOLD, TAKE_OVER, LostProgram
+from workers import WorkerProcess
+
+from mesh_core import (
+    Actor,
+    ActorFailed,
+    Credentials,
+    HostDied,
+    Job,
+    MeshStopped,
+    ProcDied,
+    TakeOverError,
+    attach_to_workers,
+    configured,
+    shutdown_context,
+    take_over,
+    this_host,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("fresh_job")
+
+SPAWN = """
+procs = hosts.spawn_procs({"procs": 2}, name="trainers")
+counters = procs.spawn("counter", Counter, 10)
+counters.add.call(5).get()
+"""
+
+
+@pytest.fixture
+def fresh_job() -> Iterator[None]:
+    """A program is the root of one job at a time."""
+    with configured(heartbeat_s=0.3, host_lease_s=1.0):
+        yield
+        shutdown_context().get()
+
+
+@pytest.fixture
+def credentials(tmp_path: Path) -> Credentials:
+    """Of the controller, who keeps them in a folder; those of the workers are in another."""
+    made = Credentials.create()
+    made.save(tmp_path / "controller")
+    made.issue(role="worker", name="host").save(tmp_path / "worker")
+    return made
+
+
+@pytest.fixture
+def workers(credentials: Credentials, tmp_path: Path) -> Iterator[list[WorkerProcess]]:
+    """Two machines, as far as one can tell from here."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(WorkerProcess(credentials=tmp_path / "worker")) for _ in range(2)
+        ]
+
+
+def addresses(workers: list[WorkerProcess]) -> list[str]:
+    """Where they listen."""
+    return [worker.address for worker in workers]
+
+
+def taken_over(
+    workers: list[WorkerProcess], credentials: Credentials, folder: Path, *code: str
+) -> Job:
+    """Loses a program, and takes its job over."""
+    with LostProgram(folder, addresses(workers), ATTACH_AND_HOLD, *code or (SPAWN,)) as program:
+        program.kill()
+    return take_over(addresses(workers), credentials=credentials)
+
+
+def test_a_successor_finds_what_there_was_as_it_was(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    job = taken_over(workers, credentials, tmp_path)
+    assert job.generation >= 1
+    assert job.failures == ()
+    assert job.hosts.extent == {"hosts": 2}
+    assert job.procs["trainers"].extent == {"hosts": 2, "procs": 2}
+    assert job.actors["counter"].extent == {"hosts": 2, "procs": 2}
+    counters = job.actor("counter", Counter)
+    assert counters.add.call(1).get(timeout=30).values() == [16, 16, 16, 16]
+    more = job.procs["trainers"].spawn("more", Counter, 0)
+    assert more.add.call(1).get(timeout=30).values() == [1, 1, 1, 1]
+    others = job.hosts.spawn_procs().spawn("others", Counter, 7)
+    assert others.add.call(0).get(timeout=30).values() == [7, 7]
+
+
+def test_names_that_are_wrong_say_what_there_is(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    twice = """
+    procs.spawn("twin", Counter, 1)
+    procs.spawn("twin", Counter, 2).add.call(0).get()
+    """
+    job = taken_over(workers[:1], credentials, tmp_path, SPAWN, twice)
+    with pytest.raises(KeyError, match="'counter', 'twin'"):
+        job.actors["typo"]
+    with pytest.raises(KeyError, match="2 meshes are named"):
+        job.actors["twin"]
+    second = job.actors.all_of("twin")[1]
+    assert second.add.call(0).get(timeout=30).values() == [2, 2]
+    with pytest.raises(TypeError, match="a mesh of Counter, not of Keeper"):
+        job.actor("counter", Keeper)
+    assert list(job.actors) == ["counter", "twin"]
+
+
+def test_a_class_that_only_the_lost_program_had_can_be_given_anew(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    code = """
+    class Local(Counter):
+        @endpoint
+        def double(self):
+            return 2 * self.count
+    hosts.spawn_procs().spawn("local", Local, 4).double.call().get()
+    """
+
+    class Local(Actor):
+        """As the program before had it, as far as it is needed here."""
+
+    job = taken_over(workers[:1], credentials, tmp_path, code)
+    assert job.actors["local"].double.call().get(timeout=30).values() == [8]
+    with pytest.raises(TypeError):
+        job.actor("local", Local)
+    assert job.actor("local", Counter).add.call(1).get(timeout=30).values() == [5]
+
+
+def test_what_the_lost_program_waited_for_is_cancelled(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    code = """
+    counters = hosts.spawn_procs({"procs": 1}).spawn("counter", Counter, 10)
+    counters.add.call(0).get()
+    port, told = Channel.open()
+    running = counters.wait.call(port)
+    queued = counters.add.call(100)
+    told.recv().get(), told.recv().get()
+    """
+    job = taken_over(workers, credentials, tmp_path, code)
+    counters = job.actor("counter", Counter)
+    assert counters.last.call().get(timeout=30).values() == [["cancelled"]] * 2
+    assert counters.add.call(1).get(timeout=30).values() == [11, 11]
+
+
+def test_what_actors_own_lives_on_with_them(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    code = """
+    keepers = hosts.spawn_procs().spawn("keeper", Keeper)
+    print(keepers.ask.call(5).get().values())
+    """
+    job = taken_over(workers, credentials, tmp_path, code)
+    assert job.actor("keeper", Keeper).ask.call(5).get(timeout=30).values() == [110, 110]
+
+
+def test_failures_while_nobody_ran_the_job_are_told(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    code = """
+    counters = hosts.spawn_procs({"procs": 1}, name="trainers").spawn("counter", Counter, 10)
+    print(*counters.pid.call().get().values())
+    """
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, code) as program:
+        program.kill()
+        pid = int(program.said[0].split()[1])
+        os.kill(pid, signal.SIGKILL)
+        wait_until_gone([pid])
+    job = take_over(addresses(workers), credentials=credentials)
+    (died,) = job.failures
+    assert isinstance(died, ProcDied)
+    assert (died.mesh_name, died.rank, died.signal, died.pid) == ("trainers", 1, 9, pid)
+    counters = job.actor("counter", Counter)
+    with pytest.raises(ProcDied):
+        counters.add.call(1).get(timeout=30)
+    job.procs["trainers"].replace(1)
+    assert counters.add.call(1).get(timeout=30).values() == [12, 11]
+
+
+def test_an_actor_that_has_failed_meanwhile_is_told(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    code = """
+    counters = hosts.spawn_procs().spawn("counter", Counter, 10)
+    counters.add.call(0).get()
+    port, told = Channel.open()
+    counters.fail_without.broadcast(port, os.getpid())
+    told.recv().get()
+    """
+    job = taken_over(workers[:1], credentials, tmp_path, code)
+    (failed,) = job.failures
+    assert isinstance(failed, ActorFailed)
+    assert isinstance(failed.__cause__, ValueError)
+    assert failed.mesh_name == "counter"
+
+
+def test_restart_policies_hold_for_the_successor(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    code = """
+    policy = RestartPolicy("transient", intensity_max=5)
+    counters = hosts.spawn_procs().spawn("counter", Counter, 10, restart=policy)
+    counters.add.call(5).get()
+    """
+    job = taken_over(workers, credentials, tmp_path, code)
+    counters = job.actor("counter", Counter)
+    first, second = counters.slice(hosts=0), counters.slice(hosts=1)
+    os.kill(first.pid.call_one().get(timeout=30), signal.SIGKILL)
+    assert until_answered(first) == 10
+    assert second.add.call_one(0).get(timeout=30) == 15
+
+
+def until_answered(counter: Counter) -> int:
+    """Asks an actor that is being started again."""
+    until = time.monotonic() + 30.0
+    while True:
+        try:
+            answer: int = counter.add.call_one(0).get(timeout=30)
+            return answer
+        except (ProcDied, MeshStopped, ActorFailed):
+            assert time.monotonic() < until
+            counter.initialized.exception(timeout=30)
+
+
+def test_the_output_of_the_actors_comes_to_the_successor(
+    workers: list[WorkerProcess],
+    credentials: Credentials,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    job = taken_over(workers[:1], credentials, tmp_path)
+    job.actor("counter", Counter).say.call("heard by whom").get(timeout=30)
+    job.procs["trainers"].stop().get(timeout=30)
+    shutdown_context().get()
+    assert capfd.readouterr().out.count("heard by whom") == 2
+
+
+def test_what_the_successor_stops_is_gone_and_the_workers_are_free(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    job = taken_over(workers, credentials, tmp_path)
+    counters = job.actor("counter", Counter)
+    pids = counters.pid.call().get(timeout=30).values()
+    job.procs["trainers"].stop().get(timeout=30)
+    wait_until_gone(pids)
+    shutdown_context().get()
+    mesh = attach_to_workers(addresses(workers), credentials=credentials).spawn_procs()
+    assert mesh.spawn("counter", Counter, 1).add.call(1).get(timeout=30).values() == [2, 2]
+
+
+def test_one_worker_is_enough_to_find_the_others(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        program.kill()
+    job = take_over([workers[1].address], credentials=credentials)
+    assert job.actor("counter", Counter).add.call(1).get(timeout=30).values() == [16] * 4
+
+
+def test_the_job_goes_on_without_a_worker_that_was_lost_too(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        workers[0].end()
+        program.kill()
+    job = take_over(addresses(workers), credentials=credentials)
+    assert {type(failure) for failure in job.failures} == {HostDied}
+    counters = job.actor("counter", Counter)
+    assert counters.slice(hosts=1).add.call(1).get(timeout=30).values() == [16, 16]
+    with pytest.raises(HostDied):
+        counters.slice(hosts=0).add.call(1).get(timeout=30)
+
+
+def test_a_successor_can_be_lost_as_well(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        program.kill()
+    code = """
+    job.actor("counter", Counter).add.call(1).get()
+    job.procs["trainers"].spawn("late", Counter, 50).add.call(0).get()
+    """
+    with LostProgram(tmp_path, addresses(workers), TAKE_OVER, code) as program:
+        program.kill()
+    job = take_over(addresses(workers), credentials=credentials)
+    assert job.generation > 1
+    assert job.actor("counter", Counter).add.call(1).get(timeout=30).values() == [17] * 4
+    assert job.actor("late", Counter).add.call(1).get(timeout=30).values() == [51] * 4
+
+
+def test_a_program_that_comes_back_after_its_successor_can_do_nothing(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    code = """
+    print("ready", flush=True)
+    signal.sigwait({signal.SIGUSR1})
+    try:
+        counters.add.call(1000).get()
+    except HostDied:
+        os._exit(9)
+    os._exit(8)
+    """
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN, code) as program:
+        program.signal(signal.SIGSTOP)
+        job = take_over(addresses(workers), credentials=credentials)
+        counters = job.actor("counter", Counter)
+        assert counters.add.call(1).get(timeout=30).values() == [16] * 4
+        program.signal(signal.SIGUSR1)
+        program.signal(signal.SIGCONT)
+        assert program.wait() == 9, program.errors()
+        assert counters.add.call(1).get(timeout=30).values() == [17] * 4
+
+
+def test_a_job_whose_program_lives_is_not_given_away(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with (
+        LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN),
+        configured(attach_timeout_s=0.1),
+        pytest.raises(TakeOverError, match="which lives"),
+    ):
+        take_over(addresses(workers), credentials=credentials)
+
+
+def test_a_worker_cannot_take_the_job_of_its_controller_over(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        program.kill()
+    thief = Credentials.load(tmp_path / "worker")
+    with (
+        configured(attach_timeout_s=0.1),
+        pytest.raises(TakeOverError, match="only the credentials of a controller"),
+    ):
+        take_over(addresses(workers), credentials=thief)
+    stranger = Credentials.create()
+    with configured(attach_timeout_s=0.1), pytest.raises(TakeOverError, match="job"):
+        take_over(addresses(workers), credentials=stranger)
+
+
+def test_there_is_nothing_to_take_over_where_nothing_was_held(
+    workers: list[WorkerProcess], credentials: Credentials
+) -> None:
+    with (
+        configured(attach_timeout_s=0.1),
+        pytest.raises(TakeOverError, match="it holds no job"),
+    ):
+        take_over(addresses(workers), credentials=credentials)
+
+
+def test_a_job_is_held_only_for_its_time(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    attach = ATTACH_AND_HOLD.replace("hold_s=60", "hold_s=0.5")
+    code = "print(*counters.pid.call().get().values())\n"
+    with LostProgram(tmp_path, addresses(workers), attach, SPAWN, code) as program:
+        program.kill()
+        wait_until_gone([int(pid) for pid in program.said[0].split()])
+    mesh = attach_to_workers(addresses(workers), credentials=credentials).spawn_procs()
+    assert mesh.spawn("counter", Counter, 1).add.call(1).get(timeout=30).values() == [2, 2]
+
+
+def test_holding_needs_credentials_and_taking_over_a_free_program(
+    workers: list[WorkerProcess], credentials: Credentials
+) -> None:
+    with pytest.raises(ValueError, match="prove to be a successor"):
+        attach_to_workers(["tcp://127.0.0.1:1"], hold_s=10)
+    with pytest.raises(ValueError, match="less than 0"):
+        attach_to_workers(["tcp://127.0.0.1:1"], credentials=credentials, hold_s=-1)
+    with pytest.raises(ValueError, match="one string"):
+        take_over("tcp://127.0.0.1:1", credentials=credentials)
+    with pytest.raises(ValueError, match="no workers"):
+        take_over([], credentials=credentials)
+    this_host().spawn_procs()
+    with pytest.raises(RuntimeError, match="runs a job already"):
+        take_over(addresses(workers), credentials=credentials)
