@@ -118,8 +118,7 @@ pub fn run(shape: Shape) -> Report {
     let spawn = program.spawn();
     let warm: Vec<Cast> = (0..WARM_CASTS).map(|_| program.cast_alone()).collect();
     let steady = program.cast_alone();
-    let mut memory =
-        Memory { booted, idle: heap::in_use() - heap_before, ..Memory::default() };
+    let mut memory = Memory { booted, idle: heap::in_use() - heap_before, ..Memory::default() };
     memory.resident = heap::resident().saturating_sub(resident_before);
     let troubled = program.trouble();
     memory.peak = heap::take_peak().saturating_sub(heap_before);
@@ -186,8 +185,7 @@ impl Program {
         for burst in 0..BURSTS {
             let begun = self.world.now();
             let span = CAST_GAP_NS * u64::from(CASTS_PER_BURST);
-            let (first, end) =
-                (shape.deaths * burst / BURSTS, shape.deaths * (burst + 1) / BURSTS);
+            let (first, end) = (shape.deaths * burst / BURSTS, shape.deaths * (burst + 1) / BURSTS);
             for number in first..end {
                 let death = self.draw(number, &mut fate);
                 self.world.doom(begun + fate.below(span), death);

@@ -21,7 +21,10 @@ pub fn describe(report: &Report) -> String {
         format!(
             "  memory          {:.2} KiB an actor when idle ({:.2} of it the checks'), {:.2} \
              at most, {:.2} resident",
-            kib(memory.idle), kib(memory.oracle), kib(memory.peak), kib(memory.resident)
+            kib(memory.idle),
+            kib(memory.oracle),
+            kib(memory.peak),
+            kib(memory.resident)
         ),
         format!("  died            {actors} actors, {procs} processes, {hosts} hosts"),
     ];
