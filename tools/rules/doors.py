@@ -12,7 +12,10 @@ PACKAGE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_expo
 
 
 def three_doors(tree: Tree) -> Iterator[Finding]:
-    """A package has three public modules, each with a docstring and a list of names; no more."""
+    """A package has three public modules, each with a docstring and a list of names; no more.
+
+    Beside them there may be commands, which are run by their name and offer none.
+    """
     for package in packages(tree.root):
         source = package.source
         prefix = source.relative_to(tree.root).as_posix()
@@ -23,7 +26,7 @@ def three_doors(tree: Tree) -> Iterator[Finding]:
             else:
                 yield from _door(tree, path)
         for public in sorted(source.glob("[!_]*.py")):
-            if public.name not in DOOR_FILES:
+            if public.name not in DOOR_FILES and not _is_command(public.read_text()):
                 path = f"{prefix}/{public.name}"
                 yield Finding(path, 1, "a fourth public module: start its name with an underscore")
         if not (source / "py.typed").is_file():
@@ -59,6 +62,14 @@ def _door(tree: Tree, path: str) -> Iterator[Finding]:
         yield Finding(path, 1, "a door without a docstring: say whom it serves")
     if not any(_lists_names(node) for node in module.body):
         yield from _implicit_names(module, path)
+
+
+def _is_command(text: str) -> bool:
+    """Whether `python -m` is the way to use the module: it runs, and offers nothing to import."""
+    body = ast.parse(text).body
+    ends = body and isinstance(body[-1], ast.If) and ast.unparse(body[-1].test)
+    offers = [ast.unparse(node) for node in body if _lists_names(node)]
+    return ends == "__name__ == '__main__'" and offers == ["__all__: list[str] = []"]
 
 
 def _lists_names(node: ast.stmt) -> bool:

@@ -47,6 +47,13 @@ def test_names_are_offered_by_a_list_or_by_their_own_name(make_tree: MakeTree) -
     assert list(doors.three_doors(make_tree(tree_files(spi=text)))) == []
 
 
+def test_a_command_beside_the_doors_is_right(make_tree: MakeTree) -> None:
+    command = DOOR + "\nif __name__ == '__main__':\n    print('it runs')\n"
+    assert list(doors.three_doors(make_tree(tree_files(worker=command)))) == []
+    (finding,) = doors.three_doors(make_tree(tree_files(worker=command.replace("[]", "['a']"))))
+    assert "a fourth public module" in finding.message
+
+
 def test_missing_door_and_missing_marker_are_told(make_tree: MakeTree) -> None:
     files = tree_files()
     del files["packages/mesh-jobs/src/mesh_jobs/testing.py"]

@@ -122,13 +122,15 @@ def test_a_silent_host_is_dead_for_all_who_wait(workers: list[WorkerProcess]) ->
     with configured(heartbeat_s=0.3):
         mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
         alive, silent = mesh.slice(hosts=0), mesh.slice(hosts=1)
-        mesh.echo.call(0).get(timeout=30)
+        assert alive.ask.call_one(silent, 1).get(timeout=30) == 1
+        # From here on it does nothing else.
         waiting = silent.never.call_one()
-        asked_by_other = alive.ask.call_one(silent, 1)
-        asked_by_other.get(timeout=30)
+        asked_by_other = alive.ask.call_one(silent, 2)
         workers[1].signal_all(signal.SIGSTOP)
         with pytest.raises(HostDied, match="three heartbeats"):
             waiting.get(timeout=30)
+        with pytest.raises(HostDied):
+            asked_by_other.get(timeout=30)
         with pytest.raises(HostDied):
             silent.echo.call_one(1).get(timeout=30)
         assert alive.echo.call_one(3).get(timeout=30) == 3

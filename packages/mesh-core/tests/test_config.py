@@ -258,7 +258,7 @@ def test_wrong_value_is_refused_at_the_call_with_what_is_allowed(
         ("mailbox_len", "did you mean mailbox_len_max"),
         ("call_timeout", "did you mean call_timeout_s"),
         ("tail_log_line", "log_tail_lines"),
-        ("qqqq", "the settings are call_timeout_s, cast_fanout"),
+        ("qqqq", "the settings are attach_timeout_s, call_timeout_s"),
     ],
 )
 def test_unknown_setting_is_refused_with_the_nearest_names(name: str, suggestion: str) -> None:
@@ -355,7 +355,7 @@ def test_types_and_table_name_the_same_settings() -> None:
     assert typed is not None
     assert re.findall(r"^        (\w+): ", typed[0], re.MULTILINE) == sorted(SETTINGS)
     attributes = re.search(
-        r"if TYPE_CHECKING:\n        call.*?\n\n", Path(_config.__file__).read_text(), re.DOTALL
+        r"if TYPE_CHECKING:\n        \w+: .*?\n\n", Path(_config.__file__).read_text(), re.DOTALL
     )
     assert attributes is not None
     assert re.findall(r"^        (\w+): ", attributes[0], re.MULTILINE) == list(SETTINGS)

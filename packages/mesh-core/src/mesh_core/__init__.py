@@ -79,5 +79,5 @@ from mesh_core._tracing import traced as traced
 from mesh_core._trust import Credentials as Credentials
 from mesh_core._trust import CredentialsError as CredentialsError
 from mesh_core._value_mesh import ValueMesh as ValueMesh
-from mesh_core._worker import run_worker_loop_forever as run_worker_loop_forever
-from mesh_core._worker import run_worker_loop_until_shutdown as run_worker_loop_until_shutdown
+from mesh_core._worker_loop import run_worker_loop_forever as run_worker_loop_forever
+from mesh_core._worker_loop import run_worker_loop_until_shutdown as run_worker_loop_until_shutdown

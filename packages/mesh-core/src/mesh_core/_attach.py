@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 import sys
 import threading
 import time
 
-from mesh_core._address import Address
-from mesh_core._attach_order import AttachOrder
 from mesh_core._config import effective
 from mesh_core._core import Region, ask_worker
 from mesh_core._failure import FailureDetail
@@ -21,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh_core._address import Address
     from mesh_core._config import Config
     from mesh_core._core import Keys
     from mesh_core._mesh import HostMesh
@@ -61,6 +58,8 @@ def attach_to_workers(
             machine and there are no credentials.
         CredentialsError: The credentials have expired.
     """
+    # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
+    from mesh_core._address import Address
     from mesh_core._mesh import HostMesh
 
     if ca not in (None, "trust_all_connections"):
@@ -110,12 +109,14 @@ def _ask_until_taken(
     current: Runtime, config: Config, host: int, address: Address, keys: Keys | None
 ) -> str | None:
     """Asks until the worker serves us or the time is over; says why it does not."""
+    from mesh_core._attach_order import AttachOrder
+
     until = time.monotonic() + config.attach_timeout_s
     order = AttachOrder(
         current.identity.job,
         current.identity.token,
         host,
-        f"{_user()}@{socket.gethostname()} (process {os.getpid()})",
+        f"{_user()}@{os.uname().nodename} (process {os.getpid()})",
         config.host_lease_s,
         config.as_mapping(),
         [os.path.abspath(folder) for folder in sys.path],
@@ -151,6 +152,8 @@ def _obituary(current: Runtime, host: int, host_name: str, why: str) -> bytes:
 
 
 def _user() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -8,9 +8,11 @@ from typing_extensions import Buffer
 from mesh_core._shape import Extent, Point, Shape, Slice
 
 __all__ = [
+    "Caller",
     "Engine",
     "FrozenBuffer",
     "Full",
+    "Gate",
     "Keys",
     "Message",
     "PortClosed",
@@ -21,6 +23,7 @@ __all__ = [
     "SharedSender",
     "Supervisor",
     "Targets",
+    "ask_worker",
     "copy_fresh",
     "region_from_bytes",
 ]
@@ -297,11 +300,13 @@ class SharedReceiver:
 
 def copy_fresh(target: Buffer, source: Buffer) -> None: ...
 
+@final
 class Gate:
     def __new__(cls, listener: int, keys: Keys | None) -> Gate: ...
     def next_request(self, limit_s: float) -> Caller | None: ...
     def close(self) -> None: ...
 
+@final
 class Caller:
     @property
     def body(self) -> bytes: ...

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import FrameType
 
-__all__ = [
-    "ENDED_BY_OWNER",
-    "Worker",
-    "run_worker_loop_forever",
-    "run_worker_loop_until_shutdown",
-]
+__all__ = ["ENDED_BY_OWNER", "Worker", "run"]
 
 # The exit status of a session whose owner has shut the worker down.
 ENDED_BY_OWNER = 10
@@ -48,7 +43,6 @@ class Worker:
         credentials: The folder with the worker's credentials.
 
     Raises:
-        CredentialsError: The credentials are not there, or others can use them.
         ValueError: The address is malformed, or could be reached from other machines although
             there are no credentials.
         CredentialsError: The credentials are not there, or others can use them.
@@ -106,61 +100,7 @@ class Worker:
                 session.kill()
 
 
-def run_worker_loop_forever(
-    address: str,
-    *,
-    credentials: str | PathLike[str] | None = None,
-    ca: str | None = None,
-) -> None:
-    """Serves this machine as a host, to one job after another, until it is told to end.
-
-    SIGTERM and Ctrl-C end it in good order: the processes of the job are stopped first.
-
-    Args:
-        address: Where to listen, such as `tcp://127.0.0.1:26600`; port 0 lets the system choose.
-        credentials: The folder with the worker's credentials, needed where other machines can reach
-            the address.
-        ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
-
-    Raises:
-        ValueError: The address is malformed, or could be reached from other machines although
-            there are no credentials.
-        CredentialsError: The credentials are not there, or others can use them.
-        OSError: The address is taken, or is none of this machine.
-    """
-    _check_ca(ca)
-    _run(Worker(address, credentials), until_shutdown=False)
-
-
-def run_worker_loop_until_shutdown(
-    address: str,
-    *,
-    credentials: str | PathLike[str] | None = None,
-    ca: str | None = None,
-) -> None:
-    """As `run_worker_loop_forever`, but returns when the owner of a job shuts its hosts down.
-
-    Args:
-        address: Where to listen.
-        credentials: The folder with the worker's credentials.
-        ca: Accepted for programs written for Monarch.
-
-    Raises:
-        ValueError: The address is malformed, or could be reached from other machines although
-            there are no credentials.
-        CredentialsError: The credentials are not there, or others can use them.
-        OSError: The address is taken, or is none of this machine.
-    """
-    _check_ca(ca)
-    _run(Worker(address, credentials), until_shutdown=True)
-
-
-def _check_ca(ca: str | None) -> None:
-    if ca not in (None, "trust_all_connections"):
-        raise ValueError(f"ca {ca!r} is not known: leave it out")
-
-
-def _run(worker: Worker, *, until_shutdown: bool) -> None:
+def run(worker: Worker, *, until_shutdown: bool) -> None:
     """Serves, and ends on signals where these can be had."""
     if threading.current_thread() is not threading.main_thread():
         worker.serve(until_shutdown=until_shutdown)

@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from mesh_core._address import DEFAULT_PORT
-from mesh_core._worker import run_worker_loop_forever, run_worker_loop_until_shutdown
+from mesh_core._worker_loop import run_worker_loop_forever, run_worker_loop_until_shutdown
 
-__all__ = ["main"]
+__all__: list[str] = []
 
 
 def main(arguments: list[str] | None = None) -> int:

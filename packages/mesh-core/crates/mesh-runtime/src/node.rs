@@ -8,15 +8,21 @@
 //! # Layout
 //! - `peer`: links to other processes, handshake, replay, deaths;
 //! - `call`: calls and their answers;
+//! - `cast`: one frame for the ranks of a host, and one answer of them;
+//! - `relay`: frames that go to many hosts through one another;
+//! - `bulk`: long frames in pieces;
 //! - `holds`: what messages hold of shared memory;
 //! - `pulse`: whether other hosts are alive;
 //! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
+mod bulk;
 mod call;
+mod cast;
 mod holds;
 mod peer;
 mod pulse;
+mod relay;
 mod unborn;
 
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
@@ -26,12 +32,15 @@ use crate::events::{Event, EventKind, EventRing};
 use crate::fault;
 use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
+use bulk::Bulks;
 use bytes::Bytes;
 use call::PendingCall;
+use cast::Gathers;
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use pulse::Pulse;
+use relay::Relays;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -124,6 +133,9 @@ pub struct Node {
     respawning: FastMap<PortId, u32>,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     pulse: Pulse,
+    gathers: Gathers,
+    relays: Relays,
+    bulks: Bulks,
     effects: VecDeque<Effect>,
     events: EventRing,
     now: Duration,
@@ -145,6 +157,9 @@ impl Node {
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
             pulse: Pulse::default(),
+            gathers: Gathers::default(),
+            relays: Relays::default(),
+            bulks: Bulks::default(),
             effects: VecDeque::new(),
             events: EventRing::default(),
             now: Duration::ZERO,
@@ -379,6 +394,8 @@ impl Node {
             self.expire(port);
         }
         self.listen(now);
+        self.time_collected(now);
+        self.time_bags(now);
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.unborn.expire(now) {
             if self.respawning.contains_key(&frame.head.to.port) {
@@ -391,13 +408,14 @@ impl Node {
 
     /// Whether [`Node::advance`] is to be called soon, because something waits since it was.
     pub fn is_untimed(&self) -> bool {
-        self.unborn.is_untimed()
+        self.unborn.is_untimed() || self.gathers.is_untimed() || self.relays.is_untimed()
     }
 
     /// When [`Node::advance`] has something to do next.
     pub fn next_deadline(&mut self) -> Option<Duration> {
-        let others = [self.next_timeout(), self.unborn.next_due(), self.pulse.next_look()];
-        others.into_iter().flatten().min()
+        let waits = [self.unborn.next_due(), self.gathers.next_due(), self.relays.next_due()];
+        let others = [self.next_timeout(), self.pulse.next_look()];
+        waits.into_iter().chain(others).flatten().min()
     }
 
     fn next_timeout(&mut self) -> Option<Duration> {
@@ -416,8 +434,17 @@ impl Node {
             self.pulse.told(&frame);
         }
         if frame.head.to.proc == self.config.me {
-            self.deliver(frame);
-        } else if frame.head.hops < HOPS_MAX {
+            return self.deliver(frame);
+        }
+        if frame.head.to.proc.host != self.config.me.host
+            && matches!(frame.head.kind, Kind::Answer | Kind::Fault)
+        {
+            let Some(alone) = self.collect_answer(frame) else { return };
+            frame = alone;
+        } else if frame.head.kind == Kind::Cancel {
+            self.uncollect(&frame);
+        }
+        if frame.head.hops < HOPS_MAX {
             frame.head.hops += 1;
             self.transmit(frame);
         }
@@ -440,9 +467,11 @@ impl Node {
                 segment: frame.head.rank,
                 generation: u32::from_le_bytes(first_u32(&frame.tail)),
             }),
-            // Handshake and acks never get here; casts between hosts are not spoken yet.
+            Kind::Cast => self.deliver_cast(&frame),
+            Kind::Answers => self.deliver_answers(&frame),
+            // Handshake, acks and what is on its way never get here.
             Kind::Hello | Kind::Welcome | Kind::Ack | Kind::Ping => {}
-            Kind::Attach | Kind::Attached | Kind::Cast | Kind::Answers => {}
+            Kind::Attach | Kind::Attached | Kind::Relay | Kind::Bag | Kind::Piece => {}
         }
     }
 
@@ -523,6 +552,9 @@ impl Node {
     /// Answers a message that cannot be delivered, or gives its credit back. The sender may be
     /// anywhere.
     fn refuse(&mut self, frame: &Frame, closed: &Closed) {
+        if frame.head.kind == Kind::Cast {
+            return self.refuse_cast(frame, closed);
+        }
         self.discard(frame);
         let head = &frame.head;
         if self.events.is_on() {

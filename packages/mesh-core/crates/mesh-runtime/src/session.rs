@@ -3,14 +3,21 @@
 //! Frames are numbered, kept until the peer has acknowledged them, and sent again on the next link
 //! when one breaks. A receiver takes each number once and in order, so a break loses nothing,
 //! doubles nothing and reorders nothing while both processes live.
+//!
+//! Frames between hosts may also come by way of a third host, and then one overtakes another: what
+//! is early is held back until what is missing has come.
 
 use mesh_wire::frame::{Frame, Head};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// An ack travels alone after this many frames without one that could carry it.
 const ACK_EVERY_FRAMES: u64 = 64;
 /// An ack travels alone after this many bytes without a frame that could carry it.
 const ACK_EVERY_BYTES: usize = 256 << 10;
+
+/// Bytes and frames that may be held back; what is beyond is sent again.
+const HELD_BYTES_MAX: usize = 64 << 20;
+const HELD_FRAMES_MAX: usize = 4096;
 
 /// What to do with a frame that came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +26,7 @@ pub enum Acceptance {
     New,
     /// Seen before: drop it.
     Duplicate,
-    /// One before it is missing: the link is broken, close it and resume.
+    /// One before it is missing.
     Gap,
 }
 
@@ -34,21 +41,67 @@ pub struct Session {
     /// Sent and not acknowledged, oldest first. The node bounds it by `unacked_bytes`.
     unacked: VecDeque<Frame>,
     unacked_bytes: usize,
+    early: Early,
+}
+
+/// Frames that have overtaken others.
+#[derive(Debug, Default)]
+struct Early {
+    frames: BTreeMap<u64, Frame>,
+    bytes: usize,
 }
 
 impl Session {
     /// Gives the frame its number and keeps it for replay.
     pub fn stamp(&mut self, mut frame: Frame) -> Frame {
         if frame.head.kind.is_sequenced() {
-            self.sent += 1;
-            frame.head.seq = self.sent;
-            self.unacked_bytes += frame.tail.len();
-            self.unacked.push_back(frame.clone());
+            frame = self.number(frame);
         }
         frame.head.ack = self.received;
         self.told = self.received;
         self.bytes_since_told = 0;
         frame
+    }
+
+    /// Gives a sequenced frame its number and keeps it for replay; it carries no ack.
+    pub fn number(&mut self, mut frame: Frame) -> Frame {
+        self.sent += 1;
+        frame.head.seq = self.sent;
+        self.unacked_bytes += frame.tail.len();
+        self.unacked.push_back(frame.clone());
+        frame
+    }
+
+    /// Holds a frame back that came before its turn. One that has no room is lost, and sent again
+    /// by the peer.
+    pub fn hold(&mut self, frame: Frame) {
+        let len = frame.tail.len();
+        let has_room = self.early.bytes + len <= HELD_BYTES_MAX
+            && self.early.frames.len() < HELD_FRAMES_MAX;
+        if has_room && self.early.frames.insert(frame.head.seq, frame).is_none() {
+            self.early.bytes += len;
+        }
+    }
+
+    /// Takes the frame whose turn it is, if it was held back.
+    pub fn next_held(&mut self) -> Option<Frame> {
+        let early = &mut self.early;
+        while let Some(first) = early.frames.first_entry() {
+            if *first.key() > self.received + 1 {
+                return None;
+            }
+            let frame = first.remove();
+            early.bytes -= frame.tail.len();
+            if frame.head.seq == self.received + 1 {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// The last frame that the peer is known to have.
+    pub fn acked(&self) -> u64 {
+        self.sent - self.unacked.len() as u64
     }
 
     /// Takes note of a frame that came in.

@@ -34,6 +34,11 @@ pub enum Kind {
     Attach = 5,
     /// Answers an attach.
     Attached = 6,
+    /// A frame that many hosts get through one another; it is numbered by its origin for each of
+    /// them, not by this link.
+    Relay = 7,
+    /// Frames of several hosts to one other, on their way up a tree; numbered by those hosts.
+    Bag = 8,
     /// Calls an endpoint; answered when `from.port` is not [`PortId::NONE`].
     Call = 16,
     /// The value that a call returned.
@@ -46,6 +51,8 @@ pub enum Kind {
     Credit = 20,
     /// A message to a channel.
     Post = 21,
+    /// A piece of a frame that is too long to travel at once.
+    Piece = 22,
     /// Creates an actor: opens its mailbox at once, starts it later.
     Spawn = 24,
     /// Asks to be told of the death of a process.
@@ -72,12 +79,15 @@ impl Kind {
             4 => Self::Ping,
             5 => Self::Attach,
             6 => Self::Attached,
+            7 => Self::Relay,
+            8 => Self::Bag,
             16 => Self::Call,
             17 => Self::Answer,
             18 => Self::Fault,
             19 => Self::Cancel,
             20 => Self::Credit,
             21 => Self::Post,
+            22 => Self::Piece,
             24 => Self::Spawn,
             32 => Self::Watch,
             33 => Self::Died,

@@ -70,6 +70,15 @@ impl<A> Merge<A> {
         if self.open.len == before { Progress::Ignored } else { self.progress() }
     }
 
+    /// Expects nothing more of some ranks, and collects nothing for them.
+    pub fn skip_ranks(&mut self, ranks: impl IntoIterator<Item = u32>) -> Progress {
+        let before = self.open.len;
+        for rank in ranks {
+            self.open.remove(rank);
+        }
+        if self.open.len == before { Progress::Ignored } else { self.progress() }
+    }
+
     /// Makes up all answers that are missing, in the order of the ranks.
     pub fn fail_open(&mut self, fault: impl FnMut(u32) -> A) -> Progress {
         let open: Vec<u32> = self.open_ranks().collect();

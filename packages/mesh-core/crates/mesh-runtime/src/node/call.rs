@@ -1,16 +1,20 @@
 //! Calls, one-way messages and answers.
 
+use super::bulk::PIECE_LEN;
 use super::peer::Peer;
 use super::{Effect, Node, Port};
 use crate::events::EventKind;
 use crate::fault;
 use crate::mailbox::Closed;
 use bytes::Bytes;
-use mesh_wire::frame::{Frame, Head, Kind};
+use mesh_wire::frame::{Frame, Head, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, PortId, ProcId};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The longest message that is cast: what stands in front of it has to fit in the frame too.
+const CAST_LEN_MAX: usize = TAIL_LEN_MAX - (16 << 20);
 
 /// One receiver of a call: where it is and which rank it has in the region called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +103,17 @@ impl PendingCall {
         &self.answers
     }
 
+    pub(super) fn target_count(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// The process of a rank.
+    pub(super) fn proc_of(&self, rank: u32) -> Option<ProcId> {
+        let guess = self.targets.get(rank as usize).filter(|target| target.rank == rank);
+        let found = guess.or_else(|| self.targets.iter().find(|target| target.rank == rank));
+        found.map(|target| target.proc)
+    }
+
     /// The index of an answering target that has not answered yet.
     fn open_target(&self, proc: ProcId, rank: u32) -> Option<usize> {
         let guess = rank as usize;
@@ -151,7 +166,7 @@ impl Node {
         if let Some(timeout) = spec.timeout {
             self.deadlines.push(Reverse((self.now + timeout, reply)));
         }
-        self.send_all(spec, reply);
+        self.send_all(spec, reply, true);
         Ok(reply)
     }
 
@@ -161,7 +176,7 @@ impl Node {
     /// [`SendError`]; then nothing was sent.
     pub fn send(&mut self, spec: &CallSpec) -> Result<(), SendError> {
         self.admit_or_ask(spec)?;
-        self.send_all(spec, PortId::NONE);
+        self.send_all(spec, PortId::NONE, false);
         Ok(())
     }
 
@@ -171,7 +186,7 @@ impl Node {
     /// [`SendError`]; then nothing was sent.
     pub fn send_from(&mut self, spec: &CallSpec, answers: PortId) -> Result<(), SendError> {
         self.admit_or_ask(spec)?;
-        self.send_all(spec, answers);
+        self.send_all(spec, answers, false);
         Ok(())
     }
 
@@ -379,10 +394,13 @@ impl Node {
         Ok(())
     }
 
-    fn send_all(&mut self, spec: &CallSpec, reply: PortId) {
+    fn send_all(&mut self, spec: &CallSpec, reply: PortId, is_merged: bool) {
         let from = Address { proc: self.config.me, port: reply };
+        let is_cast = self.is_cast(spec);
+        let mut afar = Vec::new();
         for target in spec.targets.iter() {
-            if target.proc.host != self.config.me.host {
+            let is_cast = is_cast && target.proc.host != self.config.me.host;
+            if !is_cast && target.proc.host != self.config.me.host {
                 // No link of ours breaks when it dies: its host has to tell. Asked before the
                 // message goes the same way, so that no death in between is missed.
                 self.watch(target.proc);
@@ -398,8 +416,31 @@ impl Node {
             if spec.kind != Kind::Spawn {
                 self.peer(target.proc).debit(spec.port);
             }
-            self.dispatch(Frame { head, tail: spec.tail.clone() });
+            if is_cast {
+                afar.push(*target);
+            } else {
+                self.dispatch(Frame { head, tail: spec.tail.clone() });
+            }
         }
+        if is_cast {
+            self.cast(spec, reply, is_merged, &afar);
+        }
+    }
+
+    /// Whether several frames would take the same way, or one that is long would go to many.
+    fn is_cast(&self, spec: &CallSpec) -> bool {
+        let here = self.config.me.host;
+        let mut afar = spec.targets.iter().map(|target| target.proc.host).filter(|h| *h != here);
+        let Some(mut last) = afar.next() else { return false };
+        let (mut hosts, mut has_pair) = (1u16, false);
+        for host in afar {
+            has_pair |= host == last;
+            hosts = u16::saturating_add(hosts, u16::from(host != last));
+            last = host;
+        }
+        let is_wide = hosts > self.relays.fanout || hosts > 1 && spec.tail.len() > PIECE_LEN;
+        (has_pair || is_wide || hosts > 1 && self.config.me.slot != 0)
+            && spec.tail.len() < CAST_LEN_MAX
     }
 
     fn cancel_targets(&mut self, reply: PortId, call: &PendingCall) {

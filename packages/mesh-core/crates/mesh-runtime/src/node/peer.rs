@@ -4,6 +4,8 @@
 //! first dials; when both dial at once the link of the lower process id stays. The agent of a host
 //! (slot 0) never dials the processes of its host: they report to it when they start.
 
+use super::bulk::PIECE_LEN;
+use super::relay::Relayed;
 use super::{Effect, Node};
 use crate::events::EventKind;
 use crate::fault;
@@ -39,7 +41,7 @@ pub(super) struct Link {
 
 /// Where a peer stands.
 #[derive(Debug, Default)]
-enum Reach {
+pub(super) enum Reach {
     /// No link, and none asked for.
     #[default]
     Idle,
@@ -54,8 +56,8 @@ enum Reach {
 /// One other process, or this one.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    reach: Reach,
-    session: Session,
+    pub(super) reach: Reach,
+    pub(super) session: Session,
     /// Which incarnation the session is with; unknown until the first handshake or the agent's
     /// word.
     incarnation: Option<u32>,
@@ -70,6 +72,10 @@ pub(super) struct Peer {
     is_watched: bool,
     /// An ack was asked for, to make room.
     is_ack_asked: bool,
+    /// Bytes of long frames that have not been sent yet.
+    pub(super) bulk_bytes: usize,
+    /// Of a host that gets frames by way of others.
+    pub(super) relayed: Relayed,
     /// Our segments whose descriptor this peer has been sent.
     announced: HashSet<u32>,
 }
@@ -84,7 +90,7 @@ impl Peer {
     }
 
     pub(super) fn unacked_bytes(&self) -> usize {
-        self.session.unacked_bytes()
+        self.session.unacked_bytes() + self.bulk_bytes
     }
 
     pub(super) fn debit(&mut self, port: PortId) {
@@ -112,6 +118,7 @@ impl Node {
         self.peers
             .values()
             .any(|peer| matches!(peer.reach, Reach::Dialling { .. }) && peer.unacked_bytes() > 0)
+            || self.bulks.is_sending()
     }
 
     /// The link on which frames flow to and from another process, if there is one.
@@ -137,6 +144,9 @@ impl Node {
         let to = self.next_hop(frame.head.to.proc);
         if to.host != self.config.me.host {
             self.pulse.passed_on(&frame);
+            if frame.tail.len() > PIECE_LEN && frame.head.kind != Kind::Piece {
+                return self.spread(&[to.host], frame.head, Bytes::new(), frame.tail);
+            }
         }
         let waits_for_report = self.is_agent_of(to);
         let peer = self.peers.entry(to).or_default();
@@ -253,6 +263,9 @@ impl Node {
     fn lost(&mut self, id: LinkId, proc: ProcId) {
         self.record_peer(EventKind::LinkDown, proc);
         let waits_for_report = self.is_agent_of(proc);
+        if proc.host != self.config.me.host {
+            self.send_relayed_again();
+        }
         let peer = self.peers.entry(proc).or_default();
         let is_current = match peer.reach {
             Reach::Up(current) => current == id,
@@ -280,19 +293,37 @@ impl Node {
                 self.receive_welcome(id, peer, &frame);
             }
             (Kind::Hello | Kind::Welcome, _) | (_, None) => self.close(id),
-            (_, Some(peer)) => self.receive_sequenced(id, peer, frame),
+            (Kind::Relay, Some(peer)) if peer.host != self.config.me.host => {
+                self.receive_relay(frame);
+            }
+            (Kind::Bag, Some(peer)) if peer.host != self.config.me.host => {
+                self.receive_bag(&frame);
+            }
+            (_, Some(peer)) if self.link_to(peer) == Some(id) => self.take_in(peer, frame),
+            _ => {}
         }
     }
 
-    fn receive_sequenced(&mut self, id: LinkId, proc: ProcId, frame: Frame) {
-        let Some(peer) = self.peers.get_mut(&proc) else { return };
-        if !matches!(peer.reach, Reach::Up(current) if current == id) {
-            return;
+    /// Takes in a frame of the session with a peer, whatever way it has come.
+    pub(super) fn take_in(&mut self, proc: ProcId, frame: Frame) {
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            self.take_in_one(proc, frame);
+            next = self.peers.get_mut(&proc).and_then(|peer| peer.session.next_held());
         }
-        let backlog_before = peer.session.unacked_bytes();
+    }
+
+    fn take_in_one(&mut self, proc: ProcId, frame: Frame) {
+        let is_afar = proc.host != self.config.me.host;
+        let Some(peer) = self.peers.get_mut(&proc) else { return };
+        let link = match peer.reach {
+            Reach::Up(link) => Some(link),
+            Reach::Idle | Reach::Dialling { .. } | Reach::Dead(_) => None,
+        };
+        let backlog_before = peer.unacked_bytes();
         let acceptance = peer.session.accept(&frame.head, frame.tail.len());
         let max = self.config.backlog_bytes_max;
-        let backlog = peer.session.unacked_bytes();
+        let backlog = peer.unacked_bytes();
         let mut must_ask = false;
         if backlog < backlog_before {
             let was_asked = std::mem::take(&mut peer.is_ack_asked);
@@ -302,30 +333,46 @@ impl Node {
                 self.effects.push_back(Effect::Credited);
             }
         }
-        let is_new = match acceptance {
-            Acceptance::New => true,
-            Acceptance::Duplicate => false,
+        let is_ping = frame.head.kind == Kind::Ping;
+        let new = match acceptance {
+            Acceptance::New => Some(frame),
+            Acceptance::Duplicate => None,
+            Acceptance::Gap if is_afar => {
+                peer.session.hold(frame);
+                None
+            }
             Acceptance::Gap => {
-                self.close(id);
-                return self.lost(id, proc);
+                if let Some(link) = link {
+                    self.close(link);
+                    self.lost(link, proc);
+                }
+                return;
             }
         };
-        if is_new && (peer.session.owes_ack() || frame.head.kind == Kind::Ping) {
+        if let Some(link) = link
+            && new.is_some()
+            && (peer.session.owes_ack() || is_ping)
+        {
             let to = Address { proc, port: PortId::NONE };
             let ack =
                 Head::new(Kind::Ack, to, Address { proc: self.config.me, port: PortId::NONE });
             let frame = peer.session.stamp(Frame::bare(ack));
-            self.effects.push_back(Effect::Transmit { link: id, frame });
+            self.effects.push_back(Effect::Transmit { link, frame });
         }
         if must_ask {
             self.ask_ack(proc);
         }
-        if is_new && frame.head.kind.is_sequenced() {
+        if backlog < backlog_before && self.bulks.is_sending() {
+            self.send_pieces();
+        }
+        if let Some(frame) = new
+            && frame.head.kind.is_sequenced()
+        {
             if frame.head.to.proc == self.config.me {
                 // Before a release that the sender has sent behind it.
                 self.hold_own(&frame);
             }
-            self.dispatch(frame);
+            if is_afar { self.arrive(proc, frame) } else { self.dispatch(frame) }
         }
     }
 
@@ -379,9 +426,15 @@ impl Node {
         peer.reach = Reach::Up(id);
         peer.is_watched = false;
         peer.is_ack_asked = false;
-        let backlog_before = peer.session.unacked_bytes();
+        let backlog_before = peer.unacked_bytes();
         for frame in peer.session.resume(peer_received) {
             self.effects.push_back(Effect::Transmit { link: id, frame });
+        }
+        for frame in self.waiting_relays(proc) {
+            self.effects.push_back(Effect::Transmit { link: id, frame });
+        }
+        if self.bulks.is_sending() {
+            self.send_pieces();
         }
         if backlog_before > self.config.backlog_bytes_max {
             // Whoever is held back tries again, and asks for an ack if there is no room yet.
@@ -440,6 +493,7 @@ impl Node {
             return;
         }
         let watchers = std::mem::take(&mut peer.watchers);
+        self.collect_without(proc);
         self.bury(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
         for watcher in watchers {
             self.send_died(watcher, proc, incarnation, &detail);
@@ -459,6 +513,7 @@ impl Node {
     pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
+        (peer.relayed, peer.bulk_bytes) = (Relayed::default(), 0);
         peer.outstanding.clear();
         peer.announced.clear();
         peer.is_watched = false;
@@ -472,6 +527,7 @@ impl Node {
             }
             self.close(link);
         }
+        self.bulks.bury(proc);
         self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);
         self.effects.push_back(Effect::Buried(proc));

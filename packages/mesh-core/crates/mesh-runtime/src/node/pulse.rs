@@ -56,6 +56,20 @@ impl Pulse {
         }
     }
 
+    /// As `passed_on`, for one process and who calls it.
+    pub(super) fn watches(&mut self, proc: ProcId, caller: ProcId) {
+        let watchers = self.watchers.entry(proc.host).or_default();
+        let watcher = (proc.slot, Address { proc: caller, port: PortId::AGENT });
+        if !watchers.contains(&watcher) {
+            watchers.push(watcher);
+        }
+    }
+
+    /// Whether this process would notice the death of the host by itself.
+    pub(super) fn expects(&self, host: HostId) -> bool {
+        self.beats.contains_key(&host)
+    }
+
     /// Notes that a host has told of the end of one of its processes itself.
     pub(super) fn told(&mut self, frame: &Frame) {
         let proc = frame.head.from.proc;
@@ -114,6 +128,12 @@ impl Node {
             next = Some(next.map_or(now + look, |next| next.min(now + look)));
         }
         self.pulse.next_look = next;
+        let mut all: Vec<(HostId, Duration)> =
+            self.pulse.beats.iter().map(|(host, beat)| (*host, beat.heartbeat)).collect();
+        all.sort_unstable();
+        for (host, heartbeat) in all {
+            self.look_after(host, heartbeat);
+        }
         silent.sort_unstable();
         for host in silent {
             self.ask_for_life(ProcId { host, slot: 0 });
@@ -152,6 +172,8 @@ impl Node {
         head.flags = fault::HOST_DIED;
         self.tell_agent(Frame { head, tail: obituary });
         self.record_peer(EventKind::Died, agent);
+        // Long frames to others may have waited for this host.
+        self.send_pieces();
         self.effects.push_back(Effect::Credited);
     }
 

@@ -1,0 +1,244 @@
+//! Long frames between hosts travel in pieces, so that short ones behind them do not wait.
+//!
+//! Pieces are frames of the session like others, but only some are on the way at once: the rest
+//! follows as they are acknowledged, and everything else goes in between. The receiver puts them
+//! together; what the same sender has sent to the same receiver meanwhile waits behind, for order
+//! is kept between two actors and nobody else.
+
+use super::Node;
+use crate::cast::Order;
+use crate::hash::FastMap;
+use bytes::{Bytes, BytesMut};
+use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, TAIL_LEN_MAX};
+use mesh_wire::id::{Address, HostId, PortId, ProcId};
+use std::collections::VecDeque;
+
+/// Bytes of a piece, and of the longest frame that goes whole.
+pub(super) const PIECE_LEN: usize = 256 << 10;
+/// Bytes that are on the way to a host at once.
+const WINDOW: usize = 2 << 20;
+/// Flag of the first piece: it holds the head of the frame and what precedes the message.
+const FIRST: u8 = 1;
+/// To how many hosts a host passes a piece on: one, so that each byte leaves each host once.
+const FANOUT: u16 = 1;
+/// Long frames of one peer that may be on their way at once.
+const ASSEMBLIES_MAX: usize = 1024;
+
+/// Long frames on their way out and in.
+#[derive(Debug, Default)]
+pub(super) struct Bulks {
+    next_id: u32,
+    sending: VecDeque<Bulk>,
+    /// By the agent that sends, and its number there.
+    assemblies: FastMap<(ProcId, u32), Assembly>,
+    /// What waits behind long frames, by the agent that has sent it and its line.
+    lines: FastMap<(ProcId, Line), VecDeque<Waiting>>,
+}
+
+/// Between whom order is kept: the sender, and the port it sends to.
+type Line = (ProcId, PortId);
+
+#[derive(Debug)]
+struct Bulk {
+    id: u32,
+    hosts: Vec<HostId>,
+    rest: Bytes,
+}
+
+#[derive(Debug)]
+struct Assembly {
+    head: Head,
+    tail: BytesMut,
+    len: usize,
+    line: Line,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    /// A frame of which pieces are missing.
+    Long(u32),
+    Whole(Frame),
+}
+
+impl Bulks {
+    pub(super) fn is_sending(&self) -> bool {
+        !self.sending.is_empty()
+    }
+
+    /// Forgets a host that is dead.
+    pub(super) fn bury(&mut self, agent: ProcId) {
+        for bulk in &mut self.sending {
+            bulk.hosts.retain(|host| *host != agent.host);
+        }
+        self.sending.retain(|bulk| !bulk.hosts.is_empty());
+        self.assemblies.retain(|(from, _), _| *from != agent);
+        self.lines.retain(|(from, _), _| *from != agent);
+    }
+}
+
+impl Node {
+    /// Sends a frame to the agents of some hosts, in pieces if it is long. The tail is `start` and
+    /// then `rest`; `head.to` is filled in when there are several hosts.
+    pub(super) fn spread(&mut self, hosts: &[HostId], head: Head, start: Bytes, rest: Bytes) {
+        let len = start.len() + rest.len();
+        if len <= PIECE_LEN {
+            let tail = if start.is_empty() { rest } else { [&start[..], &rest[..]].concat().into() };
+            return self.send_to_hosts(hosts, head, &tail, self.relays.fanout);
+        }
+        self.bulks.next_id = self.bulks.next_id.wrapping_add(1);
+        let id = self.bulks.next_id;
+        let me = Address { proc: self.config.me, port: PortId::NONE };
+        let mut first = Head::new(Kind::Piece, Address::default(), me);
+        (first.flags, first.rank) = (FIRST, id);
+        let tail = [&head.encode(len)[..], &start[..]].concat().into();
+        self.send_to_hosts(hosts, first, &tail, FANOUT);
+        for host in hosts {
+            self.peer(ProcId { host: *host, slot: 0 }).bulk_bytes += rest.len();
+        }
+        self.bulks.sending.push_back(Bulk { id, hosts: hosts.to_vec(), rest });
+        self.send_pieces();
+    }
+
+    /// Sends pieces as far as acks have made room, in turn for all long frames.
+    pub(super) fn send_pieces(&mut self) {
+        let mut full = 0;
+        while full < self.bulks.sending.len() {
+            let Some(mut bulk) = self.bulks.sending.pop_front() else { return };
+            self.split_off(&mut bulk);
+            if bulk.hosts.is_empty() {
+                continue;
+            }
+            if bulk.hosts.iter().any(|host| self.is_window_full(*host)) {
+                self.bulks.sending.push_back(bulk);
+                full += 1;
+                continue;
+            }
+            full = 0;
+            let piece = bulk.rest.split_to(PIECE_LEN.min(bulk.rest.len()));
+            for host in &bulk.hosts {
+                self.peer(ProcId { host: *host, slot: 0 }).bulk_bytes -= piece.len();
+            }
+            let me = Address { proc: self.config.me, port: PortId::NONE };
+            let mut head = Head::new(Kind::Piece, Address::default(), me);
+            head.rank = bulk.id;
+            self.send_to_hosts(&bulk.hosts, head, &piece, FANOUT);
+            if !bulk.rest.is_empty() {
+                self.bulks.sending.push_back(bulk);
+            }
+        }
+    }
+
+    fn is_window_full(&self, host: HostId) -> bool {
+        let peer = self.peers.get(&ProcId { host, slot: 0 });
+        peer.is_some_and(|peer| peer.session.unacked_bytes() >= WINDOW)
+    }
+
+    /// Lets the hosts go on by themselves that do not get on, so that the others need not wait.
+    fn split_off(&mut self, bulk: &mut Bulk) {
+        if bulk.hosts.len() < 2 {
+            return;
+        }
+        let is_slow = |host: &mut HostId| {
+            let proc = ProcId { host: *host, slot: 0 };
+            let is_stuck = self.link_to(proc).is_none() || self.goes_straight(*host);
+            is_stuck && self.is_window_full(*host)
+        };
+        let slow: Vec<HostId> = bulk.hosts.extract_if(.., is_slow).collect();
+        for host in slow {
+            let rest = bulk.rest.clone();
+            self.bulks.sending.push_back(Bulk { id: bulk.id, hosts: vec![host], rest });
+        }
+    }
+
+    /// A frame of the session with another host, in its turn.
+    pub(super) fn arrive(&mut self, from: ProcId, frame: Frame) {
+        if frame.head.kind == Kind::Piece {
+            return self.receive_piece(from, frame);
+        }
+        if self.bulks.lines.is_empty() {
+            return self.dispatch(frame);
+        }
+        let line = self.line_of(from, &frame.head, &frame.tail);
+        match self.bulks.lines.get_mut(&(from, line)) {
+            Some(waiting) => waiting.push_back(Waiting::Whole(frame)),
+            None => self.dispatch(frame),
+        }
+    }
+
+    fn line_of(&self, from: ProcId, head: &Head, tail: &[u8]) -> Line {
+        let sender = head.from.proc;
+        match head.kind {
+            Kind::Cast => (sender, Order::port_of(tail).unwrap_or_default()),
+            // What a process has answered before it died comes before its death.
+            Kind::Died => {
+                let lines = self.bulks.lines.keys();
+                let its = lines.filter(|(agent, line)| *agent == from && line.0 == sender);
+                its.map(|(_, line)| *line).min().unwrap_or((sender, head.to.port))
+            }
+            _ => (sender, head.to.port),
+        }
+    }
+
+    fn receive_piece(&mut self, from: ProcId, frame: Frame) {
+        let key = (from, frame.head.rank);
+        if frame.head.flags & FIRST != 0 {
+            return self.begin_assembly(key, &frame);
+        }
+        let Some(assembly) = self.bulks.assemblies.get_mut(&key) else { return };
+        if assembly.tail.len() + frame.tail.len() > assembly.len {
+            // The peer does not keep to what it has announced.
+            return;
+        }
+        if assembly.tail.capacity() < assembly.len {
+            // Taken only now that the peer does send: pages that are not written cost nothing.
+            assembly.tail.reserve(assembly.len - assembly.tail.len());
+        }
+        assembly.tail.extend_from_slice(&frame.tail);
+        if assembly.tail.len() == assembly.len
+            && let Some(whole) = self.bulks.assemblies.remove(&key)
+        {
+            let line = (from, whole.line);
+            let frame = Frame { head: whole.head, tail: whole.tail.freeze() };
+            self.assembled(line, frame, key.1);
+        }
+    }
+
+    fn begin_assembly(&mut self, key: (ProcId, u32), frame: &Frame) {
+        let Some(head) = frame.tail.first_chunk::<HEAD_LEN>() else { return };
+        let Ok((mut head, len)) = Head::decode(head) else { return };
+        let start = &frame.tail[HEAD_LEN..];
+        let open = self.bulks.assemblies.keys().filter(|(from, _)| *from == key.0).count();
+        if len > TAIL_LEN_MAX || start.len() >= len || open >= ASSEMBLIES_MAX {
+            return;
+        }
+        if head.kind == Kind::Cast {
+            head.to = Address { proc: self.config.me, port: PortId::NONE };
+        }
+        (head.seq, head.ack) = (0, 0);
+        let line = self.line_of(key.0, &head, start);
+        let assembly = Assembly { head, tail: BytesMut::from(start), len, line };
+        self.bulks.assemblies.insert(key, assembly);
+        self.bulks.lines.entry((key.0, line)).or_default().push_back(Waiting::Long(key.1));
+    }
+
+    /// The last piece has come: what waits behind the frame may go on.
+    fn assembled(&mut self, line: (ProcId, Line), frame: Frame, id: u32) {
+        let Some(waiting) = self.bulks.lines.get_mut(&line) else { return };
+        let is_it = |one: &Waiting| matches!(one, Waiting::Long(other) if *other == id);
+        if let Some(place) = waiting.iter().position(is_it) {
+            waiting[place] = Waiting::Whole(frame);
+        }
+        let mut ready = Vec::new();
+        while let Some(Waiting::Whole(_)) = waiting.front() {
+            if let Some(Waiting::Whole(frame)) = waiting.pop_front() {
+                ready.push(frame);
+            }
+        }
+        if waiting.is_empty() {
+            self.bulks.lines.remove(&line);
+        }
+        for frame in ready {
+            self.dispatch(frame);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Casts: one frame for all ranks of a host, and one answer of them all.
+//!
+//! The caller describes its targets; the agent of each host hands the message to those on it and
+//! collects what they answer. What is collected waits a moment for the rest, and no longer, so that
+//! a slow rank does not keep the answers of the others.
+
+use super::call::{CallSpec, Target};
+use super::{Node, Port};
+use crate::cast::bundle::{Entry, Packer, unpack};
+use crate::cast::{Group, Merge, Order, Progress};
+use crate::fault;
+use crate::hash::FastMap;
+use crate::mailbox::Closed;
+use bytes::Bytes;
+use mesh_wire::frame::{Frame, Head, Kind, TAIL_LEN_MAX};
+use mesh_wire::id::{Address, HostId, PortId, ProcId};
+use std::time::Duration;
+
+/// Flag of a [`Kind::Cast`] frame: the agent that gets it is to spread it.
+const SPREAD: u8 = 1;
+/// How long the answers of a host wait for those that are missing.
+const COLLECT: Duration = Duration::from_millis(2);
+/// An answer that is longer travels by itself: it gains nothing from company.
+const ENTRY_LEN_MAX: usize = 32 << 10;
+
+/// Answers that are being collected.
+#[derive(Debug, Default)]
+pub(super) struct Gathers {
+    /// By the caller.
+    open: FastMap<Address, Gather>,
+    /// When what has come is sent; unknown until the time is told next.
+    due: Option<Option<Duration>>,
+}
+
+/// The answers of this host to one cast.
+#[derive(Debug)]
+struct Gather {
+    port: PortId,
+    ranks: Vec<(u32, u32)>,
+    merge: Merge<Entry>,
+    /// The host through which the cast has come.
+    above: Option<HostId>,
+}
+
+impl Gathers {
+    /// Whether something waits since the time was told.
+    pub(super) fn is_untimed(&self) -> bool {
+        self.due == Some(None)
+    }
+
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.due.map(Option::unwrap_or_default)
+    }
+}
+
+impl Node {
+    /// Sends a message to targets on other hosts, one frame for each host.
+    pub(super) fn cast(
+        &mut self,
+        spec: &CallSpec,
+        reply: PortId,
+        is_merged: bool,
+        targets: &[Target],
+    ) {
+        let order = Order {
+            kind: spec.kind,
+            is_merged,
+            meta_len: spec.meta_len,
+            part_count: spec.part_count,
+            port: spec.port,
+            groups: Group::all(targets.iter().copied()),
+        };
+        let from = Address { proc: self.config.me, port: reply };
+        if self.config.me.slot == 0 {
+            return self.spread_cast(from, &order, &spec.tail);
+        }
+        let agent = ProcId { host: self.config.me.host, slot: 0 };
+        let mut head = Head::new(Kind::Cast, Address { proc: agent, port: PortId::NONE }, from);
+        head.flags = SPREAD;
+        let tail = [&order.encode()[..], &spec.tail[..]].concat().into();
+        self.dispatch(Frame { head, tail });
+    }
+
+    fn spread_cast(&mut self, caller: Address, order: &Order, message: &Bytes) {
+        let hosts: Vec<HostId> =
+            order.hosts().into_iter().filter(|host| *host != self.config.me.host).collect();
+        for host in &hosts {
+            // Agents hear of the death of other agents anyway.
+            for (slot, _) in order.on(*host).filter(|(slot, _)| *slot + caller.proc.slot > 0) {
+                self.pulse.watches(ProcId { host: *host, slot }, caller.proc);
+            }
+        }
+        let (dead, hosts): (Vec<HostId>, Vec<HostId>) =
+            hosts.into_iter().partition(|host| self.pulse.obituary(*host).is_some());
+        for host in dead {
+            let detail = self.pulse.obituary(host).cloned().unwrap_or_default();
+            let closed = Closed { code: fault::HOST_DIED, detail };
+            self.refuse_ranks(order, host, caller, &closed);
+        }
+        let head = Head::new(Kind::Cast, Address::default(), caller);
+        self.spread(&hosts, head, order.encode(), message.clone());
+    }
+
+    /// A cast has come to this host: hands it to those that it is for.
+    pub(super) fn deliver_cast(&mut self, frame: &Frame) {
+        let Some((order, message)) = Order::decode(&frame.tail) else { return };
+        let caller = frame.head.from;
+        let here = self.config.me.host;
+        if frame.head.flags & SPREAD != 0 && caller.proc.host == here {
+            return self.spread_cast(caller, &order, &message);
+        }
+        let ranks: Vec<(u32, u32)> = order.on(here).collect();
+        for (slot, _) in &ranks {
+            let watcher = Address { proc: caller.proc, port: PortId::AGENT };
+            let mut watch = Head::new(Kind::Watch, Address::default(), watcher);
+            watch.rank = *slot;
+            self.deliver_watch(&Frame::bare(watch));
+        }
+        let above = self.relays.above(caller);
+        if order.is_merged && caller.port != PortId::NONE {
+            let merge = Merge::new(ranks.iter().map(|(_, rank)| *rank));
+            let gather = Gather { port: order.port, ranks: ranks.clone(), merge, above };
+            self.gathers.open.insert(caller, gather);
+        }
+        for (slot, rank) in ranks {
+            let to = Address { proc: ProcId { host: here, slot }, port: order.port };
+            let mut head = Head::new(order.kind, to, caller);
+            head.rank = rank;
+            (head.meta_len, head.part_count) = (order.meta_len, order.part_count);
+            self.dispatch(Frame { head, tail: message.clone() });
+        }
+    }
+
+    /// Keeps an answer that goes to another host together with the others to the same call; gives
+    /// back what travels by itself.
+    pub(super) fn collect_answer(&mut self, frame: Frame) -> Option<Frame> {
+        let caller = frame.head.to;
+        let Some(gather) = self.gathers.open.get_mut(&caller) else { return Some(frame) };
+        let rank = frame.head.rank;
+        if !gather.merge.is_open(rank) {
+            return Some(frame);
+        }
+        let is_long = frame.tail.len() > ENTRY_LEN_MAX;
+        let progress = if is_long {
+            gather.merge.skip_ranks([rank])
+        } else {
+            gather.merge.add(rank, entry_of(&frame))
+        };
+        if progress == Progress::Complete {
+            self.send_collected(caller);
+        } else if self.gathers.due.is_none() {
+            self.gathers.due = Some(None);
+        }
+        is_long.then_some(frame)
+    }
+
+    /// The caller no longer waits for one rank.
+    pub(super) fn uncollect(&mut self, frame: &Frame) {
+        let caller = frame.head.from;
+        let Some(gather) = self.gathers.open.get_mut(&caller) else { return };
+        gather.merge.skip_ranks([frame.head.rank]);
+        if gather.merge.is_complete() {
+            self.gathers.open.remove(&caller);
+        }
+    }
+
+    /// Sends what has been collected, for the death of a process is told next; expects nothing more
+    /// of it.
+    pub(super) fn collect_without(&mut self, proc: ProcId) {
+        if proc.host != self.config.me.host || self.gathers.open.is_empty() {
+            return;
+        }
+        self.send_all_collected();
+        self.gathers.open.retain(|_, gather| {
+            let dead = gather.ranks.iter().filter(|(slot, _)| *slot == proc.slot);
+            gather.merge.skip_ranks(dead.map(|(_, rank)| *rank));
+            !gather.merge.is_complete()
+        });
+    }
+
+    /// Lets time pass for what has been collected.
+    pub(super) fn time_collected(&mut self, now: Duration) {
+        match self.gathers.due {
+            Some(None) => self.gathers.due = Some(Some(now + COLLECT)),
+            Some(Some(due)) if due <= now => self.send_all_collected(),
+            _ => {}
+        }
+    }
+
+    fn send_all_collected(&mut self) {
+        self.gathers.due = None;
+        let has_some = |gather: &Gather| gather.merge.collected_count() > 0;
+        let open = self.gathers.open.iter().filter(|(_, gather)| has_some(gather));
+        let mut callers: Vec<Address> = open.map(|(caller, _)| *caller).collect();
+        callers.sort_unstable();
+        for caller in callers {
+            self.send_collected(caller);
+        }
+    }
+
+    fn send_collected(&mut self, caller: Address) {
+        let Some(gather) = self.gathers.open.get_mut(&caller) else { return };
+        let (port, above) = (gather.port, gather.above);
+        let mut packer = Packer::new(TAIL_LEN_MAX);
+        for (_, entry) in gather.merge.take() {
+            packer.push(&entry);
+        }
+        if gather.merge.is_complete() {
+            self.gathers.open.remove(&caller);
+        }
+        let from = Address { proc: self.config.me, port };
+        for body in packer.finish() {
+            let frame = Frame { head: Head::new(Kind::Answers, caller, from), tail: body };
+            self.send_up(above, frame);
+        }
+    }
+
+    /// Answers of many ranks have come to their caller.
+    pub(super) fn deliver_answers(&mut self, frame: &Frame) {
+        let Some(Port::Call(call)) = self.ports.get(&frame.head.to.port) else { return };
+        let Ok(entries) = unpack(&frame.tail, call.target_count()) else { return };
+        let procs: Vec<Option<ProcId>> =
+            entries.iter().map(|entry| call.proc_of(entry.rank)).collect();
+        for (entry, proc) in entries.into_iter().zip(procs) {
+            let Some(proc) = proc.filter(|proc| proc.host == frame.head.from.proc.host) else {
+                continue;
+            };
+            let kind = if entry.is_fault { Kind::Fault } else { Kind::Answer };
+            let from = Address { proc, port: frame.head.from.port };
+            let mut head = Head::new(kind, frame.head.to, from);
+            (head.rank, head.flags) = (entry.rank, entry.flags);
+            (head.meta_len, head.part_count) = (entry.meta_len, entry.part_count);
+            self.deliver_answer(Frame { head, tail: entry.tail });
+        }
+    }
+
+    /// Answers for all ranks that a cast cannot reach.
+    pub(super) fn refuse_cast(&mut self, frame: &Frame, closed: &Closed) {
+        if let Some((order, _)) = Order::decode(&frame.tail) {
+            self.refuse_ranks(&order, frame.head.to.proc.host, frame.head.from, closed);
+        }
+    }
+
+    fn refuse_ranks(&mut self, order: &Order, host: HostId, caller: Address, closed: &Closed) {
+        for (slot, rank) in order.on(host).collect::<Vec<_>>() {
+            let proc = ProcId { host, slot };
+            let mut one = Head::new(order.kind, Address { proc, port: order.port }, caller);
+            one.rank = rank;
+            self.refuse(&Frame::bare(one), closed);
+        }
+    }
+}
+
+fn entry_of(frame: &Frame) -> Entry {
+    let head = &frame.head;
+    Entry {
+        rank: head.rank,
+        is_fault: head.kind == Kind::Fault,
+        flags: head.flags,
+        meta_len: head.meta_len,
+        part_count: head.part_count,
+        tail: frame.tail.clone(),
+    }
+}

@@ -1,0 +1,345 @@
+//! Frames that go to many hosts through one another.
+//!
+//! A frame to many hosts is part of the session of its origin with each of them: numbered,
+//! acknowledged and kept by both ends as any other. Only its way is another one: the origin gives
+//! it to a few hosts, which pass it on along a tree. What gets lost there with a dead host or a
+//! broken link is missed by the session and sent again straight away, so the tree may fail and
+//! nothing else does. Answers come up the same tree, put together into bags.
+
+use super::bulk::PIECE_LEN;
+use super::peer::Reach;
+use super::{Effect, Node};
+use crate::cast::Route;
+use crate::hash::FastMap;
+use bytes::{Bytes, BytesMut};
+use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
+use mesh_wire::id::{Address, HostId, PortId, ProcId};
+use std::time::Duration;
+
+/// To how many hosts a host passes a short frame on.
+pub(super) const FANOUT: u16 = 32;
+/// Bytes that wait for a link to the next host of a tree; what is beyond is sent again later.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// How long the frames of a bag wait for those that are missing.
+const COLLECT: Duration = Duration::from_millis(2);
+/// Looks at the acks of a host without any new one, after which a tree is taken to have failed it.
+const LOOKS_MAX: u32 = 2;
+/// Heartbeats for which a host that a tree has failed gets its frames straight.
+const STRAIGHT_HEARTBEATS: u32 = 10;
+
+/// What this host does for the trees that it is part of.
+#[derive(Debug)]
+pub(super) struct Relays {
+    pub(super) fanout: u16,
+    /// Frames of the hosts below this one, by the caller whose cast they answer.
+    bags: FastMap<Address, Bag>,
+    /// When the bags are sent up; unknown until the time is told next.
+    due: Option<Option<Duration>>,
+    /// Through which host a cast has come that was not delivered yet.
+    above: FastMap<Address, HostId>,
+}
+
+#[derive(Debug)]
+struct Bag {
+    /// The host above, or the origin.
+    to: HostId,
+    /// Frames to come.
+    missing: usize,
+    frames: BytesMut,
+}
+
+/// How a peer fares that gets frames by way of others.
+#[derive(Debug, Default)]
+pub(super) struct Relayed {
+    /// The last frame that went by another way and was not sent again since.
+    up_to: u64,
+    acked_at_look: u64,
+    looks: u32,
+    straight_until: Duration,
+    /// Frames of others that wait for the link to this one.
+    waiting: Vec<Frame>,
+    waiting_bytes: usize,
+}
+
+impl Default for Relays {
+    fn default() -> Self {
+        Self { fanout: FANOUT, bags: FastMap::default(), due: None, above: FastMap::default() }
+    }
+}
+
+impl Relays {
+    /// The host through which a cast of this caller has come, if not straight from its origin.
+    pub(super) fn above(&mut self, caller: Address) -> Option<HostId> {
+        self.above.remove(&caller)
+    }
+
+    /// Whether something waits since the time was told.
+    pub(super) fn is_untimed(&self) -> bool {
+        self.due == Some(None)
+    }
+
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.due.map(Option::unwrap_or_default)
+    }
+}
+
+impl Node {
+    /// Says to how many hosts this one passes a cast on; casts to no more than that go straight.
+    pub fn set_fanout(&mut self, fanout: u16) {
+        self.relays.fanout = fanout.max(1);
+    }
+
+    /// Gives one short frame to the session with each of many hosts. `head.to` is filled in.
+    pub(super) fn send_to_hosts(&mut self, hosts: &[HostId], head: Head, tail: &Bytes, fanout: u16) {
+        let is_tree = hosts.len() > usize::from(fanout);
+        let (by_tree, straight): (Vec<HostId>, Vec<HostId>) =
+            hosts.iter().partition(|host| is_tree && self.is_relayable(**host));
+        for host in straight {
+            self.transmit(Frame { head: Head { to: agent(host), ..head }, tail: tail.clone() });
+        }
+        if by_tree.is_empty() {
+            return;
+        }
+        let mut route = Route::new(self.config.me.host, fanout, head.kind);
+        for host in &by_tree {
+            let to = agent(*host);
+            let peer = self.peer(to.proc);
+            let frame = Frame { head: Head { to, ..head }, tail: tail.clone() };
+            let seq = peer.session.number(frame).head.seq;
+            peer.relayed.up_to = seq;
+            route.push(*host, seq);
+        }
+        let mut relay = Head::new(Kind::Relay, Address::default(), head.from);
+        (relay.flags, relay.rank) = (head.flags, head.rank);
+        let frame = Frame { head: relay, tail: route.encode(tail) };
+        self.pass_on(&route, 0, &frame);
+    }
+
+    /// Whether frames for this host may take a way over others.
+    fn is_relayable(&self, host: HostId) -> bool {
+        let is_up = self.link_to(agent(host).proc).is_some();
+        is_up && self.pulse.expects(host) && !self.goes_straight(host)
+    }
+
+    /// Whether a tree has failed this host lately.
+    pub(super) fn goes_straight(&self, host: HostId) -> bool {
+        let peer = self.peers.get(&agent(host).proc);
+        peer.is_some_and(|peer| peer.relayed.straight_until > self.now)
+    }
+
+    fn pass_on(&mut self, route: &Route, place: usize, frame: &Frame) {
+        let is_dead = |below: usize| {
+            route.host(below).is_none_or(|host| self.pulse.obituary(host).is_some())
+        };
+        let below = route.tree().live_children(place, is_dead);
+        for host in below.into_iter().filter_map(|place| route.host(place)) {
+            let mut frame = frame.clone();
+            frame.head.to = agent(host);
+            self.transmit_relay(frame);
+        }
+    }
+
+    /// Hands a frame that is not of our session to a neighbour.
+    fn transmit_relay(&mut self, frame: Frame) {
+        let to = frame.head.to.proc;
+        let peer = self.peers.entry(to).or_default();
+        match peer.reach {
+            Reach::Up(link) => self.effects.push_back(Effect::Transmit { link, frame }),
+            Reach::Dead(_) => {}
+            Reach::Idle | Reach::Dialling { .. } => {
+                peer.relayed.waiting_bytes += frame.tail.len();
+                if peer.relayed.waiting_bytes <= WAITING_BYTES_MAX {
+                    peer.relayed.waiting.push(frame);
+                }
+                self.dial(to);
+            }
+        }
+    }
+
+    /// The frames that have waited for the link to a neighbour.
+    pub(super) fn waiting_relays(&mut self, proc: ProcId) -> Vec<Frame> {
+        let relayed = &mut self.peer(proc).relayed;
+        relayed.waiting_bytes = 0;
+        std::mem::take(&mut relayed.waiting)
+    }
+
+    /// A frame of another host's session: passes it on, and takes it in.
+    pub(super) fn receive_relay(&mut self, frame: Frame) {
+        let Some((route, tail)) = Route::decode(&frame.tail) else { return };
+        let Some((place, seq)) = route.place_of(self.config.me.host) else { return };
+        let tree = route.tree();
+        if frame.head.hops >= mesh_wire::frame::HOPS_MAX {
+            return;
+        }
+        let mut onward = frame.clone();
+        onward.head.hops += 1;
+        self.pass_on(&route, place, &onward);
+        let origin = agent(route.origin).proc;
+        let caller = frame.head.from;
+        let is_new = self.peers.get(&origin).is_some_and(|peer| seq > peer.session.received());
+        if route.kind == Kind::Cast && is_new {
+            let above = tree.parent(place).filter(|above| *above != 0);
+            let to = above.and_then(|above| route.host(above));
+            let below = tree.subtree(place).count() - 1;
+            if let Some(above) = to {
+                self.relays.above.insert(caller, above);
+            }
+            if below > 0 {
+                let to = to.unwrap_or(route.origin);
+                let bag = Bag { to, missing: below + 1, frames: BytesMut::new() };
+                self.relays.bags.insert(caller, bag);
+                // Its own answers go into its own bag.
+                self.relays.above.insert(caller, self.config.me.host);
+            }
+        }
+        let me = Address { proc: self.config.me, port: PortId::NONE };
+        let mut head = Head::new(route.kind, me, caller);
+        (head.flags, head.rank, head.seq) = (frame.head.flags, frame.head.rank, seq);
+        self.take_in(origin, Frame { head, tail });
+    }
+
+    /// Sends a frame to its caller by way of the host through which the cast has come.
+    pub(super) fn send_up(&mut self, above: Option<HostId>, frame: Frame) {
+        let origin = ProcId { host: frame.head.to.proc.host, slot: 0 };
+        let Some(above) = above.filter(|_| frame.tail.len() <= PIECE_LEN) else {
+            return self.dispatch(frame);
+        };
+        let is_up = above == self.config.me.host
+            || matches!(self.peer(agent(above).proc).reach, Reach::Up(_));
+        if !is_up || !matches!(self.peer(origin).reach, Reach::Up(_)) {
+            return self.dispatch(frame);
+        }
+        let caller = frame.head.to;
+        let peer = self.peer(origin);
+        let frame = peer.session.stamp(frame);
+        peer.relayed.up_to = frame.head.seq;
+        let mut bagged = BytesMut::with_capacity(HEAD_LEN + frame.tail.len());
+        bagged.extend_from_slice(&frame.head.encode(frame.tail.len()));
+        bagged.extend_from_slice(&frame.tail);
+        if above == self.config.me.host {
+            self.put_in_bag(caller, 1, &bagged);
+        } else {
+            self.send_bag(above, caller, bagged.freeze());
+        }
+    }
+
+    fn put_in_bag(&mut self, caller: Address, count: usize, frames: &[u8]) {
+        let Some(bag) = self.relays.bags.get_mut(&caller) else {
+            // It has gone up already: this one follows straight.
+            return self.send_bag(caller.proc.host, caller, Bytes::copy_from_slice(frames));
+        };
+        bag.frames.extend_from_slice(frames);
+        bag.missing = bag.missing.saturating_sub(count);
+        let (to, is_full) = (bag.to, bag.missing == 0 || bag.frames.len() > PIECE_LEN);
+        if is_full {
+            let frames = bag.frames.split().freeze();
+            if bag.missing == 0 {
+                self.relays.bags.remove(&caller);
+            }
+            self.send_bag(to, caller, frames);
+        } else if self.relays.due.is_none() {
+            self.relays.due = Some(None);
+        }
+    }
+
+    fn send_bag(&mut self, to: HostId, caller: Address, frames: Bytes) {
+        let head = Head::new(Kind::Bag, agent(to), caller);
+        self.transmit_relay(Frame { head, tail: frames });
+    }
+
+    /// Lets time pass for the bags.
+    pub(super) fn time_bags(&mut self, now: Duration) {
+        match self.relays.due {
+            Some(None) => self.relays.due = Some(Some(now + COLLECT)),
+            Some(Some(due)) if due <= now => {
+                self.relays.due = None;
+                let mut bags: Vec<(Address, Bag)> = self.relays.bags.drain().collect();
+                bags.sort_unstable_by_key(|(caller, _)| *caller);
+                for (caller, bag) in bags {
+                    if bag.frames.is_empty() {
+                        self.relays.bags.insert(caller, bag);
+                    } else {
+                        self.send_bag(bag.to, caller, bag.frames.freeze());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Frames that are on their way up: for this host, or for the one above.
+    pub(super) fn receive_bag(&mut self, frame: &Frame) {
+        let caller = frame.head.from;
+        let frames = unpack(&frame.tail);
+        if caller.proc.host != self.config.me.host {
+            return self.put_in_bag(caller, frames.len(), &frame.tail);
+        }
+        for frame in frames {
+            let from = ProcId { host: frame.head.from.proc.host, slot: 0 };
+            if from.host != self.config.me.host && frame.head.kind == Kind::Answers {
+                self.take_in(from, frame);
+            }
+        }
+    }
+
+    /// Looks whether a host gets what was sent to it by way of others; what it does not get is sent
+    /// again straight.
+    pub(super) fn look_after(&mut self, host: HostId, heartbeat: Duration) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&agent(host).proc) else { return };
+        let acked = peer.session.acked();
+        let relayed = &mut peer.relayed;
+        let is_stuck = acked < relayed.up_to && acked == relayed.acked_at_look;
+        relayed.looks = if is_stuck { relayed.looks + 1 } else { 0 };
+        relayed.acked_at_look = acked;
+        if relayed.looks >= LOOKS_MAX {
+            relayed.straight_until = now + heartbeat * STRAIGHT_HEARTBEATS;
+            self.send_again(agent(host).proc);
+            self.send_pieces();
+        }
+    }
+
+    /// A neighbour is gone: what was to pass through it is sent again, to whom it may concern.
+    pub(super) fn send_relayed_again(&mut self) {
+        let is_relayed = |proc: &ProcId| {
+            let peer = &self.peers[proc];
+            peer.session.acked() < peer.relayed.up_to
+        };
+        let mut procs: Vec<ProcId> = self.peers.keys().copied().filter(is_relayed).collect();
+        procs.sort_unstable();
+        for proc in procs {
+            self.send_again(proc);
+        }
+    }
+
+    fn send_again(&mut self, proc: ProcId) {
+        let Some(peer) = self.peers.get_mut(&proc) else { return };
+        (peer.relayed.up_to, peer.relayed.looks) = (0, 0);
+        let Reach::Up(link) = peer.reach else { return };
+        let received = peer.session.acked();
+        for frame in peer.session.resume(received) {
+            self.effects.push_back(Effect::Transmit { link, frame });
+        }
+    }
+}
+
+/// The agent of a host.
+fn agent(host: HostId) -> Address {
+    Address { proc: ProcId { host, slot: 0 }, port: PortId::NONE }
+}
+
+/// The frames in a bag, up to the first that is none.
+fn unpack(bag: &Bytes) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while let Some(head) = bag.get(at..).and_then(|rest| rest.first_chunk::<HEAD_LEN>()) {
+        let Ok((head, len)) = Head::decode(head) else { break };
+        let start = at + HEAD_LEN;
+        if bag.len() - start < len {
+            break;
+        }
+        frames.push(Frame { head, tail: bag.slice(start..start + len) });
+        at = start + len;
+    }
+    frames
+}

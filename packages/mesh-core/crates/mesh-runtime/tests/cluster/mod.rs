@@ -1,0 +1,284 @@
+//! Hosts with an agent and some processes each, and the links between them, driven by hand.
+
+use bytes::Bytes;
+use mesh_runtime::node::{Answer, CallSpec, Effect, LinkId, Node, NodeConfig, Progress, Target};
+use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
+use mesh_wire::id::{HostId, JobId, PortId, ProcId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// How often a host is looked at in these tests, times four.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);
+
+type End = (ProcId, LinkId);
+
+/// Some hosts.
+pub struct Cluster {
+    pub nodes: BTreeMap<ProcId, Node>,
+    /// Where each end of a link leads.
+    ends: BTreeMap<End, End>,
+    /// What is on its way to each end.
+    wires: BTreeMap<End, VecDeque<Frame>>,
+    /// Bytes that have left a host for another, by kind.
+    pub left: BTreeMap<(HostId, HostId), Vec<(Kind, usize)>>,
+    pub dead: BTreeSet<HostId>,
+    pub now: Duration,
+    /// A number that picks which link moves next; 0 takes them in order.
+    pub seed: u64,
+    /// Of so many frames between hosts that are by way of others, one is lost; 0 for none.
+    pub loses_one_in: u64,
+}
+
+impl Cluster {
+    /// Hosts 0 to `hosts - 1`, with an agent and `procs` processes each. Host 0 listens for all.
+    pub fn new(hosts: u32, procs: u32, fanout: u16) -> Self {
+        let mut cluster = Self {
+            nodes: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            left: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            now: Duration::ZERO,
+            seed: 0,
+            loses_one_in: 0,
+        };
+        for host in 0..hosts {
+            for slot in 0..=procs {
+                let me = ProcId::new(host, slot);
+                let mut node = Node::new(NodeConfig {
+                    me,
+                    incarnation: 0,
+                    job: JobId([1; 16]),
+                    token: [2; 32],
+                    backlog_bytes_max: 1 << 30,
+                });
+                node.set_fanout(fanout);
+                if slot == 0 {
+                    (1..=procs).for_each(|slot| node.proc_started(ProcId::new(host, slot), 0));
+                } else {
+                    node.dial(ProcId::new(host, 0));
+                }
+                cluster.nodes.insert(me, node);
+            }
+        }
+        for host in 1..hosts {
+            let root = cluster.nodes.get_mut(&ProcId::new(0, 0)).expect("host 0 is there");
+            root.expect_host(HostId(host), HEARTBEAT, Bytes::from_static(b"silent"));
+            root.dial(ProcId::new(host, 0));
+            let node = cluster.nodes.get_mut(&ProcId::new(host, 0)).expect("it was added");
+            node.expect_host(HostId(0), HEARTBEAT, Bytes::new());
+        }
+        cluster.run();
+        cluster.left.clear();
+        cluster
+    }
+
+    pub fn root(&mut self) -> &mut Node {
+        self.node(0, 0)
+    }
+
+    pub fn node(&mut self, host: u32, slot: u32) -> &mut Node {
+        self.nodes.get_mut(&ProcId::new(host, slot)).expect("the process is there")
+    }
+
+    /// Cuts the power of a host.
+    pub fn kill(&mut self, host: u32) {
+        self.dead.insert(HostId(host));
+        let is_of_it = |end: &End| end.0.host.0 == host;
+        let cut: Vec<End> = self.ends.keys().copied().filter(is_of_it).collect();
+        for end in cut {
+            self.wires.remove(&end);
+            // The other side hears nothing, as when a cable is pulled.
+        }
+    }
+
+    /// Kills a process; the agent of its host notices.
+    pub fn kill_proc(&mut self, proc: ProcId) {
+        let cut: Vec<End> = self.ends.keys().copied().filter(|end| end.0 == proc).collect();
+        for end in cut {
+            self.wires.remove(&end);
+            if let Some(other) = self.ends.remove(&end) {
+                self.ends.remove(&other);
+                self.nodes.get_mut(&other.0).expect("it is linked").link_down(other.1);
+            }
+        }
+        self.nodes.remove(&proc);
+        self.node(proc.host.0, 0).proc_died(proc, 0, Bytes::from_static(b"9"));
+    }
+
+    /// Breaks the link between two agents; both hear of it.
+    pub fn break_link(&mut self, one: u32, other: u32) {
+        let (one, other) = (ProcId::new(one, 0), ProcId::new(other, 0));
+        let is_it = |(from, to): &(&End, &End)| from.0 == one && to.0 == other;
+        let ends: Vec<(End, End)> =
+            self.ends.iter().filter(is_it).map(|(from, to)| (*from, *to)).collect();
+        for (here, there) in ends {
+            for end in [here, there] {
+                self.ends.remove(&end);
+                self.wires.remove(&end);
+                if let Some(node) = self.nodes.get_mut(&end.0) {
+                    node.link_down(end.1);
+                }
+            }
+        }
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        if self.seed == 0 {
+            return 0;
+        }
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        (self.seed % below as u64) as usize
+    }
+
+    /// Carries frames until nothing moves.
+    pub fn run(&mut self) {
+        while self.step() {}
+    }
+
+    /// Does what the nodes want, then carries one frame; `false` when there is none.
+    pub fn step(&mut self) -> bool {
+        self.act();
+        let full: Vec<End> =
+            self.wires.iter().filter(|(_, queue)| !queue.is_empty()).map(|(end, _)| *end).collect();
+        if full.is_empty() {
+            return false;
+        }
+        let end = full[self.random(full.len())];
+        let frame = self.wires.get_mut(&end).and_then(VecDeque::pop_front);
+        if let (Some(frame), false) = (frame, self.dead.contains(&end.0.host)) {
+            let node = self.nodes.get_mut(&end.0).expect("links lead to processes");
+            node.heard(end.1);
+            node.receive(end.1, frame);
+        }
+        true
+    }
+
+    fn act(&mut self) {
+        loop {
+            let procs: Vec<ProcId> = self.nodes.keys().copied().collect();
+            let mut did_something = false;
+            for proc in procs {
+                let effects: Vec<Effect> =
+                    self.nodes.get_mut(&proc).expect("it is a key").effects().collect();
+                for effect in effects {
+                    did_something = true;
+                    self.carry_out(proc, effect);
+                }
+            }
+            if !did_something {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, proc: ProcId, effect: Effect) {
+        if self.dead.contains(&proc.host) {
+            return;
+        }
+        match effect {
+            Effect::Transmit { link, frame } => self.send((proc, link), frame),
+            Effect::Connect { peer, .. } if self.dead.contains(&peer.host) => {}
+            Effect::Connect { peer, .. } => {
+                let there = self.nodes.get_mut(&peer).expect("it is a process of the cluster");
+                let is_afar = peer.host != proc.host;
+                let at = if is_afar { there.accepted_from_afar() } else { there.accepted() };
+                // The greeting leaves with the effects of the dialler, once both ends are known.
+                let node = self.nodes.get_mut(&proc).expect("it has just acted");
+                let here = node.connected(peer);
+                self.ends.insert((proc, here), (peer, at));
+                self.ends.insert((peer, at), (proc, here));
+            }
+            Effect::Close { link } => {
+                if let Some(other) = self.ends.remove(&(proc, link)) {
+                    self.ends.remove(&other);
+                    self.wires.remove(&other);
+                    if let Some(node) = self.nodes.get_mut(&other.0) {
+                        node.link_down(other.1);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, from: End, frame: Frame) {
+        let Some(to) = self.ends.get(&from).copied() else { return };
+        if from.0.host != to.0.host {
+            let record = (frame.head.kind, HEAD_LEN + frame.tail.len());
+            self.left.entry((from.0.host, to.0.host)).or_default().push(record);
+            let one_in = self.loses_one_in;
+            if one_in > 0
+                && matches!(frame.head.kind, Kind::Relay | Kind::Bag)
+                && self.random(one_in as usize) == 0
+            {
+                return;
+            }
+        }
+        self.wires.entry(to).or_default().push_back(frame);
+    }
+
+    /// Lets time pass, in looks of a quarter of a heartbeat.
+    pub fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now += Duration::from_millis(1).max((until - self.now).min(HEARTBEAT / 8));
+            let now = self.now;
+            let dead = self.dead.clone();
+            for (proc, node) in &mut self.nodes {
+                if !dead.contains(&proc.host) {
+                    node.advance(now);
+                }
+            }
+            self.run();
+        }
+    }
+
+    /// Takes what has come for an actor and answers each with what `reply` makes of it.
+    pub fn serve(&mut self, proc: ProcId, port: PortId, reply: impl Fn(&Frame) -> Bytes) -> Vec<Frame> {
+        let mut messages = Vec::new();
+        let node = self.nodes.get_mut(&proc).expect("it is a process of the cluster");
+        node.take_messages(port, usize::MAX, &mut messages).expect("its mailbox is open");
+        for message in &messages {
+            node.answer(&message.head, 0, (0, 0), reply(message));
+        }
+        messages
+    }
+
+    /// The answers that have come, by rank; whether they are all.
+    pub fn answers(&mut self, from: ProcId, reply: PortId) -> (BTreeMap<u32, Answer>, bool) {
+        let mut answers = Vec::new();
+        let node = self.nodes.get_mut(&from).expect("it is a process of the cluster");
+        let progress = node.take_answers(reply, &mut answers);
+        let by_rank = answers.into_iter().map(|answer| (answer.rank, answer)).collect();
+        (by_rank, progress == Progress::Complete)
+    }
+
+    /// How often a kind of frame has left a host for another, and its bytes.
+    pub fn sent(&self, from: u32, to: u32, kind: Kind) -> (usize, usize) {
+        let records = self.left.get(&(HostId(from), HostId(to))).into_iter().flatten();
+        records.filter(|(one, _)| *one == kind).fold((0, 0), |(n, sum), (_, len)| (n + 1, sum + len))
+    }
+}
+
+/// All processes of these hosts, slots from 1, ranked in order.
+pub fn everyone(hosts: std::ops::Range<u32>, procs: u32) -> Vec<Target> {
+    let all = hosts.flat_map(|host| (1..=procs).map(move |slot| ProcId::new(host, slot)));
+    (0..).zip(all).map(|(rank, proc)| Target { proc, rank }).collect()
+}
+
+/// A call with this body.
+pub fn call(targets: Vec<Target>, port: PortId, body: Bytes) -> CallSpec {
+    CallSpec {
+        kind: Kind::Call,
+        targets: targets.into(),
+        port,
+        meta_len: 0,
+        part_count: 0,
+        tail: body,
+        window: 64,
+        timeout: None,
+    }
+}
