@@ -13,6 +13,7 @@
 //! - `bulk`: long frames in pieces;
 //! - `holds`: what messages hold of shared memory;
 //! - `pulse`: whether other hosts are alive;
+//! - `trim`: memory that is not needed;
 //! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
@@ -23,6 +24,7 @@ mod holds;
 mod peer;
 mod pulse;
 mod relay;
+mod trim;
 mod unborn;
 
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
@@ -122,7 +124,8 @@ enum Port {
 #[derive(Debug)]
 pub struct Node {
     config: NodeConfig,
-    peers: FastMap<ProcId, Peer>,
+    /// Boxed, because most processes have few and a map has room for more.
+    peers: FastMap<ProcId, Box<Peer>>,
     links: FastMap<LinkId, Link>,
     next_link: u32,
     ports: FastMap<PortId, Port>,

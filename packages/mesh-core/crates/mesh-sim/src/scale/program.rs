@@ -11,7 +11,7 @@ use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::node::{Answer, CallSpec, Target};
 use mesh_wire::frame::Kind;
-use mesh_wire::id::PortId;
+use mesh_wire::id::{PortId, ProcId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -265,9 +265,25 @@ impl Program {
             }
         }
         let open = std::mem::take(&mut self.open);
+        for one in open.iter().filter(|one| one.cast.is_none()) {
+            self.report_stuck(one);
+        }
         let load = self.world.take_load();
         let ended = open.into_iter().filter_map(|open| open.cast);
         ended.map(|cast| Cast { load, ..cast }).collect()
+    }
+
+    fn report_stuck(&mut self, open: &Open) {
+        let waits: Vec<ProcId> = self.world.program(|node| {
+            let waits = node.waits().filter(|(reply, _)| *reply == open.reply);
+            waits.map(|(_, receiver)| receiver.proc).collect()
+        });
+        let shape = self.world.shape;
+        let dead = waits.iter().filter(|proc| !self.world.is_alive(shape.life(**proc))).count();
+        self.world.oracle.violated(|| {
+            let (tag, count, first) = (open.tag, waits.len(), waits.first());
+            format!("cast {tag} waits for {count} processes, {dead} of them dead, as {first:?}")
+        });
     }
 
     fn look(&mut self, at: u64, reply: PortId) {

@@ -116,6 +116,12 @@ impl Site {
         self.wires[link.0 as usize - 1]
     }
 
+    /// Gives back memory that is not needed now: most processes do nothing most of the time.
+    pub fn trim(&mut self) {
+        self.node.trim();
+        self.inbox.shrink_to_fit();
+    }
+
     /// Does what its node wants to have done; runs its actor.
     pub fn settle(&mut self, scene: &mut Scene<'_>) {
         while self.node.has_effects() {

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// The process of the controller.
 const ROOT: Life = 0;
+/// How long a host works on without a sign of life of the controller.
+const LEASE: Duration = Duration::from_secs(10);
 /// How long a connection to a host without power is tried.
 const CONNECT_TIMEOUT_NS: u64 = 3_000_000_000;
 /// How long after the death of a process its agent has reaped it, at most.
@@ -119,6 +121,7 @@ impl World {
             let site = shape.has(proc).then(|| Box::new(Site::new(&world.shape, proc)));
             world.sites.push(site);
         }
+        world.serve(ROOT, 0, |root, _| root.node.set_fanout(shape.fanout));
         world
     }
 
@@ -135,19 +138,21 @@ impl World {
     /// Processes report to the agents of their hosts, and the controller connects to those.
     pub fn boot(&mut self) {
         let shape = self.shape;
+        let heartbeat = Duration::from_secs(u64::from(shape.heartbeat_s));
         for life in 0..shape.lives() {
             let proc = shape.at(life);
             let agent = ProcId { slot: 0, ..proc };
             self.serve(life, 0, |site, _| {
                 if proc.slot != 0 {
                     site.node.dial(agent);
+                } else if life != ROOT && !heartbeat.is_zero() {
+                    site.node.expect_host(HostId(0), LEASE / 3, Bytes::new());
                 }
             });
             if proc.slot != 0 && shape.has(proc) {
                 self.serve(shape.life(agent), 0, |site, _| site.node.proc_started(proc, 0));
             }
         }
-        let heartbeat = Duration::from_secs(u64::from(shape.heartbeat_s));
         self.serve(ROOT, 0, |root, _| {
             for host in 1..shape.hosts {
                 root.node.dial(ProcId::new(host, 0));
@@ -245,9 +250,7 @@ impl World {
         let Some(job) = site.inbox.pop_front() else { return };
         self.take(life, job);
         let Some(site) = self.sites[life as usize].as_mut() else { return };
-        if site.inbox.is_empty() {
-            site.inbox.shrink_to(4);
-        } else {
+        if !site.inbox.is_empty() {
             site.is_waking = true;
             self.queue.add_ns(site.free_at.max(self.now), Event::Wake(life));
         }
@@ -339,6 +342,9 @@ impl World {
             }
         }
         site.free_at = at;
+        if life != ROOT && site.inbox.is_empty() {
+            site.trim();
+        }
         if let Some(due) = site.node.next_deadline() {
             let due = (due.as_nanos() as u64).max(self.now);
             if site.tick_at.is_none_or(|tick| due < tick) {
