@@ -76,8 +76,8 @@ impl Session {
     /// by the peer.
     pub fn hold(&mut self, frame: Frame) {
         let len = frame.tail.len();
-        let has_room = self.early.bytes + len <= HELD_BYTES_MAX
-            && self.early.frames.len() < HELD_FRAMES_MAX;
+        let has_room =
+            self.early.bytes + len <= HELD_BYTES_MAX && self.early.frames.len() < HELD_FRAMES_MAX;
         if has_room && self.early.frames.insert(frame.head.seq, frame).is_none() {
             self.early.bytes += len;
         }

@@ -5,7 +5,6 @@ use mesh_sim::scale::{self, Shape, links::Links, table};
 use mesh_sim::{Options, Report, regressions, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -14,7 +13,7 @@ static HEAP: Heap = Heap;
 
 const USAGE: &str = "usage: mesh-sim [--seeds N] [--seed S] [--procs P] [--steps K] [--trace]
        mesh-sim --actors A [--hosts H] [--fanout F] [--links L] [--deaths D] [--heartbeat T]
-                [--seeds N] [--seed S]
+                [--seeds N] [--seed S] [--table]
 
   --seeds N   run N worlds, from seed S (default 0) on
   --seed S    without --seeds: run this world alone and print its trace hash
@@ -28,13 +27,15 @@ Large worlds:
   --fanout F     hosts that a host passes a cast on to (default 16)
   --links L      flat (50 us, the default), racks, thin or flight
   --deaths D     actors, processes and hosts that die during casts (default 1000)
-  --heartbeat T  seconds between signs of life of a host (default 1)";
+  --heartbeat T  seconds between signs of life of a host (default 1)
+  --table        compare fanouts and links instead";
 
 struct Arguments {
     seeds: Option<u64>,
     options: Options,
     /// A large world instead.
     shape: Option<Shape>,
+    is_table: bool,
 }
 
 fn main() -> ExitCode {
@@ -57,7 +58,8 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { seeds: None, options: Options::new(0), shape: None };
+    let mut arguments =
+        Arguments { seeds: None, options: Options::new(0), shape: None, is_table: false };
     while let Some(word) = words.next() {
         let mut number = || -> Result<u64, String> {
             let value = words.next().ok_or(format!("{word} needs a number"))?;
@@ -75,6 +77,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
                 let shape = Shape::new(small(number()?)?.max(2));
                 arguments.shape = Some(Shape { deaths, heartbeat_s, ..shape });
             }
+            "--table" => arguments.is_table = true,
             "--links" => {
                 let name = words.next().unwrap_or_default();
                 let links = Links::named(&name).ok_or(format!("{name}: no such links"))?;
@@ -95,18 +98,38 @@ fn large<'a>(arguments: &'a mut Arguments, word: &str) -> Result<&'a mut Shape, 
 }
 
 fn run_large(shape: Shape, arguments: &Arguments) -> usize {
-    let first = arguments.options.seed;
-    let count = arguments.seeds.unwrap_or(1);
-    let mut failed = 0;
-    for seed in first..first + count {
-        let report = scale::run(Shape { seed, ..shape });
-        println!("{}", table::describe(&report));
-        for violation in &report.violations {
-            println!("  seed {seed}: {violation}");
-        }
-        failed += usize::from(!report.violations.is_empty());
+    if arguments.is_table {
+        table::compare(shape, |line| println!("{line}"));
+        return 0;
     }
-    report_count(count as usize, failed)
+    let first = arguments.options.seed;
+    let seeds: Vec<u64> = (first..first + arguments.seeds.unwrap_or(1)).collect();
+    over_all(&seeds, |seed| {
+        let report = scale::run(Shape { seed: *seed, ..shape });
+        println!("{}", table::describe(&report));
+        let violation = report.violations.first()?;
+        Some(format!("seed {seed}: {violation}"))
+    })
+}
+
+/// Runs all on every core; prints how each failed, and returns how many did.
+fn over_all<T: Sync>(all: &[T], failure_of: impl Fn(&T) -> Option<String> + Sync) -> usize {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let failed = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(all.len()) {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(failure) = failure_of(one) {
+                        println!("{failure}");
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    report_count(all.len(), failed.into_inner())
 }
 
 fn run_one(options: Options) -> usize {
@@ -126,23 +149,12 @@ fn run_many(arguments: &Arguments) -> usize {
     let known = regressions().map(|options| Options { is_traced, ..options });
     let fresh = (first..first + count).map(|seed| Options { seed, procs, steps, is_traced });
     let all: Vec<Options> = known.chain(fresh).collect();
-    let threads =
-        if is_traced { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
-    let next = AtomicUsize::new(0);
-    let failed = Mutex::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(options) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(failure) = failure_of(*options) {
-                        println!("{failure}");
-                        *failed.lock().expect("nobody panics while holding it") += 1;
-                    }
-                }
-            });
-        }
-    });
-    report_count(all.len(), failed.into_inner().expect("nobody panics while holding it"))
+    if is_traced {
+        let failures = all.iter().filter_map(|options| failure_of(*options));
+        let failed = failures.inspect(|failure| println!("{failure}")).count();
+        return report_count(all.len(), failed);
+    }
+    over_all(&all, |options| failure_of(*options))
 }
 
 /// Runs a world; a panic of a state machine is a failure like any other.

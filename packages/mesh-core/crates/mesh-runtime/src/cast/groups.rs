@@ -99,8 +99,8 @@ impl Group {
             self.slots.step = step;
             self.rank_steps.1 = target.rank.wrapping_sub(self.first_rank);
         }
-        let is_next = self.slots.at(count) == target.proc.slot
-            && self.rank_at(0, count) == target.rank;
+        let is_next =
+            self.slots.at(count) == target.proc.slot && self.rank_at(0, count) == target.rank;
         self.slots.count += u32::from(is_next);
         is_next
     }
@@ -117,8 +117,8 @@ impl Group {
             self.hosts.step = step;
             self.rank_steps.0 = row.first_rank.wrapping_sub(self.first_rank);
         }
-        let is_next = self.hosts.at(count) == row.hosts.first
-            && self.rank_at(count, 0) == row.first_rank;
+        let is_next =
+            self.hosts.at(count) == row.hosts.first && self.rank_at(count, 0) == row.first_rank;
         self.hosts.count += u32::from(is_next);
         is_next
     }

@@ -135,7 +135,9 @@ impl Route {
     /// Takes the header off a tail; gives the tail of the frame.
     pub fn decode(tail: &Bytes) -> Option<(Self, Bytes)> {
         let fixed: &[u8; FIXED_LEN] = tail.first_chunk()?;
-        let word = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
+        };
         let len = word(0) as usize;
         let (runs, rest) = tail.get(FIXED_LEN..len)?.as_chunks::<RUN_LEN>();
         let kind = match Kind::from_u8(fixed[10])? {
@@ -154,7 +156,8 @@ impl Route {
 }
 
 fn decode_run(bytes: &[u8; RUN_LEN]) -> Run {
-    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let seq = bytes.last_chunk().map_or(0, |seq| u64::from_le_bytes(*seq));
     Run { first: word(0), step: word(4), count: word(8), seq }
 }

@@ -82,7 +82,8 @@ impl Node {
     pub(super) fn spread(&mut self, hosts: &[HostId], head: Head, start: Bytes, rest: Bytes) {
         let len = start.len() + rest.len();
         if len <= PIECE_LEN {
-            let tail = if start.is_empty() { rest } else { [&start[..], &rest[..]].concat().into() };
+            let tail =
+                if start.is_empty() { rest } else { [&start[..], &rest[..]].concat().into() };
             return self.send_to_hosts(hosts, head, &tail, self.relays.fanout);
         }
         self.bulks.next_id = self.bulks.next_id.wrapping_add(1);

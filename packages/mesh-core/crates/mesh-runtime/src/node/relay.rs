@@ -90,7 +90,13 @@ impl Node {
     }
 
     /// Gives one short frame to the session with each of many hosts. `head.to` is filled in.
-    pub(super) fn send_to_hosts(&mut self, hosts: &[HostId], head: Head, tail: &Bytes, fanout: u16) {
+    pub(super) fn send_to_hosts(
+        &mut self,
+        hosts: &[HostId],
+        head: Head,
+        tail: &Bytes,
+        fanout: u16,
+    ) {
         let is_tree = hosts.len() > usize::from(fanout);
         let (by_tree, straight): (Vec<HostId>, Vec<HostId>) =
             hosts.iter().partition(|host| is_tree && self.is_relayable(**host));
@@ -128,9 +134,8 @@ impl Node {
     }
 
     fn pass_on(&mut self, route: &Route, place: usize, frame: &Frame) {
-        let is_dead = |below: usize| {
-            route.host(below).is_none_or(|host| self.pulse.obituary(host).is_some())
-        };
+        let is_dead =
+            |below: usize| route.host(below).is_none_or(|host| self.pulse.obituary(host).is_some());
         let below = route.tree().live_children(place, is_dead);
         for host in below.into_iter().filter_map(|place| route.host(place)) {
             let mut frame = frame.clone();

@@ -237,7 +237,12 @@ impl Cluster {
     }
 
     /// Takes what has come for an actor and answers each with what `reply` makes of it.
-    pub fn serve(&mut self, proc: ProcId, port: PortId, reply: impl Fn(&Frame) -> Bytes) -> Vec<Frame> {
+    pub fn serve(
+        &mut self,
+        proc: ProcId,
+        port: PortId,
+        reply: impl Fn(&Frame) -> Bytes,
+    ) -> Vec<Frame> {
         let mut messages = Vec::new();
         let node = self.nodes.get_mut(&proc).expect("it is a process of the cluster");
         node.take_messages(port, usize::MAX, &mut messages).expect("its mailbox is open");
@@ -259,7 +264,9 @@ impl Cluster {
     /// How often a kind of frame has left a host for another, and its bytes.
     pub fn sent(&self, from: u32, to: u32, kind: Kind) -> (usize, usize) {
         let records = self.left.get(&(HostId(from), HostId(to))).into_iter().flatten();
-        records.filter(|(one, _)| *one == kind).fold((0, 0), |(n, sum), (_, len)| (n + 1, sum + len))
+        records
+            .filter(|(one, _)| *one == kind)
+            .fold((0, 0), |(n, sum), (_, len)| (n + 1, sum + len))
     }
 }
 

@@ -22,7 +22,7 @@ const BOOT_NS: u64 = 2_000_000_000;
 /// Casts before one is measured: the first ones open the links of the tree.
 const WARM_CASTS: usize = 2;
 /// Deaths come in so many bursts, each over so many casts.
-const BURSTS: u32 = 4;
+const BURSTS: u32 = 2;
 const CASTS_PER_BURST: u32 = 3;
 /// Between two casts of a burst.
 const CAST_GAP_NS: u64 = 2_000_000;
@@ -74,7 +74,7 @@ pub struct Report {
     pub first: Cast,
     /// A cast without trouble.
     pub steady: Cast,
-    /// Casts during which something died.
+    /// Casts during which something died, and one afterwards.
     pub troubled: Vec<Cast>,
     /// Actors, processes and hosts that died.
     pub died: [u32; 3],
@@ -118,6 +118,7 @@ pub fn run(shape: Shape) -> Report {
     let spawn = program.spawn();
     let warm: Vec<Cast> = (0..WARM_CASTS).map(|_| program.cast_alone()).collect();
     let steady = program.cast_alone();
+    program.world.trim();
     let mut memory = Memory { booted, idle: heap::in_use() - heap_before, ..Memory::default() };
     memory.resident = heap::resident().saturating_sub(resident_before);
     let troubled = program.trouble();
@@ -196,7 +197,10 @@ impl Program {
             }
             self.world.run(begun + span, |_| false);
             casts.append(&mut self.finish_all());
+            self.world.trim();
         }
+        // All that was to die is dead: a cast afterwards gets word of each.
+        casts.push(self.cast_alone());
         casts
     }
 

@@ -2,7 +2,7 @@
 
 use super::fabric::WireId;
 use super::shape::Shape;
-use crate::message::{Errand, Life, Work, pack, unpack};
+use crate::message::{Errand, Life, Work, pack};
 use crate::oracle::{Oracle, value_of};
 use bytes::Bytes;
 use mesh_runtime::fault;
@@ -189,8 +189,9 @@ impl Site {
                     scene.wants.push(Want::HostDied(head.from.proc.host));
                 }
                 Kind::Call => {
-                    if let Some([host]) = unpack(&frame.tail) {
-                        self.node.host_gone(HostId(host as u32), Bytes::new());
+                    for word in frame.tail.as_chunks::<8>().0 {
+                        let host = HostId(u64::from_le_bytes(*word) as u32);
+                        self.node.host_gone(host, Bytes::new());
                     }
                 }
                 _ => {}

@@ -1,7 +1,46 @@
 //! How runs went, for people.
 
-use super::program::{Cast, Report};
+use super::links;
+use super::program::{Cast, Report, run};
+use super::shape::Shape;
 use std::fmt::Write;
+
+/// The fanouts that are compared.
+const FANOUTS: [u16; 5] = [4, 8, 16, 32, 128];
+
+/// Every fanout over all links: how long a cast takes, and what it moves.
+pub fn compare(shape: Shape, print: impl Fn(&str)) {
+    print(
+        "| fanout | links | depth | last actor | gathered | frames out of a host | KiB out of a host |",
+    );
+    print("| --- | --- | --- | --- | --- | --- | --- |");
+    for fanout in FANOUTS {
+        for links in links::ALL {
+            let report = run(Shape { fanout, links, deaths: 0, ..shape });
+            let Cast { reached_ns, gathered_ns, load, .. } = report.steady;
+            print(&format!(
+                "| {fanout} | {} | {} | {} | {} | {} | {} |",
+                links.name,
+                depth(shape.hosts, u32::from(fanout)),
+                ms(reached_ns),
+                ms(gathered_ns),
+                load.busiest_host.frames,
+                load.busiest_host.bytes / 1024,
+            ));
+        }
+    }
+}
+
+/// Over how many hosts a cast passes on its way to the last one.
+fn depth(hosts: u32, fanout: u32) -> u32 {
+    let (mut depth, mut level, mut covered) = (0, 1_u64, 1_u64);
+    while covered < u64::from(hosts) {
+        level *= u64::from(fanout);
+        covered += level;
+        depth += 1;
+    }
+    depth
+}
 
 /// One run, in a few lines.
 pub fn describe(report: &Report) -> String {

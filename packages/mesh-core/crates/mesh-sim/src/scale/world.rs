@@ -41,8 +41,8 @@ enum Event {
     Tick(Life),
     /// An agent hears of the death of a process.
     Reap(ProcId),
-    /// The controller tells the agents of the others that a host is dead.
-    Tell(HostId),
+    /// The controller tells the agents of the others which hosts are dead.
+    Tell(Vec<HostId>),
     /// Something dies.
     Die(Death),
 }
@@ -188,6 +188,11 @@ impl World {
         }
     }
 
+    /// Every process gives back memory that it does not need now.
+    pub fn trim(&mut self) {
+        self.sites.iter_mut().flatten().for_each(|site| site.trim());
+    }
+
     /// What links between hosts have carried since this was asked last.
     pub fn take_load(&mut self) -> Load {
         self.fabric.take_load()
@@ -218,7 +223,7 @@ impl World {
                 let agent = self.shape.life(ProcId { slot: 0, ..proc });
                 self.serve(agent, 0, |agent, _| agent.node.proc_died(proc, 0, Bytes::new()));
             }
-            Event::Tell(host) => self.tell(host),
+            Event::Tell(dead) => self.tell(&dead),
             Event::Die(death) => self.die(death),
         }
     }
@@ -315,6 +320,7 @@ impl World {
         site.settle(&mut scene);
         let mut at = scene.at;
         let work = self.shape.links.work;
+        let mut dead = Vec::new();
         for want in self.wants.drain(..) {
             match want {
                 Want::Send(wire, frame) => {
@@ -337,13 +343,12 @@ impl World {
                     }
                 }
                 Want::Look(port) => self.looks.push((at, port)),
-                Want::HostDied(host) if life == ROOT => self.queue.add_ns(at, Event::Tell(host)),
-                Want::HostDied(_) => {}
+                Want::HostDied(host) => dead.push(host),
             }
         }
         site.free_at = at;
-        if life != ROOT && site.inbox.is_empty() {
-            site.trim();
+        if life == ROOT && !dead.is_empty() {
+            self.queue.add_ns(at, Event::Tell(dead));
         }
         if let Some(due) = site.node.next_deadline() {
             let due = (due.as_nanos() as u64).max(self.now);
@@ -388,8 +393,8 @@ impl World {
         });
     }
 
-    /// The controller has heard that a host is dead, and tells the agents of the others.
-    fn tell(&mut self, dead: HostId) {
+    /// The controller has heard that hosts are dead, and tells the agents of the others.
+    fn tell(&mut self, dead: &[HostId]) {
         let hosts = (1..self.shape.hosts).filter(|host| !self.dark.contains(host));
         let agent = |host| Target { proc: ProcId::new(host, 0), rank: host };
         let spec = CallSpec {
@@ -398,7 +403,7 @@ impl World {
             port: PortId::AGENT,
             meta_len: 0,
             part_count: 0,
-            tail: pack(&[u64::from(dead.0)]),
+            tail: pack(&dead.iter().map(|host| u64::from(host.0)).collect::<Vec<_>>()),
             window: u32::MAX,
             timeout: None,
         };
