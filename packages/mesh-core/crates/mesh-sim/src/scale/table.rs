@@ -11,7 +11,7 @@ const FANOUTS: [u16; 5] = [4, 8, 16, 32, 128];
 /// Every fanout over all links: how long a cast takes, and what it moves.
 pub fn compare(shape: Shape, print: impl Fn(&str)) {
     print(
-        "| fanout | links | depth | last actor | gathered | frames out of a host | KiB out of a host |",
+        "| fanout | links | depth | last actor | gathered | frames | KiB |",
     );
     print("| --- | --- | --- | --- | --- | --- | --- |");
     for fanout in FANOUTS {
