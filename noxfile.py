@@ -153,7 +153,7 @@ def chaos(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
-    """Drive the real state machines through seeded faults: `nox -s sim -- --seeds 200`."""
+    """Drive the real state machines: `nox -s sim -- --seeds 200`, or `-- --actors 100000`."""
     run = ["cargo", "run", "--release", "--locked", "--quiet", "--package", "mesh-sim", "--"]
     session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
 
