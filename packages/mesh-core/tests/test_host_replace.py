@@ -66,8 +66,8 @@ class Caller(Actor):
 
 
 @pytest.fixture
-def fresh_job() -> Iterator[None]:
-    """Hosts belong to one job: each test has its own. Deaths are noticed soon."""
+def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
+    """Hosts belong to one job: each test has its own, which ends before they do."""
     with configured(heartbeat_s=HEARTBEAT_S):
         yield
         shutdown_context().get()
