@@ -140,7 +140,7 @@ def hosts(session: nox.Session) -> None:
     """Run the tests across hosts, in namespaces of this machine: `-- -k power_cut`."""
     _install(session, "test", "mesh-core")
     _have(session, system.HOSTS)
-    _pytest(session, "tests/hosts", *session.posargs)
+    session.run("python", "-m", "tests.hosts", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session
@@ -153,7 +153,7 @@ def chaos(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
-    """Drive the real state machines through seeded faults: `nox -s sim -- --seeds 200`."""
+    """Drive the real state machines: `nox -s sim -- --seeds 200`, or `-- --actors 100000`."""
     run = ["cargo", "run", "--release", "--locked", "--quiet", "--package", "mesh-sim", "--"]
     session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
 

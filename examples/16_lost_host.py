@@ -76,7 +76,7 @@ try:
         if here:
             assert time.monotonic() - lost < 3 * HEARTBEAT_S + 2
     print("the others go on:", first.square.call_one(4).get())
-    members.stop().get()
+    hosts.shutdown().get()
 finally:
     for worker in here:
         worker.end()

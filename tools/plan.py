@@ -26,12 +26,18 @@ class Session:
 #: Lanes run side by side, the sessions of a lane one after the other.
 Stage = tuple[tuple[Session, ...], ...]
 
+#: Casts over many hosts, some of which die: small enough for every change.
+LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
+
 #: Sessions that notice what else runs, by time or by count, have the machine to themselves.
 STAGES: tuple[Stage, ...] = (
     ((Session("lint"), Session("types")), (Session("rust"),)),
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
     ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
-    ((Session("layers"), Session("docs")), (Session("sim", ("--seeds", "50")), Session("fuzz"))),
+    (
+        (Session("layers"), Session("docs")),
+        (Session("sim", ("--seeds", "50")), LARGE, Session("fuzz")),
+    ),
     ((Session("examples"),),),
 )
 

@@ -93,7 +93,10 @@ def test_a_worker_that_is_killed_takes_its_job_along() -> None:
         mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
         pid = mesh.pid.call_one().get(timeout=LIMIT_S)
         left = [*worker.sessions(), pid]
+        waiting = mesh.sleep.call_one(600)
         worker.send(signal.SIGKILL)
+        with pytest.raises(HostDied):
+            waiting.get(timeout=LIMIT_S)
         assert worker.wait() == -signal.SIGKILL
         wait_until_gone(left)
 

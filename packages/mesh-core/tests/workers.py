@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from host_recorder import children, wait_until_gone
 
+from mesh_core import shutdown_context
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
@@ -81,6 +83,8 @@ class WorkerProcess:
     ) -> None:
         if self._process.poll() is None:
             self.signal_all(signal.SIGCONT)
+            # A job that still uses it would hear that it is lost.
+            shutdown_context().get(timeout=END_LIMIT_S)
             self.end()
         assert self._process.stdout is not None
         self._process.stdout.close()

@@ -52,11 +52,13 @@ def fan_out(
     started in the meantime get it as soon as they are known.
     """
     router.awake()
+    was_stale = router.is_stale
     sent: dict[int, ReplicaFuture[Any]] = {}
     for place in router.open_places():
         sent[place.id] = _send(router, order, place, kind)
     order.keep()
-    return FanoutFuture(order.name, _gather(router, order, sent, kind, return_exceptions))
+    gathered = _gather(router, order, sent, kind, return_exceptions, was_stale)
+    return FanoutFuture(order.name, gathered)
 
 
 def _send(
@@ -78,8 +80,13 @@ async def _gather(
     sent: dict[int, ReplicaFuture[Any]],
     kind: type[ReplicaFuture[Any]],
     return_exceptions: bool,
+    was_stale: bool,
 ) -> ValueMesh[Any]:
     await router.exchange()
+    # What was gone before it was called is not missed.
+    gone = sent.keys() - router.places.keys() if was_stale else set()
+    for id in gone:
+        del sent[id]
     while True:
         for place in router.open_places():
             if place.id not in sent:

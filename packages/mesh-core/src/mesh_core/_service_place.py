@@ -46,6 +46,8 @@ class Place:
     """
 
     __slots__ = (
+        "_linked",
+        "_procs",
         "_shunned_until",
         "calls",
         "error",
@@ -67,6 +69,9 @@ class Place:
         self.other_sessions: int = 0
         self.error: BaseException | None = None
         self._shunned_until = 0.0
+        self._procs = [mesh._proc_of(rank) for rank in range(len(mesh))]
+        # Those that there was a link to when we looked last.
+        self._linked: set[int] = set()
 
     @property
     def load(self) -> int:
@@ -83,6 +88,14 @@ class Place:
         if not self._shunned_until:
             return self.is_open
         return self.is_open and time.monotonic() >= self._shunned_until
+
+    def has_lost_link(self) -> bool:
+        """Says whether a link to it is gone that was there: a call would be lost."""
+        is_up = self.mesh._runtime.engine.is_up
+        up = {proc for proc in self._procs if is_up(proc)}
+        is_lost = not self._linked <= up
+        self._linked = up
+        return is_lost
 
     def shun(self, error: BaseException | None) -> None:
         """Leaves it alone until its service has had time to say what is the matter."""

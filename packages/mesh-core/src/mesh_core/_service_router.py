@@ -95,6 +95,8 @@ class Router:
         self._queued = 0
         self._is_reading = False
         self._is_exchanging = False
+        # Whether nothing was heard from the service since this process was idle.
+        self.is_stale = True
         self._used_at = 0.0
         self._take(whole)
 
@@ -116,9 +118,13 @@ class Router:
             with self._lock:
                 self._reap()
                 self.check_open()
-                place = self._pick(order.binding, full)
+                # What is known may be as old as the latest call.
+                place = None if self.is_stale else self._pick(order.binding, full)
                 if place is None:
                     return None
+                if place.has_lost_link():
+                    place.shun(None)
+                    continue
                 place.calls += 1
             try:
                 future = order.send_to(place, self)
@@ -128,10 +134,6 @@ class Router:
                 if not isinstance(error, Full):
                     raise
                 full.add(place.id)
-                continue
-            if future.done() and future.is_lost():
-                # It was known to be dead, so nothing was sent.
-                place.shun(future.exception())
                 continue
             return future
 
@@ -251,7 +253,8 @@ class Router:
             ServiceOverloaded: The queue is full.
         """
         with self._lock:
-            if self._queued >= self.limits.queue_len_max and not is_again:
+            is_full = self._queued >= self.limits.queue_len_max and not self.is_stale
+            if is_full and not is_again:
                 count = sum(place.is_usable() for place in self.places.values())
                 limits = self.limits
                 raise ServiceOverloaded(
@@ -329,7 +332,7 @@ class Router:
         try:
             while not self._is_idle():
                 try:
-                    await self.exchange(is_patient=True)
+                    await self.exchange(is_patient=not self.is_stale)
                 except DeadlineExceeded:
                     # Its process is busy, not dead: of that we would have heard.
                     continue
@@ -348,6 +351,7 @@ class Router:
             is_over = idle_s > _IDLE_S or self._error is not None
             is_idle = is_over and not (self._under_way or self._queued or self._sessions)
             self._is_exchanging = not is_idle
+            self.is_stale = is_idle
             return is_idle
 
     async def exchange(self, *, is_patient: bool = False, is_last: bool = False) -> None:
@@ -366,6 +370,7 @@ class Router:
         if answer.whole is not None:
             self._take(answer.whole)
         with self._lock:
+            self.is_stale = is_last
             self._callers = answer.callers
             for place in self.places.values():
                 place.other_calls, place.other_sessions = answer.loads.get(place.id, (0, 0))

@@ -115,6 +115,11 @@ impl Mailbox {
         self.closed.as_ref()
     }
 
+    /// Gives back memory that an empty queue does not need.
+    pub fn trim(&mut self) {
+        self.queue.shrink_to_fit();
+    }
+
     fn taken(&mut self, frame: &Frame) -> Option<(ProcId, u32)> {
         let is_one_way =
             matches!(frame.head.kind, Kind::Call | Kind::Post) && !frame.head.wants_answer();

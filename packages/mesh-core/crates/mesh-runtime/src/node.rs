@@ -14,6 +14,7 @@
 //! - `holds`: what messages hold of shared memory;
 //! - `pulse`: whether other hosts are alive;
 //! - `epoch`: machines that take the place of dead ones, and dead ones that come back;
+//! - `trim`: memory that is not needed;
 //! - `unborn`: messages that are faster than the spawn of their receiver;
 //! - this file: ports, delivery, time.
 
@@ -25,6 +26,7 @@ mod holds;
 mod peer;
 mod pulse;
 mod relay;
+mod trim;
 mod unborn;
 
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
@@ -125,7 +127,8 @@ enum Port {
 #[derive(Debug)]
 pub struct Node {
     config: NodeConfig,
-    peers: FastMap<ProcId, Peer>,
+    /// Boxed, because most processes have few and a map has room for more.
+    peers: FastMap<ProcId, Box<Peer>>,
     links: FastMap<LinkId, Link>,
     next_link: u32,
     ports: FastMap<PortId, Port>,

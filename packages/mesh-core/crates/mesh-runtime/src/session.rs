@@ -150,6 +150,11 @@ impl Session {
         self.unacked.iter()
     }
 
+    /// Gives back memory that the unacknowledged frames do not need.
+    pub fn trim(&mut self) {
+        self.unacked.shrink_to_fit();
+    }
+
     fn acknowledged(&mut self, up_to: u64) {
         while self.unacked.front().is_some_and(|frame| frame.head.seq <= up_to) {
             let frame = self.unacked.pop_front().expect("front was just seen");

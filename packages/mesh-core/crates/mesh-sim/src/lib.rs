@@ -16,9 +16,11 @@
 //! - [`plan`]: what kind of world a seed makes;
 //! - [`net`]: connections; [`world`]: what befalls them and the processes;
 //! - [`process`]: one process; [`message`]: what they say; [`directory`]: whom they know;
-//! - [`oracle`]: what must be true.
+//! - [`oracle`]: what must be true;
+//! - [`scale`]: another kind of world, large and plain; [`heap`]: how much memory it takes.
 
 pub mod directory;
+pub mod heap;
 pub mod message;
 pub mod net;
 pub mod oracle;
@@ -26,6 +28,7 @@ pub mod plan;
 pub mod process;
 pub mod queue;
 pub mod rng;
+pub mod scale;
 pub mod trace;
 pub mod world;
 

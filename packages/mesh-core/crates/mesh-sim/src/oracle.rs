@@ -200,7 +200,7 @@ impl Oracle {
             0 => self.expect(value == Some(value_of(tag, rank)), || {
                 format!("call {tag} got the answer of another call from {from} rank {rank}")
             }),
-            fault::PROC_DIED => self.expect(has_died, || {
+            fault::PROC_DIED | fault::HOST_DIED => self.expect(has_died, || {
                 format!("call {tag}: {from} is said to be dead, but life {target} is not")
             }),
             fault::RAISED

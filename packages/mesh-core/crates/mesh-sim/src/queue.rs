@@ -1,69 +1,71 @@
 //! What will happen, in the order of a virtual clock.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
 /// Events by time; those of one time in the order in which they were added.
+///
+/// The heap moves only keys: events are large, and lie still until their time comes.
 #[derive(Debug)]
 pub struct Queue<E> {
-    heap: BinaryHeap<Entry<E>>,
+    heap: BinaryHeap<Reverse<Key>>,
+    events: Vec<Option<E>>,
+    free: Vec<u32>,
     added: u64,
 }
 
-#[derive(Debug)]
-struct Entry<E> {
-    at: Duration,
-    place: u64,
-    event: E,
+/// The earliest first, in nanoseconds; then the first that was added.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key {
+    at: u64,
+    added: u64,
+    slot: u32,
 }
 
 impl<E> Queue<E> {
     /// Nothing to come.
     pub fn new() -> Self {
-        Self { heap: BinaryHeap::new(), added: 0 }
+        Self { heap: BinaryHeap::new(), events: Vec::new(), free: Vec::new(), added: 0 }
     }
 
     /// Adds an event.
     pub fn add(&mut self, at: Duration, event: E) {
+        self.add_ns(at.as_nanos() as u64, event);
+    }
+
+    /// As [`Queue::add`], in nanoseconds.
+    pub fn add_ns(&mut self, at: u64, event: E) {
         self.added += 1;
-        self.heap.push(Entry { at, place: self.added, event });
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            u32::try_from(self.events.len() - 1).expect("memory ends before 2^32 events")
+        });
+        self.events[slot as usize] = Some(event);
+        self.heap.push(Reverse(Key { at, added: self.added, slot }));
     }
 
     /// The time of the next event.
     pub fn next_at(&self) -> Option<Duration> {
-        self.heap.peek().map(|entry| entry.at)
+        self.heap.peek().map(|Reverse(key)| Duration::from_nanos(key.at))
     }
 
     /// Takes the next event out.
     pub fn pop(&mut self) -> Option<(Duration, E)> {
-        self.heap.pop().map(|entry| (entry.at, entry.event))
+        self.pop_ns().map(|(at, event)| (Duration::from_nanos(at), event))
+    }
+
+    /// As [`Queue::pop`], in nanoseconds.
+    pub fn pop_ns(&mut self) -> Option<(u64, E)> {
+        let Reverse(Key { at, slot, .. }) = self.heap.pop()?;
+        self.free.push(slot);
+        let event = self.events[slot as usize].take().expect("its key was in the heap");
+        Some((at, event))
     }
 }
 
 impl<E> Default for Queue<E> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<E> Eq for Entry<E> {}
-
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Entry<E> {
-    /// The heap hands out the greatest: the earliest has to be it.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.place).cmp(&(self.at, self.place))
     }
 }

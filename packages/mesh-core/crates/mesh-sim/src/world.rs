@@ -12,7 +12,7 @@ use crate::trace::Trace;
 use mesh_runtime::node::{Effect, LinkId};
 use mesh_wire::frame::{Frame, Head};
 use mesh_wire::id::ProcId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -76,6 +76,8 @@ pub struct World {
     events: u64,
     queue: Queue<Event>,
     net: Net,
+    /// Wires between hosts whose listener has not accepted yet.
+    far: BTreeSet<u32>,
     oracle: Oracle,
     directory: Directory,
     trace: Trace,
@@ -121,6 +123,7 @@ impl World {
             events: 0,
             queue: Queue::new(),
             net: Net::default(),
+            far: BTreeSet::new(),
             oracle: Oracle::default(),
             directory: Directory::new(plan.hosts, plan.slots),
             trace,
@@ -341,7 +344,11 @@ impl World {
         self.trace.words(&[1, u64::from(wire.0), end as u64]);
         match (parcel, link) {
             (Parcel::Open, _) => {
-                let link = self.step(life, |process, _| process.node().accepted());
+                let is_far = self.far.remove(&wire.0);
+                let link = self.step(life, |process, _| {
+                    let node = process.node();
+                    if is_far { node.accepted_from_afar() } else { node.accepted() }
+                });
                 let Some(link) = link else { return };
                 self.net.accepted(wire, link);
                 self.carry_out(life);
@@ -390,6 +397,9 @@ impl World {
         let latency = self.fate.between(self.plan.latency_us / 2, self.plan.latency_us * 2);
         let latency = Duration::from_nanos(latency * 1000 / slowness);
         let arrival = self.net.open((life, link), listener, latency, self.now);
+        if me.host != peer.host {
+            self.far.insert(arrival.wire.0);
+        }
         self.schedule([arrival]);
         self.carry_out(life);
     }

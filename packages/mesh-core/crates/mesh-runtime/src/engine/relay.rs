@@ -8,7 +8,7 @@ use super::channel::Channel;
 use super::dial::{Route, connected, resolved};
 use super::gate::Caller;
 use super::parker::timespec;
-use mesh_trust::Trust;
+use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Head, Kind, NOBODY};
 use mesh_wire::id::{Address, PortId};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -110,6 +110,7 @@ pub(super) fn ask(route: &Route, trust: Option<&Trust>, until: Instant) -> io::R
     };
     let addresses: Vec<SocketAddr> = resolved(&route.gateway).map_err(failed)?;
     let mut channel = Channel::connect(&addresses, trust, until).map_err(failed)?;
+    channel.expect(Role::Worker).map_err(failed)?;
     let nobody = Address { proc: NOBODY, port: PortId::NONE };
     let mut head = Head::new(Kind::Attach, nobody, nobody);
     head.flags = THROUGH;

@@ -1,7 +1,6 @@
 //! Calls, one-way messages and answers.
 
 use super::bulk::PIECE_LEN;
-use super::peer::Peer;
 use super::{Effect, Node, Port};
 use crate::events::EventKind;
 use crate::fault;
@@ -460,7 +459,7 @@ impl Node {
 
     /// Whether anything that was sent to `proc` is neither answered nor known to have arrived.
     pub(super) fn has_pending(&self, proc: ProcId) -> bool {
-        self.peers.get(&proc).is_some_and(Peer::has_outstanding)
+        self.peers.get(&proc).is_some_and(|peer| peer.has_outstanding())
             || self.waits().any(|(_, receiver)| receiver.proc == proc)
     }
 

@@ -107,6 +107,11 @@ impl Peer {
         }
     }
 
+    pub(super) fn trim(&mut self) {
+        self.session.trim();
+        self.outstanding.shrink_to_fit();
+    }
+
     pub(super) fn debit(&mut self, port: PortId) {
         *self.outstanding.entry(port).or_default() += 1;
     }

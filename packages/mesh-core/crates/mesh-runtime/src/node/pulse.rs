@@ -193,7 +193,8 @@ impl Node {
         head.flags = fault::HOST_DIED;
         self.tell_agent(Frame { head, tail: obituary });
         self.record_peer(EventKind::Died, agent);
-        // Long frames to others may have waited for this host.
+        // What was to pass through it, and what has waited for it.
+        self.send_relayed_again();
         self.send_pieces();
         self.effects.push_back(Effect::Credited);
     }

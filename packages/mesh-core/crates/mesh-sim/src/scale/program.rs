@@ -1,0 +1,340 @@
+//! What the controller of a large world does: spawns, casts, gathers, while things die.
+
+use super::fabric::Load;
+use super::shape::Shape;
+use super::site::{MESH, errand};
+use super::world::{Death, World};
+use crate::heap;
+use crate::message::unpack;
+use crate::rng::Rng;
+use bytes::Bytes;
+use mesh_runtime::fault;
+use mesh_runtime::node::{Answer, CallSpec, Target};
+use mesh_wire::frame::Kind;
+use mesh_wire::id::{PortId, ProcId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Long enough for whatever a world does between two things that its program waits for.
+const PATIENCE_NS: u64 = 60_000_000_000;
+/// How long all processes take to report.
+const BOOT_NS: u64 = 2_000_000_000;
+/// Casts before one is measured: the first ones open the links of the tree.
+const WARM_CASTS: usize = 2;
+/// Deaths come in so many bursts, each over so many casts.
+const BURSTS: u32 = 2;
+const CASTS_PER_BURST: u32 = 3;
+/// Between two casts of a burst.
+const CAST_GAP_NS: u64 = 2_000_000;
+
+/// How a message to all actors went.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Cast {
+    /// From the call until the last actor had it.
+    pub reached_ns: u64,
+    /// From the call until the last answer was there.
+    pub gathered_ns: u64,
+    /// Answers that are faults: the actor failed, its process died, its host died, others.
+    pub faults: [u32; 4],
+    /// What links between hosts carried meanwhile.
+    pub load: Load,
+}
+
+/// Bytes of memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// All processes have reported.
+    pub booted: usize,
+    /// All actors are there, and were called.
+    pub idle: usize,
+    /// The most there ever was.
+    pub peak: usize,
+    /// The growth of what the kernel says is resident.
+    pub resident: usize,
+    /// What the checks have of `idle`: no process would keep it.
+    pub oracle: usize,
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The world.
+    pub shape: Shape,
+    /// The same for every run of this shape.
+    pub hash: u64,
+    /// How much happened.
+    pub events: u64,
+    /// How long it took, on its own clock.
+    pub took: Duration,
+    /// Until all processes had reported to the controller or their agents.
+    pub booted_ns: u64,
+    /// The spawn.
+    pub spawn: Cast,
+    /// The first cast, which opens links.
+    pub first: Cast,
+    /// A cast without trouble.
+    pub steady: Cast,
+    /// Casts during which something died, and one afterwards.
+    pub troubled: Vec<Cast>,
+    /// Actors, processes and hosts that died.
+    pub died: [u32; 3],
+    /// Memory.
+    pub memory: Memory,
+    /// Promises that were broken; none is what everybody wants.
+    pub violations: Vec<String>,
+}
+
+/// A message to all actors that has not come back.
+#[derive(Debug)]
+struct Open {
+    tag: u64,
+    begun: u64,
+    reply: PortId,
+    cast: Option<Cast>,
+}
+
+#[derive(Debug)]
+struct Program {
+    world: World,
+    targets: Arc<[Target]>,
+    open: Vec<Open>,
+    /// Which ranks were meant to die: no other may be answered for.
+    doomed: Vec<bool>,
+}
+
+/// Runs the world of a shape to its end.
+pub fn run(shape: Shape) -> Report {
+    let (heap_before, resident_before) = (heap::in_use(), heap::resident());
+    heap::take_peak();
+    let mut program = Program {
+        world: World::new(shape),
+        targets: shape.targets(),
+        open: Vec::new(),
+        doomed: vec![false; shape.actors as usize],
+    };
+    program.world.boot();
+    let booted_ns = program.boot();
+    let booted = heap::in_use() - heap_before;
+    let spawn = program.spawn();
+    let warm: Vec<Cast> = (0..WARM_CASTS).map(|_| program.cast_alone()).collect();
+    let steady = program.cast_alone();
+    program.world.trim();
+    let mut memory = Memory { booted, idle: heap::in_use() - heap_before, ..Memory::default() };
+    memory.resident = heap::resident().saturating_sub(resident_before);
+    let troubled = program.trouble();
+    memory.peak = heap::take_peak().saturating_sub(heap_before);
+    program.world.oracle.check_quiet();
+    let Program { mut world, .. } = program;
+    let before = heap::in_use();
+    let oracle = std::mem::take(&mut world.oracle);
+    let violations = oracle.violations().to_vec();
+    drop(oracle);
+    memory.oracle = before.saturating_sub(heap::in_use());
+    let count = |is_it: fn(&Death) -> bool| world.died.iter().filter(|one| is_it(one)).count();
+    Report {
+        shape,
+        hash: world.trace.hash(),
+        events: world.events,
+        took: Duration::from_nanos(world.now()),
+        booted_ns,
+        spawn,
+        first: warm[0],
+        steady,
+        troubled,
+        died: [
+            count(|death| matches!(death, Death::Actor(_))) as u32,
+            count(|death| matches!(death, Death::Proc(_))) as u32,
+            count(|death| matches!(death, Death::Host(_))) as u32,
+        ],
+        memory,
+        violations,
+    }
+}
+
+impl Program {
+    /// Waits until every host is connected; returns when that was.
+    fn boot(&mut self) -> u64 {
+        self.world.run(BOOT_NS, |_| false);
+        let shape = self.world.shape;
+        let missing = self.world.program(|node| {
+            let agents = (1..shape.hosts).map(|host| shape.at(host * shape.slots()));
+            agents.filter(|agent| node.link_to(*agent).is_none()).count()
+        });
+        self.world.oracle.expect(missing == 0, || format!("{missing} hosts are not connected"));
+        self.world.last_link_ns
+    }
+
+    fn spawn(&mut self) -> Cast {
+        let window = Bytes::copy_from_slice(&u32::MAX.to_le_bytes());
+        self.begin(Kind::Spawn, window.len() as u16, |_| window);
+        self.finish_all().pop().unwrap_or_default()
+    }
+
+    fn cast_alone(&mut self) -> Cast {
+        self.begin(Kind::Call, 0, errand);
+        self.finish_all().pop().unwrap_or_default()
+    }
+
+    /// Casts while things die, until all that had to has died.
+    fn trouble(&mut self) -> Vec<Cast> {
+        let shape = self.world.shape;
+        if shape.deaths == 0 {
+            return Vec::new();
+        }
+        let mut fate = Rng::new(shape.seed).fork();
+        let mut casts = Vec::new();
+        for burst in 0..BURSTS {
+            let begun = self.world.now();
+            let span = CAST_GAP_NS * u64::from(CASTS_PER_BURST);
+            let (first, end) = (shape.deaths * burst / BURSTS, shape.deaths * (burst + 1) / BURSTS);
+            for number in first..end {
+                let death = self.draw(number, &mut fate);
+                self.world.doom(begun + fate.below(span), death);
+            }
+            for place in 0..CASTS_PER_BURST {
+                self.world.run(begun + CAST_GAP_NS * u64::from(place), |_| false);
+                self.begin(Kind::Call, 0, errand);
+            }
+            self.world.run(begun + span, |_| false);
+            casts.append(&mut self.finish_all());
+            self.world.trim();
+        }
+        // All that was to die is dead: a cast afterwards gets word of each.
+        casts.push(self.cast_alone());
+        casts
+    }
+
+    /// Of ten that die, one is a host, if a host can, three are processes, the others actors. None
+    /// of them was meant to die before.
+    fn draw(&mut self, number: u32, fate: &mut Rng) -> Death {
+        let shape = self.world.shape;
+        loop {
+            let rank = fate.below(u64::from(shape.actors)) as u32;
+            let host = shape.proc(rank).host.0;
+            let (death, ranks) = match number % 10 {
+                0 if shape.heartbeat_s > 0 && host != 0 => {
+                    let per_host = shape.slots() - 1;
+                    (Death::Host(host), host * per_host..(host + 1) * per_host)
+                }
+                1..=3 => (Death::Proc(rank), rank..rank + 1),
+                _ => (Death::Actor(rank), rank..rank + 1),
+            };
+            let ranks = ranks.start as usize..(ranks.end as usize).min(self.doomed.len());
+            if !self.doomed[ranks.clone()].iter().any(|is_doomed| *is_doomed) {
+                self.doomed[ranks].fill(true);
+                return death;
+            }
+        }
+    }
+
+    /// Sends a message to all actors.
+    fn begin(&mut self, kind: Kind, meta_len: u16, tail: impl FnOnce(u64) -> Bytes) {
+        let shape = self.world.shape;
+        let tag = self.world.oracle.new_tag();
+        self.world.reached.resize(tag as usize + 1, 0);
+        let begun = self.world.now();
+        if kind == Kind::Call {
+            let lives = self.targets.iter();
+            let lives = lives.map(|target| (target.rank, target.proc, shape.life(target.proc)));
+            self.world.oracle.sent_call(tag, 0, lives, Duration::from_nanos(begun));
+        }
+        let spec = CallSpec {
+            kind,
+            targets: Arc::clone(&self.targets),
+            port: MESH,
+            meta_len,
+            part_count: 0,
+            tail: tail(tag),
+            window: u32::MAX,
+            timeout: None,
+        };
+        self.world.take_load();
+        match self.world.program(|node| node.call(&spec)) {
+            Ok(reply) => self.open.push(Open { tag, begun, reply, cast: None }),
+            Err(why) => self.world.oracle.violated(|| format!("cast {tag} is held back: {why:?}")),
+        }
+    }
+
+    /// Waits for the answers of all that was sent.
+    fn finish_all(&mut self) -> Vec<Cast> {
+        let until = self.world.now() + PATIENCE_NS;
+        while self.open.iter().any(|open| open.cast.is_none()) {
+            self.world.run(until, |world| !world.looks.is_empty());
+            let looks = std::mem::take(&mut self.world.looks);
+            if looks.is_empty() {
+                break;
+            }
+            for (at, reply) in looks {
+                self.look(at, reply);
+            }
+        }
+        let open = std::mem::take(&mut self.open);
+        for one in open.iter().filter(|one| one.cast.is_none()) {
+            self.report_stuck(one);
+        }
+        let load = self.world.take_load();
+        let ended = open.into_iter().filter_map(|open| open.cast);
+        ended.map(|cast| Cast { load, ..cast }).collect()
+    }
+
+    fn report_stuck(&mut self, open: &Open) {
+        let waits: Vec<ProcId> = self.world.program(|node| {
+            let waits = node.waits().filter(|(reply, _)| *reply == open.reply);
+            waits.map(|(_, receiver)| receiver.proc).collect()
+        });
+        let shape = self.world.shape;
+        let dead = waits.iter().filter(|proc| !self.world.is_alive(shape.life(**proc))).count();
+        self.world.oracle.violated(|| {
+            let (tag, count, first) = (open.tag, waits.len(), waits.first());
+            format!("cast {tag} waits for {count} processes, {dead} of them dead, as {first:?}")
+        });
+    }
+
+    fn look(&mut self, at: u64, reply: PortId) {
+        let Some(place) = self.open.iter().position(|open| open.reply == reply) else { return };
+        let mut answers = Vec::new();
+        self.world.program(|node| {
+            if node.is_ready(reply) {
+                node.take_answers(reply, &mut answers);
+            }
+        });
+        if answers.is_empty() {
+            return;
+        }
+        let Open { tag, begun, .. } = self.open[place];
+        let reached_ns = self.world.reached[tag as usize].saturating_sub(begun);
+        let mut cast = Cast { reached_ns, gathered_ns: at - begun, ..Cast::default() };
+        for answer in &answers {
+            if answer.code != 0 {
+                cast.faults[column(answer.code)] += 1;
+            }
+            self.check(tag, answer);
+        }
+        self.world.oracle.call_ended(tag);
+        self.open[place].cast = Some(cast);
+    }
+
+    fn check(&mut self, tag: u64, answer: &Answer) {
+        let (rank, code) = (answer.rank, answer.code);
+        let is_doomed = self.doomed[rank as usize];
+        let oracle = &mut self.world.oracle;
+        oracle.expect(code == 0 || is_doomed, || {
+            format!("cast {tag}: rank {rank} is said to have fault {code}, and is well")
+        });
+        if tag > 1 {
+            let value = unpack(&answer.frame.body()).map(|[word]| word);
+            let from = self.targets[rank as usize].proc;
+            oracle.answered(tag, rank, from, code, value.filter(|_| code == 0));
+        }
+    }
+}
+
+/// Where a fault is counted.
+fn column(code: u8) -> usize {
+    match code {
+        fault::ACTOR_FAILED => 0,
+        fault::PROC_DIED => 1,
+        fault::HOST_DIED => 2,
+        _ => 3,
+    }
+}

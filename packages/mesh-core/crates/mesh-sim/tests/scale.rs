@@ -1,0 +1,43 @@
+//! Large worlds, at a size for tests: everybody is reached, and only the dead are missed.
+
+use mesh_sim::scale::{Cast, Shape, run};
+
+fn shape(actors: u32) -> Shape {
+    Shape { heartbeat_s: 1, fanout: 4, ..Shape::new(actors) }
+}
+
+#[test]
+fn a_shape_gives_the_same_world_again_and_a_seed_another() {
+    let deadly = Shape { deaths: 20, ..shape(400) };
+    let hashes = [0, 0, 1].map(|seed| run(Shape { seed, ..deadly }).hash);
+    assert_eq!(hashes[0], hashes[1]);
+    assert_ne!(hashes[0], hashes[2]);
+}
+
+#[test]
+fn casts_end_and_only_the_dead_are_answered_for() {
+    for seed in 0..6 {
+        let report = run(Shape { seed, deaths: 60, ..shape(600) });
+        assert_eq!(report.violations, Vec::<String>::new(), "seed {seed}");
+        assert_eq!(report.died.iter().sum::<u32>(), 60, "seed {seed}");
+        let last = report.troubled.last().map(|cast| cast.faults);
+        let [actors, procs, hosts] = report.died;
+        assert_eq!(last, Some([actors, procs, hosts * 8, 0]), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_cast_leaves_a_host_in_as_many_frames_as_the_fanout_and_comes_back_merged() {
+    let Cast { load, faults, .. } = run(shape(800)).steady;
+    assert_eq!(faults, [0; 4]);
+    // Down to four others, and up to one.
+    assert!(load.busiest_host.frames <= 5, "{load:?}");
+    // Each of the 99 other hosts hears once and answers once.
+    assert_eq!(load.total.frames, 2 * 99);
+}
+
+#[test]
+fn latency_grows_with_the_depth_of_the_tree_and_not_with_the_hosts() {
+    let [small, large] = [800, 8000].map(|actors| run(shape(actors)).steady.reached_ns);
+    assert!(large < small * 3, "{small} ns to 800 actors, {large} ns to 8,000");
+}
