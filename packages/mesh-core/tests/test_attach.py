@@ -70,6 +70,8 @@ def workers() -> Iterator[list[WorkerProcess]]:
     """Two machines, as far as one can tell from here."""
     with ExitStack() as stack:
         yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
+        # Before they end, which the job would be told of.
+        shutdown_context().get()
 
 
 def attached(workers: list[WorkerProcess], credentials: Credentials | None = None) -> HostMesh:
@@ -231,6 +233,7 @@ def test_links_among_credentials_of_one_job(tmp_path: Path) -> None:
         assert mesh.echo.call(payload).get(timeout=30).values() == [payload, payload]
         values = [mesh.slice(procs=0).echo.call_one(n) for n in range(200)]
         assert [value.get(timeout=30) for value in values] == list(range(200))
+        shutdown_context().get()
 
 
 @pytest.mark.parametrize("has_credentials", [True, False])

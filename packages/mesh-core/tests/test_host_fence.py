@@ -145,6 +145,7 @@ def test_nothing_that_the_old_machine_sends_arrives_after_it_was_replaced(
         mesh.slice(hosts=1, procs=0).tell.broadcast(sinks[0])
         while new not in heard(sinks[0]):
             os.sched_yield()
+        shutdown_context().get()
 
 
 def heard(sink: Any) -> list[int]:

@@ -42,15 +42,8 @@ def credentials(tmp_path: Path) -> Credentials:
 
 
 @pytest.fixture
-def workers() -> Iterator[list[WorkerProcess]]:
-    """A host, one to spare, and a gateway to them."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
-
-
-@pytest.fixture
-def proved(credentials: Credentials, tmp_path: Path) -> Iterator[list[WorkerProcess]]:
-    """Two hosts and a gateway to one of them, which prove themselves."""
+def workers(credentials: Credentials, tmp_path: Path) -> Iterator[list[WorkerProcess]]:
+    """Two machines, and a gateway to them."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(WorkerProcess(credentials=tmp_path / "worker")) for _ in range(3)
@@ -59,11 +52,13 @@ def proved(credentials: Credentials, tmp_path: Path) -> Iterator[list[WorkerProc
 
 @pytest.mark.parametrize("is_spare", [True, False])
 def test_a_replacement_is_reached_through_the_gateway(
-    workers: list[WorkerProcess], is_spare: bool
+    workers: list[WorkerProcess], credentials: Credentials, is_spare: bool
 ) -> None:
     host, other, gateway = workers
     asked = [host.address, other.address] if is_spare else [host.address]
-    hosts = attach_to_workers(asked, spares=len(asked) - 1, gateway=gateway.address)
+    hosts = attach_to_workers(
+        asked, spares=len(asked) - 1, credentials=credentials, gateway=gateway.address
+    )
     mesh = hosts.spawn_procs().spawn("member", Member)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
     cut_power(host, mesh.slice(hosts=0))
@@ -75,9 +70,9 @@ def test_a_replacement_is_reached_through_the_gateway(
 
 
 def test_a_successor_uses_the_gateways_of_the_program_before(
-    proved: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
-    addresses = [worker.address for worker in proved]
+    addresses = [worker.address for worker in workers]
     with LostProgram(tmp_path, addresses, ATTACH_BEHIND) as program:
         program.kill()
     job = take_over(addresses[:1], credentials=credentials)
@@ -85,16 +80,16 @@ def test_a_successor_uses_the_gateways_of_the_program_before(
     near, far = job.actor("near", Counter), job.actor("far", Counter)
     assert near.add.call(1).get(timeout=LIMIT_S).values() == [2]
     assert far.add.call(1).get(timeout=LIMIT_S).values() == [3]
-    proved[2].power_off()
+    workers[2].power_off()
     with pytest.raises(HostDied):
         far.add.call(0).get(timeout=LIMIT_S)
     assert near.add.call(1).get(timeout=LIMIT_S).values() == [3]
 
 
 def test_a_successor_may_need_a_gateway_that_the_program_before_did_not(
-    proved: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
-    host, other, gateway = (worker.address for worker in proved)
+    host, other, gateway = (worker.address for worker in workers)
     attach = """
     credentials = Credentials.load(folder + "/controller")
     hosts = attach_to_workers(workers[:2], credentials=credentials, hold_s=60)
@@ -105,6 +100,6 @@ def test_a_successor_may_need_a_gateway_that_the_program_before_did_not(
     job = take_over([host], credentials=credentials, gateway=gateway)
     counters = job.actor("counter", Counter)
     assert counters.add.call(1).get(timeout=LIMIT_S).values() == [2, 2]
-    proved[2].power_off()
+    workers[2].power_off()
     with pytest.raises(HostDied):
         counters.add.call(0).get(timeout=LIMIT_S)

@@ -68,6 +68,7 @@ class Caller(Actor):
 @pytest.fixture
 def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
     """Hosts belong to one job: each test has its own, which ends before they do."""
+    shutdown_context().get()
     with configured(heartbeat_s=HEARTBEAT_S):
         yield
         shutdown_context().get()

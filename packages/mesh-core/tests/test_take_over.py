@@ -44,8 +44,9 @@ counters.add.call(5).get()
 
 
 @pytest.fixture
-def fresh_job() -> Iterator[None]:
-    """A program is the root of one job at a time."""
+def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
+    """A program is the root of one job at a time, which ends before its workers do."""
+    shutdown_context().get()
     with configured(heartbeat_s=0.3, host_lease_s=1.0):
         yield
         shutdown_context().get()
