@@ -72,18 +72,18 @@ class Place:
         hold_s: float = 0.0,
         epoch: int = 0,
     ) -> None:
-        self.host = host
-        self.hold_s = hold_s
-        self.address = address
-        self.gateway = None if gateway == address else gateway
-        self.keys = keys
-        self.config = config
-        self.epoch = epoch
+        self.host: int = host
+        self.hold_s: float = hold_s
+        self.address: Address = address
+        self.gateway: Address | None = None if gateway == address else gateway
+        self.keys: Keys | None = keys
+        self.config: Config = config
+        self.epoch: int = epoch
         self.route: Route | None = None
         self.obituary: bytes | None = None
-        self.has_left = False
+        self.has_left: bool = False
         # One replacement at a time.
-        self.replacing = threading.Lock()
+        self.replacing: threading.Lock = threading.Lock()
 
 
 class Places:

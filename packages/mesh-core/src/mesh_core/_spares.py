@@ -42,12 +42,12 @@ class Spare:
     def __init__(
         self, address: Address, gateway: Address | None, keys: Keys | None, config: Config
     ) -> None:
-        self.address = address
-        self.gateway = None if gateway == address else gateway
-        self.keys = keys
-        self.config = config
+        self.address: Address = address
+        self.gateway: Address | None = None if gateway == address else gateway
+        self.keys: Keys | None = keys
+        self.config: Config = config
         self.is_held: bool | None = None
-        self.is_over = threading.Event()
+        self.is_over: threading.Event = threading.Event()
 
 
 class Spares:
