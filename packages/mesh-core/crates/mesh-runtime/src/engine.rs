@@ -12,6 +12,7 @@
 //! - [`ready`]: waking an event loop instead of a thread;
 //! - `here`: links to other processes of this host;
 //! - [`gate`], [`channel`], [`dial`], `relay`, `afar`, `neighbour`: links to other hosts;
+//! - `landings`: messages that are written to shared memory as they come;
 //! - `strangers`: links of this host whose other end is not known yet.
 
 mod afar;
@@ -19,6 +20,7 @@ pub mod channel;
 pub mod dial;
 pub mod gate;
 mod here;
+mod landings;
 mod neighbour;
 pub mod parker;
 pub mod ready;
@@ -28,10 +30,11 @@ pub mod wire;
 
 use crate::hash::FastMap;
 use crate::mailbox::Closed;
-use crate::node::{Answer, Effect, LinkId, Node, NodeConfig, Progress};
+use crate::node::{Answer, BulkId, Effect, LinkId, Node, NodeConfig, Progress};
 use bytes::Bytes;
 use dial::Route;
 use here::socket_path;
+use landings::{Landings, Piece};
 use mesh_trust::Trust;
 use mesh_wire::frame::Frame;
 use mesh_wire::id::{HostId, PortId, ProcId};
@@ -106,6 +109,8 @@ struct Chores {
     closed: Vec<Arc<Wire>>,
     released: Vec<(ProcId, u32, u32)>,
     buried: Vec<ProcId>,
+    pieces: Vec<Piece>,
+    forsaken: Vec<BulkId>,
     has_timer: bool,
 }
 
@@ -158,6 +163,7 @@ pub struct Engine {
     /// Where processes of this host call, once somebody may.
     listener: OnceLock<UnixListener>,
     descriptors: Arc<dyn Descriptors>,
+    landings: Landings,
     /// Called when the agent of this host cannot be reached any more.
     on_orphaned: Box<dyn Fn() + Send + Sync>,
 }
@@ -176,8 +182,10 @@ impl Engine {
         epoch: Instant,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
+        let mut node = Node::new(config);
+        node.set_lands();
         let shared = Shared {
-            node: Node::new(config),
+            node,
             wires: FastMap::default(),
             waiters: FastMap::default(),
             credit_waiters: Vec::new(),
@@ -201,6 +209,7 @@ impl Engine {
             dir,
             listener: OnceLock::new(),
             descriptors,
+            landings: Landings::default(),
             on_orphaned,
         });
         let io_engine = Arc::clone(&engine);
@@ -400,6 +409,21 @@ impl Engine {
         progress
     }
 
+    /// Waits no longer for the answers of a call, if any are missing.
+    pub fn forget(&self, reply: PortId) {
+        let mut chores = Chores::default();
+        {
+            let mut shared = lock(&self.shared);
+            shared.waiters.remove(&reply);
+            shared.node.forget(reply);
+            if !shared.node.has_effects() {
+                return;
+            }
+            shared.collect(&mut chores, &*self.descriptors);
+        }
+        self.finish(chores);
+    }
+
     /// Sleeps until a receiver may have room again; `false` when the time is over or a signal came.
     pub fn wait_credit(
         &self,
@@ -501,12 +525,12 @@ impl Engine {
         if lock(&self.shared).wires.remove(&link).is_none() {
             return;
         }
-        self.forget(wire);
+        self.unwatch(wire);
         self.with_node(|node| node.link_down(link));
     }
 
     /// Takes a wire out of both epoll sets; the socket closes with its last user.
-    fn forget(&self, wire: &Wire) {
+    fn unwatch(&self, wire: &Wire) {
         // Either may have been removed by another thread that saw the same end.
         let _ = epoll::delete(&self.lead.epoll, wire.stream());
         if let Some(watch) = wire.unblock() {
@@ -528,13 +552,19 @@ impl Engine {
             parker.unpark();
         }
         for wire in &chores.closed {
-            self.forget(wire);
+            self.unwatch(wire);
         }
         for (reader, segment, generation) in &chores.released {
             self.descriptors.released(*reader, *segment, *generation);
         }
         for proc in &chores.buried {
             self.descriptors.buried(*proc);
+        }
+        for piece in chores.pieces {
+            self.land(piece);
+        }
+        for id in chores.forsaken {
+            self.landings.forsake(id);
         }
         for peer in &chores.dial {
             self.connect(*peer);
@@ -619,7 +649,7 @@ impl Engine {
         }
         let wires: Vec<_> = lock(&self.shared).wires.drain().map(|(_, wire)| wire).collect();
         for wire in wires {
-            self.forget(&wire);
+            self.unwatch(&wire);
         }
     }
 
@@ -720,6 +750,10 @@ impl Shared {
                         chores.has_timer = true;
                     }
                 }
+                Effect::Land { id, len, at, bytes } => {
+                    chores.pieces.push(Piece { id, len, at, bytes });
+                }
+                Effect::Forsake(id) => chores.forsaken.push(id),
                 Effect::Buried(proc) => chores.buried.push(proc),
                 Effect::Close { link } => chores.closed.extend(self.wires.remove(&link)),
             }
