@@ -1,9 +1,9 @@
 //! What messages hold of shared memory, until somebody opens them.
 //!
 //! A part of the sender's segment is held by the receiver from the moment it was sent, and given
-//! back with a release; so is a part of a segment of the host's agent, where a message from
-//! another host has landed. A part of the receiver's own segment, which the sender hands back, is held
-//! by the receiver from the moment that it has it: the sender's own release comes behind it.
+//! back with a release; so is a part of a segment of the host's agent, where a message from another
+//! host has landed. A part of the receiver's own segment, which the sender hands back, is held by
+//! the receiver from the moment that it has it: the sender's own release comes behind it.
 
 use super::call::PendingCall;
 use super::{Effect, Node};
