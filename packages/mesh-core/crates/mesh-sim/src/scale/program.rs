@@ -17,8 +17,9 @@ use std::time::Duration;
 
 /// Long enough for whatever a world does between two things that its program waits for.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// How long all processes take to report.
-const BOOT_NS: u64 = 2_000_000_000;
+/// How long all processes take to report, and then until the controller has nothing to do: it asks
+/// all hosts for a sign of life four times a second, from the start on.
+const BOOT_NS: u64 = 2_200_000_000;
 /// Casts before one is measured: the first ones open the links of the tree.
 const WARM_CASTS: usize = 2;
 /// Deaths come in so many bursts, each over so many casts.
@@ -167,6 +168,9 @@ impl Program {
     fn spawn(&mut self) -> Cast {
         let window = Bytes::copy_from_slice(&u32::MAX.to_le_bytes());
         self.begin(Kind::Spawn, window.len() as u16, |_| window);
+        let targets = Arc::clone(&self.targets);
+        // As the owner of a mesh does.
+        self.world.program(|node| targets.iter().for_each(|target| node.watch(target.proc)));
         self.finish_all().pop().unwrap_or_default()
     }
 
