@@ -211,6 +211,9 @@ impl Node {
         }
         if gather.merge.is_complete() {
             self.gathers.open.remove(&caller);
+            if self.gathers.open.is_empty() {
+                self.gathers.due = None;
+            }
         }
         let from = Address { proc: self.config.me, port };
         for body in packer.finish() {

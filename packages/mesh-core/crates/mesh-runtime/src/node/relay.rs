@@ -261,6 +261,9 @@ impl Node {
             let frames = bag.frames.split().freeze();
             if bag.missing == 0 {
                 self.relays.bags.remove(&caller);
+                if self.relays.bags.is_empty() {
+                    self.relays.due = None;
+                }
             }
             self.send_bag(to, caller, frames);
         } else if self.relays.due.is_none() {
