@@ -28,7 +28,8 @@ __all__ = ["ENDED_BY_OWNER", "Worker", "run"]
 # The exit status of a session whose owner has shut the worker down.
 ENDED_BY_OWNER = 10
 _SESSION = (
-    "import sys; from mesh_core._worker_session import main; main(int(sys.argv[1]), sys.argv[2])"
+    "import sys; from mesh_core._worker_session import main; "
+    "main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))"
 )
 # A session that fails at once fails again: not too often.
 _PAUSE_S = 1.0
@@ -94,7 +95,14 @@ class Worker:
                 return None
             number = self._socket.fileno()
             self._session = subprocess.Popen(
-                [sys.executable, "-c", _SESSION, str(number), self._credentials],
+                [
+                    sys.executable,
+                    "-c",
+                    _SESSION,
+                    str(number),
+                    self._credentials,
+                    str(os.getpid()),
+                ],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
             )
@@ -112,6 +120,8 @@ class Worker:
                 session.wait(_END_LIMIT_S)
             except subprocess.TimeoutExpired:
                 session.kill()
+        # Not left to `serve`: when this returns, the port is free again.
+        self._socket.close()
 
 
 def run(worker: Worker, *, until_shutdown: bool) -> None:

@@ -76,20 +76,23 @@ def root_died() -> None:
         _hold.begin()
 
 
-def main(listener: int, folder: str) -> None:
+def main(listener: int, folder: str, worker: int) -> None:
     """Waits for a job, serves it and ends the process.
 
     Args:
         listener: The descriptor of the worker's listening socket.
         folder: Where the worker's credentials are; empty when it has none.
+        worker: The process id of the worker, without which no session goes on.
     """
     global _is_session
     from mesh_core._core import Gate
 
     _is_session = True
-    _kernel.die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: withdraw())
+    _kernel.die_with_parent(signal.SIGTERM)
+    if os.getppid() != worker:
+        return  # It was dead before it could be watched.
     keys = Credentials.load(folder)._keys if folder else None
     gate = Gate(listener, keys)
     asked = _next_order(gate)

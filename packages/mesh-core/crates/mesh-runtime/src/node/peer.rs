@@ -619,7 +619,8 @@ impl Node {
             }
             self.close(link);
         }
-        self.bulks.bury(proc);
+        let lost = self.bulks.bury(proc);
+        self.effects.extend(lost.into_iter().map(Effect::Forsake));
         self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);
         self.effects.push_back(Effect::Buried(proc));
@@ -641,10 +642,16 @@ impl Node {
         true
     }
 
-    /// Forgets who has the descriptor of a segment, because it has a new one.
-    pub fn renounce(&mut self, segment: u32) {
-        for peer in self.peers.values_mut() {
-            peer.announced.remove(&segment);
+    /// Sends the descriptor of one of our segments to those of this host that do not have it; to
+    /// all of them when it is a new one.
+    pub fn announce_all(&mut self, segment: u32, is_new: bool, readers: &[ProcId]) {
+        if is_new {
+            for peer in self.peers.values_mut() {
+                peer.announced.remove(&segment);
+            }
+        }
+        for reader in readers {
+            self.announce(*reader, segment);
         }
     }
 
