@@ -1,6 +1,5 @@
 //! Who has to be asked to tell of a death, and who need not be.
 
-#[expect(dead_code, reason = "other tests need more of it")]
 mod cluster;
 
 use bytes::Bytes;
