@@ -6,7 +6,9 @@
 //! these in one thread, and the engine runs one behind a mutex.
 //!
 //! # Layout
-//! - `peer`: links to other processes, handshake, replay, deaths;
+//! - `peer`: links to other processes, and what is sent again over the next one;
+//! - `greeting`: what is said when a link opens;
+//! - `death`: what deaths mean to the rest;
 //! - `call`: calls and their answers;
 //! - `cast`: one frame for the ranks of a host, and one answer of them;
 //! - `relay`: frames that go to many hosts through one another;
@@ -21,7 +23,9 @@
 mod bulk;
 mod call;
 mod cast;
+mod death;
 mod epoch;
+mod greeting;
 mod holds;
 mod peer;
 mod pulse;

@@ -62,7 +62,6 @@ pub enum Reach {
     Afar,
 }
 
-
 /// One connected socket.
 #[derive(Debug)]
 pub struct Wire {

@@ -6,7 +6,9 @@
 
 use super::call::PendingCall;
 use super::{Effect, Node};
-use mesh_wire::frame::{Frame, Hold};
+use bytes::Bytes;
+use mesh_wire::frame::{Frame, Head, Hold, Kind};
+use mesh_wire::id::{Address, PortId, ProcId};
 
 impl Node {
     /// Holds what a message that has come in hands back of our own segments.
@@ -36,5 +38,37 @@ impl Node {
         for answer in call.answers() {
             self.discard(&answer.frame);
         }
+    }
+
+    /// Sends the descriptor of one of our segments, unless the peer has it. `false` when the peer
+    /// is not on this host and cannot have it.
+    pub fn announce(&mut self, proc: ProcId, segment: u32) -> bool {
+        if proc.host != self.config.me.host {
+            return false;
+        }
+        if proc != self.config.me && self.peer(proc).announced.insert(segment) {
+            let from = Address { proc: self.config.me, port: PortId::NONE };
+            let mut head = Head::new(Kind::Segment, Address { proc, port: PortId::NONE }, from);
+            head.rank = segment;
+            self.dispatch(Frame::bare(head));
+        }
+        true
+    }
+
+    /// Forgets who has the descriptor of a segment, because it has a new one.
+    pub fn renounce(&mut self, segment: u32) {
+        for peer in self.peers.values_mut() {
+            peer.announced.remove(&segment);
+        }
+    }
+
+    /// Gives a part of a segment back to the process that owns it.
+    pub fn release(&mut self, owner: ProcId, segment: u32, generation: u32) {
+        let from = Address { proc: self.config.me, port: PortId::NONE };
+        let to = Address { proc: owner, port: PortId::NONE };
+        let mut head = Head::new(Kind::Release, to, from);
+        head.rank = segment;
+        let tail = Bytes::copy_from_slice(&generation.to_le_bytes());
+        self.dispatch(Frame { head, tail });
     }
 }
