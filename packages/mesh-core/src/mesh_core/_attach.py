@@ -185,6 +185,7 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
 def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
     """A worker serves the job: listens for it, and tells it and the others of each other."""
     silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
+    place.host_name = host_name
     if place.epoch:
         current.agent.do_host_back(None, place.host, place.epoch)
     current.engine.expect_host(place.host, place.config.heartbeat_s, silent)

@@ -76,12 +76,13 @@ def root_died() -> None:
         _hold.begin()
 
 
-def main(listener: int, folder: str) -> None:
+def main(listener: int, folder: str, listens: int) -> None:
     """Waits for a job, serves it and ends the process.
 
     Args:
         listener: The descriptor of the worker's listening socket.
         folder: Where the worker's credentials are; empty when it has none.
+        listens: The descriptor of a pipe, closed once callers are answered.
     """
     global _is_session
     from mesh_core._core import Gate
@@ -92,6 +93,7 @@ def main(listener: int, folder: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: withdraw())
     keys = Credentials.load(folder)._keys if folder else None
     gate = Gate(listener, keys)
+    os.close(listens)
     asked = _next_order(gate)
     if asked is not None:
         caller, order = asked

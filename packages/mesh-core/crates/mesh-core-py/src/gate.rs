@@ -33,16 +33,22 @@ impl PyGate {
 
 #[pymethods]
 impl PyGate {
+    /// Who asks for the worker is refused where there is a reason to, else waits.
     #[new]
+    #[pyo3(signature = (listener, keys, refusal = None))]
     #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
-    fn new(listener: RawFd, keys: Option<&PyKeys>) -> PyResult<Self> {
+    fn new(listener: RawFd, keys: Option<&PyKeys>, refusal: Option<&str>) -> PyResult<Self> {
         if listener < 0 {
             return Err(PyValueError::new_err(format!("{listener} is no descriptor")));
         }
         // SAFETY: the number is not negative; one that is not open only makes the copy fail.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
         let trust = keys.map(PyKeys::trust).transpose()?;
-        Ok(Self(Gate::open(listener, trust)?))
+        let gate = Gate::open(listener, trust)?;
+        if let Some(why) = refusal {
+            gate.refuse(answer_frame(false, why.as_bytes()));
+        }
+        Ok(Self(gate))
     }
 
     /// Waits for who asks for this worker.

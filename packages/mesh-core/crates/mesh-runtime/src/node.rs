@@ -35,6 +35,7 @@ mod unborn;
 
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use epoch::{EPOCH_MAX, epoch_of, first_life};
+pub use greeting::gone;
 pub use peer::LinkId;
 
 use crate::events::{Event, EventKind, EventRing};

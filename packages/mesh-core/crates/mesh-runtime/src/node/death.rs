@@ -161,4 +161,18 @@ impl Node {
         }
         self.tell_agent(frame.clone());
     }
+
+    /// Where a host listens it is said that what served the job there has ended. The root decides
+    /// what that means; the others hear it from the root.
+    pub(super) fn hear_of_end(&mut self, agent: ProcId, incarnation: u32) {
+        let is_known = self.pulse.obituary(agent.host).is_some();
+        if self.config.me.host.0 != 0 || is_known || incarnation < self.peer(agent).living_from {
+            return;
+        }
+        let from = Address { proc: agent, port: PortId::NONE };
+        let to = Address { proc: self.config.me, port: PortId::AGENT };
+        let mut head = Head::new(Kind::Died, to, from);
+        head.flags = fault::STOPPED;
+        self.tell_agent(Frame::bare(head));
+    }
 }

@@ -10,6 +10,23 @@ use mesh_wire::id::{Address, PortId, ProcId};
 /// Bytes of the body of a hello or welcome.
 const GREETING_LEN: usize = 16 + 32 + 4 + 4 + 8;
 
+/// Set in a welcome that only says that whoever is greeted is not there any more.
+const GONE: u8 = 2;
+
+/// What whoever keeps the door answers a hello with when nobody of the job is behind it any more:
+/// that the process that is greeted has ended. Nothing when it is no hello.
+pub fn gone(hello: &Frame) -> Option<Frame> {
+    let tail: &[u8; GREETING_LEN] = hello.tail.as_ref().try_into().ok()?;
+    let mut head = Head::new(Kind::Welcome, hello.head.from, hello.head.to);
+    head.flags = GONE;
+    let mut said = BytesMut::from(&tail[..]);
+    // Of whom the caller speaks to, as if he said it.
+    said[48..52].copy_from_slice(&tail[52..56]);
+    said[52..56].copy_from_slice(&tail[48..52]);
+    said[56..].fill(0);
+    (hello.head.kind == Kind::Hello).then(|| Frame { head, tail: said.freeze() })
+}
+
 /// What a peer says of itself when a link opens.
 struct Greeting {
     incarnation: u32,
@@ -59,7 +76,13 @@ impl Node {
         if frame.head.from.proc != proc {
             return self.close(id);
         }
-        if proc.host != self.config.me.host && self.judge_epoch(id, proc, frame, &greeting) {
+        let is_afar = proc.host != self.config.me.host;
+        if is_afar && frame.head.flags & GONE != 0 {
+            self.close(id);
+            self.hear_of_end(proc, greeting.incarnation);
+            return self.call_again(id, proc);
+        }
+        if is_afar && self.judge_epoch(id, proc, frame, &greeting) {
             return self.call_again(id, proc);
         }
         // If it is another incarnation, the session ends here, but not this link.
