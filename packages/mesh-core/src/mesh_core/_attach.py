@@ -167,17 +167,17 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
     while True:
         try:
             route = Route.to_worker(address, place.gateway)
-            is_taken, text = ask_worker(
+            is_taken, text, is_final = ask_worker(
                 route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
             )
         except OSError as error:
-            is_taken, why = False, f"{address} cannot be reached: {error}"
+            is_taken, is_final, why = False, False, f"{address} cannot be reached: {error}"
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
             joined(current, place, route, text.decode())
             return None
-        if current.is_over or time.monotonic() >= until:
+        if is_final or current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 

@@ -143,7 +143,7 @@ class Claim:
         )
         try:
             route = Route.to_worker(address, gateway)
-            is_taken, text = ask_worker(
+            is_taken, text, _ = ask_worker(
                 route.addresses, self._keys, order.encode(), _ASK_LIMIT_S, route.gateway
             )
         except OSError as error:

@@ -123,7 +123,7 @@ class Spares:
         order = AttachOrder.of_program(identity.job, identity.token, 0, spare.config, verb=verb)
         try:
             route = Route.to_worker(spare.address, spare.gateway)
-            is_held, _ = ask_worker(
+            is_held, _, _ = ask_worker(
                 route.addresses, spare.keys, order.encode(), limit_s, route.gateway
             )
         except OSError:

@@ -97,9 +97,10 @@ def main(listener: int, folder: str, listens: int) -> None:
     asked = _next_order(gate)
     if asked is not None:
         caller, order = asked
-        runtime = _join(gate, caller, order, keys)
-        _over.wait()
-        _end(runtime)
+        runtime = _serve(gate, caller, order, keys)
+        if runtime is not None:
+            _over.wait()
+            _end(runtime)
     gate.close()
     with suppress(OSError):
         sys.stdout.flush()
@@ -115,7 +116,8 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
             continue
         if caller.role == "worker":
             # A worker that was taken over must not get at others.
-            _tell(caller, False, "only the job's controller may ask; it was a worker's certificate")
+            text = "only the job's controller may ask; it was a worker's certificate"
+            _tell(caller, False, text, is_final=True)
             continue
         if TakeOverOrder.decode(caller.body) is not None:
             _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
@@ -123,7 +125,7 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
         try:
             order = AttachOrder.decode(caller.body)
         except ValueError as error:
-            _tell(caller, False, str(error))
+            _tell(caller, False, str(error), is_final=True)
             continue
         why = kept.refusal(order)
         if why is None and order.verb == SERVE:
@@ -157,12 +159,24 @@ def _say(what: str) -> None:
         print(f"mesh worker {what}", flush=True)
 
 
-def _tell(caller: Caller, is_taken: bool, text: str) -> None:
+def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) -> None:
     try:
-        caller.answer(is_taken, text.encode())
+        caller.answer(is_taken, text.encode(errors="replace"), is_final)
     except OSError:
         # It is gone, and wants nothing any more.
         return
+
+
+def _serve(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime | None:
+    """Becomes a host of the job; says why to who asks, where that cannot be."""
+    try:
+        return _join(gate, caller, order, keys)
+    except Exception as error:
+        # What is left of the attempt goes with this process; the worker is free for the next.
+        why = f"it cannot serve this job: {type(error).__name__}: {error}"
+        _tell(caller, False, why, is_final=True)
+        _say(f"could not serve a job of {order.owner}: {error}")
+        return None
 
 
 def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime:

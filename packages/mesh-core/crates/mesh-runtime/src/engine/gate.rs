@@ -158,8 +158,8 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Lets greetings through from now on; before, who greets hears that nobody is there. Requests are answered with `refusal`, or wait for
-    /// [`Gate::next_request`] when there is none.
+    /// Lets greetings through from now on; before, who greets hears that nobody is there. Requests
+    /// are answered with `refusal`, or wait for [`Gate::next_request`] when there is none.
     pub fn admit(&self, keeper: Arc<dyn Doorkeeper>, refusal: Option<Frame>) {
         lock(&self.inside).keeper = Some(keeper);
         if let Some(refusal) = refusal {
