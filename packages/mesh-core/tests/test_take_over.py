@@ -29,6 +29,8 @@ from mesh_core import (
     take_over,
     this_host,
 )
+from mesh_core._attach_order import AttachOrder
+from mesh_core._core import ask_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,6 +169,35 @@ def test_what_actors_own_lives_on_with_them(
     """
     job = taken_over(workers, credentials, tmp_path, code)
     assert job.actor("keeper", Keeper).ask.call(5).get(timeout=30).values() == [110, 110]
+
+
+SPARE_IS_HELD = """
+from mesh_core._runtime import runtime
+while not all(spare.is_held for spare in runtime().places.spares._spares):
+    time.sleep(0.01)
+"""
+
+
+def test_spares_are_the_successors(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    attach = ATTACH_AND_HOLD.replace("hold_s=60", "hold_s=60, spares=1")
+    code = (attach, SPAWN, SPARE_IS_HELD)
+    with LostProgram(tmp_path, addresses(workers), *code) as program:
+        program.kill()
+    job = take_over(addresses(workers)[:1], credentials=credentials)
+    # Nobody else has got the spare while the job waited for its successor.
+    order = AttachOrder(b"j" * 16, b"t" * 32, 1, "another", 10.0, {}, [])
+    there = workers[1].address.removeprefix("tcp://")
+    is_taken, why, _ = ask_worker([there], credentials._keys, order.encode(), 30.0)
+    assert (is_taken, b"it is kept as a spare of a job" in why) == (False, True)
+    counters = job.actor("counter", Counter)
+    assert counters.add.call(1).get(timeout=30).values() == [16, 16]
+    workers[0].power_off()
+    with pytest.raises(HostDied):
+        counters.add.call(0).get(timeout=30)
+    job.hosts.replace(0)
+    assert counters.add.call(1).get(timeout=30).values() == [11, 11]
 
 
 def test_failures_while_nobody_ran_the_job_are_told(

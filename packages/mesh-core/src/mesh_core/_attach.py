@@ -135,7 +135,7 @@ def attach_to_workers(
             target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
     for address in addresses[count:]:
-        current.places.spares.hold(address, way, keys, config)
+        current.places.spares.hold(address, way, keys, config, hold_s)
     return HostMesh(hosts, region, None)
 
 

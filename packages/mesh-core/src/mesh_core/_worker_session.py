@@ -149,7 +149,7 @@ class _Kept:
             if not is_same:
                 return f"it is kept as a spare of a job of {holder.owner}"
         self._order = order if order.verb == HOLD else None
-        self._until = time.monotonic() + order.lease_s
+        self._until = time.monotonic() + order.lease_s + order.hold_s
         return None
 
 
