@@ -45,10 +45,14 @@ impl Engine {
 
     /// Says where another host listens; what waits for it is sent there.
     pub fn set_route(&self, host: HostId, route: Route) {
+        let is_behind_gateway = !route.gateway.is_empty();
         lock(&self.routes).insert(host, route);
         let agent = ProcId { host, slot: 0 };
-        // Who wanted to call it before had no number to call: they try again now.
-        self.with_node(|node| node.connect_failed(agent));
+        self.with_node(|node| {
+            node.set_behind_gateway(host, is_behind_gateway);
+            // Who wanted to call it before had no number to call: they try again now.
+            node.connect_failed(agent);
+        });
     }
 
     /// Tells a host that was taken for dead that nothing of it before `epoch` belongs to the job,
