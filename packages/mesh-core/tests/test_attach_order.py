@@ -161,7 +161,7 @@ def test_what_grants_nothing_is_no_answer(body: bytes) -> None:
 
 
 def test_a_refusal_comes_out_as_it_went_in_and_other_words_are_one_for_good() -> None:
-    again = Refusal.decode(Refusal("not yet", is_final=False).encode().encode())
-    assert (again.why, again.is_final) == ("not yet", False)
+    again = Refusal.decode(Refusal("no", is_final=False, is_rival=True).encode().encode())
+    assert (again.why, again.is_final, again.is_rival) == ("no", False, True)
     for body in (b"busy", b"{}", b'{"why": "not yet", "is_final": 0}', b"\xff"):
         assert Refusal.decode(body).is_final

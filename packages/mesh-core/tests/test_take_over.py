@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from mesh_core import (
 )
 from mesh_core._attach_order import AttachOrder
 from mesh_core._core import ask_worker
+from mesh_core._take_over_order import TakeOverOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -365,6 +367,47 @@ def test_a_job_whose_program_lives_is_not_given_away(
         configured(attach_timeout_s=0.1),
         pytest.raises(TakeOverError, match="which lives"),
     ):
+        take_over(addresses(workers), credentials=credentials)
+
+
+def test_only_one_of_two_successors_that_come_together_wins(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        program.kill()
+    attempt = """
+    configure(attach_timeout_s=5.0)
+    try:
+        job = take_over(workers, credentials=Credentials.load(folder + "/controller"))
+    except TakeOverError as error:
+        print("lost", flush=True)
+    else:
+        print("won", job.actor("counter", Counter).add.call(1).get(timeout=30).values(), flush=True)
+    """
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+        credentials.save(folder / "controller")
+    with ThreadPoolExecutor(2) as threads, ExitStack() as stack:
+        begin = [
+            threads.submit(LostProgram, folder, addresses(workers), attempt) for folder in folders
+        ]
+        programs = [stack.enter_context(one.result()) for one in begin]
+        said = sorted(line for program in programs for line in program.said)
+    assert said == ["lost", "won [16, 16, 16, 16]"]
+
+
+def test_a_successor_that_finds_another_on_its_way_gives_up(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        program.kill()
+    # As one does that cannot reach the first worker.
+    wish = TakeOverOrder("claim", "a rival", None, 0, 60.0).encode()
+    there = workers[1].address.removeprefix("tcp://")
+    while not ask_worker([there], credentials._keys, wish, 30.0)[0]:
+        time.sleep(0.05)
+    with pytest.raises(TakeOverError, match=r"another successor was first.*a rival has taken"):
         take_over(addresses(workers), credentials=credentials)
 
 

@@ -125,23 +125,29 @@ class Refusal:
     Attributes:
         why: For people.
         is_final: Asking again will not help.
+        is_rival: Another successor has the worker, and lives.
     """
 
-    __slots__ = ("is_final", "why")
+    __slots__ = ("is_final", "is_rival", "why")
 
-    def __init__(self, why: str, *, is_final: bool) -> None:
+    def __init__(self, why: str, *, is_final: bool, is_rival: bool = False) -> None:
         self.why: str = why
         self.is_final: bool = is_final
+        self.is_rival: bool = is_rival
 
     def encode(self) -> str:
         """Gives the text that `decode` reads."""
-        return json.dumps({"why": self.why, "is_final": self.is_final})
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @staticmethod
     def decode(text: bytes) -> Refusal:
         """Reads what `encode` gave; plain text is a refusal for good."""
         try:
             fields = OrderFields(text)
-            return Refusal(fields.name("why", _WHY_LEN_MAX), is_final=fields.flag("is_final"))
+            return Refusal(
+                fields.name("why", _WHY_LEN_MAX),
+                is_final=fields.flag("is_final"),
+                is_rival=fields.flag("is_rival"),
+            )
         except ValueError:
             return Refusal(text.decode(errors="replace"), is_final=True)

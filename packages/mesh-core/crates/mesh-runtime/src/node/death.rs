@@ -60,6 +60,7 @@ impl Node {
             self.close(link);
         }
         self.bulks.bury(proc);
+        self.unborn.forget(proc);
         self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);
         self.effects.push_back(Effect::Buried(proc));
