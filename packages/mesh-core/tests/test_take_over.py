@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from host_recorder import wait_until_gone
-from kept_actors import Counter, Keeper
+from kept_actors import Counter, Keeper, Laden
 from lost_program import ATTACH_AND_HOLD, TAKE_OVER, LostProgram
 from workers import WorkerProcess
 
@@ -23,6 +23,7 @@ from mesh_core import (
     Job,
     MeshStopped,
     ProcDied,
+    SpawnError,
     TakeOverError,
     attach_to_workers,
     configured,
@@ -268,6 +269,28 @@ def until_answered(counter: Counter) -> int:
         except (ProcDied, MeshStopped, ActorFailed):
             assert time.monotonic() < until
             counter.initialized.exception(timeout=30)
+
+
+def test_what_was_spawned_with_more_than_the_journal_takes_is_not_spawned_again(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    laden = """
+    laden = procs.spawn("laden", Laden, 1, os.urandom(2 << 20), restart="permanent")
+    laden.add.call(1).get()
+    """
+    job = taken_over(workers[:1], credentials, tmp_path, SPAWN, laden)
+    procs, counters = job.procs["trainers"], job.actor("counter", Counter)
+    mesh = job.actor("laden", Laden)
+    assert mesh.add.call(1).get(timeout=30).values() == [3, 3]
+    os.kill(mesh.slice(procs=0).pid.call_one().get(timeout=30), signal.SIGKILL)
+    with pytest.raises(ProcDied):
+        mesh.slice(procs=0).add.call_one(1).get(timeout=30)
+    with pytest.raises(SpawnError, match=r"'laden'.*1 MiB.*spawn another mesh"):
+        mesh.replace(0)
+    # What else was there is back.
+    assert counters.add.call(1).get(timeout=30).values() == [11, 16]
+    again = procs.spawn("again", Laden, 7, b"")
+    assert again.add.call(0).get(timeout=30).values() == [7, 7]
 
 
 def test_the_output_of_the_actors_comes_to_the_successor(
