@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,17 @@ class Recorder(Actor):
     def total(self, array: np.ndarray[Any, Any]) -> float:
         array[0] += 1
         return float(array.sum())
+
+    @endpoint
+    def place(self, array: np.ndarray[Any, Any]) -> tuple[int, bool, float]:
+        """Where the array is in what file, whether it is aligned, and what another may not see."""
+        array += self.me
+        address = array.ctypes.data
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            start, end = (int(at, 16) for at in line.split()[0].split("-"))
+            if start <= address < end:
+                return int(line.split()[4]), address % 64 == 0, float(array[0])
+        raise AssertionError("every address is mapped")
 
     @endpoint
     def filled(self, count: int) -> np.ndarray[Any, Any]:
@@ -86,6 +98,17 @@ def test_a_long_message_reaches_all_hosts_whole_and_each_rank_has_its_own(procs:
     sums = set(recorders.total.call(array).get(timeout=60).values())
     assert sums == {float(array.sum()) + 1}
     assert array[0] == 0
+
+
+def test_the_processes_of_a_host_have_a_long_array_in_memory_once(procs: ProcMesh) -> None:
+    recorders = procs.spawn("recorders", Recorder)
+    array = np.ones(500_000)
+    places = recorders.place.call(array).get(timeout=60).values()
+    inodes = [inode for inode, _, _ in places]
+    assert inodes[::PROCS] == inodes[1::PROCS]
+    assert len(set(inodes)) == HOSTS
+    assert all(is_aligned for _, is_aligned, _ in places)
+    assert [first for _, _, first in places] == [1.0 + rank for rank in range(HOSTS * PROCS)]
 
 
 def test_long_answers_come_back_from_all(procs: ProcMesh) -> None:

@@ -306,3 +306,22 @@ def test_returns_future_can_be_cancelled() -> None:
     assert future.cancel()
     assert future.done()
     assert not future.cancel()
+
+
+def test_what_a_signal_handler_raises_between_calls_reaches_the_program(gate: Gate) -> None:
+    class Stop(BaseException):
+        """Not to be caught by mistake."""
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    try:
+        for _ in range(50):
+            with pytest.raises(Stop):  # noqa: PT012
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.002)
+                while True:
+                    with pytest.raises(LookupError):
+                        gate.fail.call_one().get()
+    finally:
+        signal.signal(signal.SIGVTALRM, before)

@@ -133,6 +133,14 @@ def test_the_owner_of_a_session_that_is_killed_hears_of_it_from_the_worker() -> 
 
 
 @pytest.mark.usefixtures("fresh_job")
+def test_a_worker_that_is_killed_as_it_starts_leaves_nothing_behind() -> None:
+    for _ in range(3):
+        with WorkerProcess() as worker:
+            worker.send(signal.SIGKILL)
+            # Its output ends when nobody is left who could print.
+            assert worker.said() == []
+
+
 def test_a_worker_runs_beside_a_program() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"

@@ -254,7 +254,7 @@ class DoneFuture(Future[R]):
 class CallFuture(Future[R]):
     """The answer of one actor."""
 
-    __slots__ = ("_endpoint", "_reply")
+    __slots__ = ("_endpoint", "_hold", "_reply")
 
     def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
         self._state = _PENDING
@@ -262,6 +262,8 @@ class CallFuture(Future[R]):
         self._watchers = None
         self._reply = reply
         self._endpoint = endpoint
+        # No `__del__`: an exception of a signal handler, `KeyboardInterrupt` say, gets lost in one.
+        self._hold = endpoint._mesh._runtime.engine.hold(reply) if reply else None
 
     def _wait(self, timeout: float | None) -> None:
         engine = self._endpoint._mesh._runtime.engine
@@ -321,10 +323,6 @@ class CallFuture(Future[R]):
         self._take([])
         return False
 
-    def __del__(self) -> None:
-        if self._state == _PENDING and self._reply:
-            self._engine.forget(self._reply)
-
 
 class GatherFuture(CallFuture[ValueMesh[R]]):
     """The answers of all actors, by rank."""
@@ -360,12 +358,13 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
 class AnswerStream(Generic[R]):
     """The answers of a call in the order in which they come."""
 
-    __slots__ = ("_answers", "_endpoint", "_engine", "_left", "_reply")
+    __slots__ = ("_answers", "_endpoint", "_engine", "_hold", "_left", "_reply")
 
     def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
         self._reply = reply
         self._endpoint = endpoint
         self._engine = endpoint._mesh._runtime.engine
+        self._hold = self._engine.hold(reply)
         self._left = len(endpoint._mesh._targets)
         self._answers: list[Message] = []
 
@@ -419,10 +418,6 @@ class AnswerStream(Generic[R]):
 
     def __aiter__(self) -> AsyncIterator[R]:
         return self._values()
-
-    def __del__(self) -> None:
-        if self._left:
-            self._engine.forget(self._reply)
 
     async def _values(self) -> AsyncIterator[R]:
         while self._left:

@@ -43,11 +43,13 @@ def start_again(mesh: ProcMesh, index: int) -> bool:
     proc = mesh._proc_of(index)
     host, slot = proc >> 32, proc & 0xFFFF_FFFF
     order = current.start_orders.get(mesh._uid)
-    try:
-        incarnation = ask_host(host, "replace", slot, order)
-    except HostDied:
-        replace_host(host, None, may_return=False, is_urgent=True)
-        incarnation = ask_host(host, "replace", slot, order)
+    while True:
+        try:
+            incarnation = ask_host(host, "replace", slot, order)
+            break
+        except HostDied:
+            # The spare may die too; this raises when none is left.
+            replace_host(host, None, may_return=False, is_urgent=True)
     if incarnation is None:
         return False
     if not current.is_agent_of(proc):

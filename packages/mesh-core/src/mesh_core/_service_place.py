@@ -150,7 +150,6 @@ class ReplicaFuture(CallFuture[R], Generic[R]):
         raise AssertionError("every actor has answered")
 
     def __del__(self) -> None:
-        super().__del__()
         self._release()
 
 

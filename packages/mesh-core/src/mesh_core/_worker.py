@@ -32,7 +32,7 @@ ENDED_BY_OWNER = 10
 _SESSION = """
 import sys
 from mesh_core._worker_session import main
-main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 """
 # A session that fails at once fails again: not too often.
 _PAUSE_S = 1.0
@@ -108,19 +108,19 @@ class Worker:
         try:
             keys = Credentials.load(self._credentials)._keys if self._credentials else None
             return Gate(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
-        except (CredentialsError, OSError):
-            # The next session says it, in some moments.
+        except (CredentialsError, OSError, ValueError):
+            # The next session says it, in some moments; or the worker has just ended.
             return None
 
     def _start_session(self) -> subprocess.Popen[bytes] | None:
         """Starts what serves the next job, until it listens; None when the worker is to end."""
-        number = self._socket.fileno()
         ready, listens = os.pipe()
         try:
             with self._starting:
                 if self._is_ending.is_set():
                     return None
-                words = [str(number), self._credentials, str(listens)]
+                number = self._socket.fileno()
+                words = [str(number), self._credentials, str(os.getpid()), str(listens)]
                 session = self._session = subprocess.Popen(
                     [sys.executable, "-c", _SESSION, *words],
                     pass_fds=[number, listens],
@@ -148,6 +148,8 @@ class Worker:
                 session.wait(_END_LIMIT_S)
             except subprocess.TimeoutExpired:
                 session.kill()
+        # Not left to `serve`: when this returns, the port is free again.
+        self._socket.close()
 
 
 def run(worker: Worker, *, until_shutdown: bool) -> None:

@@ -76,21 +76,24 @@ def root_died() -> None:
         _hold.begin()
 
 
-def main(listener: int, folder: str, listens: int) -> None:
+def main(listener: int, folder: str, worker: int, listens: int) -> None:
     """Waits for a job, serves it and ends the process.
 
     Args:
         listener: The descriptor of the worker's listening socket.
         folder: Where the worker's credentials are; empty when it has none.
+        worker: The process id of the worker, without which no session goes on.
         listens: The descriptor of a pipe, closed once callers are answered.
     """
     global _is_session
     from mesh_core._core import Gate
 
     _is_session = True
-    _kernel.die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: withdraw())
+    _kernel.die_with_parent(signal.SIGTERM)
+    if os.getppid() != worker:
+        return  # It was dead before it could be watched.
     keys = Credentials.load(folder)._keys if folder else None
     gate = Gate(listener, keys)
     os.close(listens)

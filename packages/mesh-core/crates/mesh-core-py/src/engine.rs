@@ -5,6 +5,7 @@ use crate::message::Message;
 use crate::segments::{Packed, Segments};
 use crate::shared_buffer::{SharedBuffer, contiguous};
 use crate::trust::PyKeys;
+use bytes::Bytes;
 use mesh_runtime::engine::dial::Route;
 use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::ready::ReadyQueue;
@@ -33,6 +34,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PortClosed", module.py().get_type::<PortClosed>())?;
     module.add_class::<PyTargets>()?;
     module.add_class::<PyReadyQueue>()?;
+    module.add_class::<CallHold>()?;
     module.add_class::<PyEngine>()
 }
 
@@ -103,14 +105,14 @@ struct Outgoing<'a> {
     port: u64,
     meta: &'a [u8],
     body: &'a [u8],
-    packed: &'a Packed,
+    packed: &'a Packed<'a>,
     window: u32,
     timeout: Option<f64>,
 }
 
 impl Outgoing<'_> {
-    fn spec(&self) -> PyResult<CallSpec> {
-        let tail_len = self.meta.len() + self.body.len() + self.packed.inline_len();
+    fn spec(&self, py: Python<'_>) -> PyResult<CallSpec> {
+        let tail_len = self.meta.len() + self.body.len() + self.packed.len();
         if tail_len > TAIL_LEN_MAX {
             return Err(too_long(tail_len));
         }
@@ -122,7 +124,7 @@ impl Outgoing<'_> {
             port: PortId(self.port),
             meta_len,
             part_count: self.packed.part_count(),
-            tail: self.packed.tail(self.meta, self.body),
+            tail: tail_of(py, self.packed, self.meta, self.body),
             window: self.window,
             timeout: self.timeout.map(seconds).transpose()?,
         })
@@ -311,7 +313,7 @@ impl PyEngine {
         let readers = targets.readers(&buffers);
         let packed = self.pack(py, body.len(), &buffers, &readers)?;
         let packed = &packed;
-        let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec();
+        let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec(py);
         let sent = spec.and_then(|spec| {
             self.send_with(py, may_wait, &spec, |engine| {
                 let result = match spec.timeout {
@@ -343,7 +345,7 @@ impl PyEngine {
         let readers = targets.readers(&buffers);
         let packed = self.pack(py, body.len(), &buffers, &readers)?;
         let (packed, timeout) = (&packed, None);
-        let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec();
+        let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec(py);
         let sent = spec.and_then(|spec| {
             self.send_with(py, may_wait, &spec, |engine| {
                 engine.with_node(|node| node.send_from(&spec, PortId(answers)))
@@ -460,11 +462,12 @@ impl PyEngine {
     ) -> PyResult<()> {
         let head = &message.frame.head;
         let packed = self.pack(py, body.len(), &buffers, &[head.from.proc])?;
-        let tail = packed.tail(&[], body);
-        if tail.len() > TAIL_LEN_MAX {
+        let tail_len = body.len() + packed.len();
+        if tail_len > TAIL_LEN_MAX {
             self.segments.unpack(&packed, &[head.from.proc]);
-            return Err(too_long(tail.len()));
+            return Err(too_long(tail_len));
         }
+        let tail = tail_of(py, &packed, &[], body);
         self.engine.with_node(|node| node.answer(head, code, (0, packed.part_count()), tail));
         Ok(())
     }
@@ -497,8 +500,12 @@ impl PyEngine {
 
     /// Lets a call run without anyone to take its answers.
     fn forget(&self, reply: u64) {
-        self.engine.with_node(|node| node.forget(PortId(reply)));
-        self.engine.clear_waiter(PortId(reply));
+        self.engine.forget(PortId(reply));
+    }
+
+    /// Holds a call: when nobody does any more, its answers are not waited for.
+    fn hold(&self, reply: u64) -> CallHold {
+        CallHold { engine: Arc::clone(&self.engine), reply: PortId(reply) }
     }
 
     /// Leaves out the port numbers of the jobs that this process was part of before.
@@ -559,6 +566,20 @@ impl PyTargets {
     }
 }
 
+/// Whoever waits for a call. It is not written in Python, where a signal that comes while an object
+/// is taken down is lost with the exception that its handler raises.
+#[pyclass(frozen, module = "mesh_core._core")]
+pub(crate) struct CallHold {
+    engine: Arc<Engine>,
+    reply: PortId,
+}
+
+impl Drop for CallHold {
+    fn drop(&mut self) {
+        self.engine.forget(self.reply);
+    }
+}
+
 impl PyEngine {
     fn messages(&self, frames: Vec<Frame>) -> Vec<Message> {
         frames.into_iter().map(|frame| Message::of_frame(frame, &self.engine)).collect()
@@ -569,13 +590,13 @@ impl PyEngine {
     }
 
     /// Copies large buffers to where their readers find them, without the GIL.
-    fn pack(
+    fn pack<'a>(
         &self,
         py: Python<'_>,
         body_len: usize,
-        buffers: &[PyBuffer<u8>],
+        buffers: &'a [PyBuffer<u8>],
         readers: &[ProcId],
-    ) -> PyResult<Packed> {
+    ) -> PyResult<Packed<'a>> {
         if buffers.is_empty() {
             return Ok(Packed::none());
         }
@@ -622,6 +643,11 @@ impl PyEngine {
             interruptions(py)?;
         }
     }
+}
+
+/// What follows the head of a frame; large parts are copied without the GIL.
+fn tail_of(py: Python<'_>, packed: &Packed<'_>, meta: &[u8], body: &[u8]) -> Bytes {
+    if packed.is_inline() { py.detach(|| packed.tail(meta, body)) } else { packed.tail(meta, body) }
 }
 
 fn too_long(len: usize) -> PyErr {

@@ -41,8 +41,9 @@ impl Message {
     /// A message or an answer that has come in.
     pub(crate) fn of_frame(frame: Frame, engine: &Arc<Engine>) -> Self {
         let (me, sender) = (engine.me(), frame.head.from.proc);
+        let agent = ProcId { host: me.host, slot: 0 };
         let mut holds = frame.holds();
-        holds.retain(|hold| hold.owner == sender || hold.owner == me);
+        holds.retain(|hold| [sender, me, agent].contains(&hold.owner));
         let held = (!holds.is_empty()).then(|| {
             let (engine, is_open) = (Arc::clone(engine), AtomicBool::new(false));
             Held { engine, holds, is_open }

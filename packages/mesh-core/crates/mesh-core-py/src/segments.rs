@@ -2,11 +2,12 @@
 
 use crate::message::Message;
 use mesh_runtime::engine::Engine;
-use mesh_runtime::engine::wire::{Descriptors, tail_of};
+use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::segment::{
-    CacheLimits, FillError, Mapping, Received, SegmentCache, SegmentLimits, SegmentPool,
+    CacheLimits, FillError, Filled, Landing, Mapping, Received, SegmentCache, SegmentLimits,
+    SegmentPool, extend_fresh,
 };
-use mesh_wire::frame::{Hold, PART_COUNT_MAX, Part};
+use mesh_wire::frame::{Hold, PART_COUNT_MAX, PART_LEN, Part};
 use mesh_wire::id::ProcId;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -18,22 +19,41 @@ const HAND_ON_ALIGN: u64 = 16;
 /// Both ends of shared memory.
 pub(crate) struct Segments {
     me: ProcId,
-    pool: SegmentPool,
+    pool: Arc<SegmentPool>,
     cache: SegmentCache,
     descriptors: Mutex<HashMap<u32, Arc<OwnedFd>>>,
 }
 
+/// Where parts that travel behind a body begin, counted from the first of them, so that they may
+/// land in memory as they are: a cache line.
+const INLINE_ALIGN: usize = 64;
+
 /// A message body with its large parts, ready to be put behind a meta.
-pub(crate) struct Packed {
+pub(crate) struct Packed<'a> {
     parts: Vec<Part>,
     /// Parts that found no room in shared memory, or whose receiver is elsewhere.
-    inline: Vec<u8>,
+    inline: Vec<&'a [u8]>,
 }
 
-impl Packed {
+impl<'a> Packed<'a> {
     /// A body alone.
     pub(crate) fn none() -> Self {
         Self { parts: Vec::new(), inline: Vec::new() }
+    }
+
+    /// A part for each buffer: where it is already, or a place behind the body.
+    fn with_places(places: Vec<Option<Part>>, buffers: &[&'a [u8]], body_len: usize) -> Self {
+        let (mut inline, mut end) = (Vec::new(), body_len);
+        let in_place = |(place, buffer): (Option<Part>, &&'a [u8])| {
+            place.unwrap_or_else(|| {
+                let start = body_len + (end - body_len).next_multiple_of(INLINE_ALIGN);
+                end = start + buffer.len();
+                inline.push(*buffer);
+                Part::inline(start as u64, buffer.len() as u64)
+            })
+        };
+        let parts = places.into_iter().zip(buffers).map(in_place).collect();
+        Self { parts, inline }
     }
 
     /// How many descriptors there are.
@@ -41,21 +61,29 @@ impl Packed {
         u8::try_from(self.parts.len()).expect("the caller has checked the count")
     }
 
-    /// Meta, descriptors, body, inline parts.
-    pub(crate) fn tail(&self, meta: &[u8], body: &[u8]) -> bytes::Bytes {
-        if self.parts.is_empty() {
-            return tail_of(meta, &[], body);
-        }
-        let descriptors: Vec<u8> = self.parts.iter().flat_map(Part::encode).collect();
-        if self.inline.is_empty() {
-            return tail_of(meta, &descriptors, body);
-        }
-        tail_of(meta, &descriptors, &[body, &self.inline].concat())
+    /// Whether the frame carries parts itself.
+    pub(crate) fn is_inline(&self) -> bool {
+        !self.inline.is_empty()
     }
 
-    /// Bytes that the frame carries for the parts.
-    pub(crate) fn inline_len(&self) -> usize {
-        self.inline.len()
+    /// Bytes of descriptors and inline parts.
+    pub(crate) fn len(&self) -> usize {
+        let padded = |buffer: &&[u8]| buffer.len().next_multiple_of(INLINE_ALIGN);
+        self.parts.len() * PART_LEN + self.inline.iter().map(padded).sum::<usize>()
+    }
+
+    /// Meta, descriptors, body, inline parts: the one copy of what does not go by shared memory.
+    pub(crate) fn tail(&self, meta: &[u8], body: &[u8]) -> bytes::Bytes {
+        let mut tail = Vec::with_capacity(meta.len() + body.len() + self.len());
+        tail.extend_from_slice(meta);
+        tail.extend(self.parts.iter().flat_map(Part::encode));
+        tail.extend_from_slice(body);
+        let inline_at = tail.len();
+        for buffer in &self.inline {
+            tail.resize(inline_at + (tail.len() - inline_at).next_multiple_of(INLINE_ALIGN), 0);
+            extend_fresh(&mut tail, buffer);
+        }
+        tail.into()
     }
 }
 
@@ -65,7 +93,7 @@ impl Segments {
         let limits = SegmentLimits { bytes_max, ..SegmentLimits::default() };
         Self {
             me,
-            pool: SegmentPool::new(me, limits),
+            pool: Arc::new(SegmentPool::new(me, limits)),
             cache: SegmentCache::new(CacheLimits::default()),
             descriptors: Mutex::default(),
         }
@@ -73,13 +101,13 @@ impl Segments {
 
     /// Puts buffers where `readers` can map them, or inline where that cannot be. What has come
     /// from where it is going is named as it lies there; the rest is copied.
-    pub(crate) fn pack(
+    pub(crate) fn pack<'a>(
         &self,
         engine: &Engine,
         body_len: usize,
-        buffers: &[&[u8]],
+        buffers: &[&'a [u8]],
         readers: &[ProcId],
-    ) -> Result<Packed, &'static str> {
+    ) -> Result<Packed<'a>, &'static str> {
         if buffers.is_empty() {
             return Ok(Packed::none());
         }
@@ -91,17 +119,7 @@ impl Segments {
             self.hand_on(engine, buffers, readers, &mut parts);
             self.copy(engine, buffers, readers, &mut parts)?;
         }
-        let left = parts.iter().zip(buffers).filter(|(part, _)| part.is_none());
-        let mut inline = Vec::with_capacity(left.map(|(_, buffer)| buffer.len()).sum());
-        let in_place = |(part, buffer): (Option<Part>, &&[u8])| {
-            part.unwrap_or_else(|| {
-                let offset = (body_len + inline.len()) as u64;
-                inline.extend_from_slice(buffer);
-                Part::inline(offset, buffer.len() as u64)
-            })
-        };
-        let parts = parts.into_iter().zip(buffers).map(in_place).collect();
-        Ok(Packed { parts, inline })
+        Ok(Packed::with_places(parts, buffers, body_len))
     }
 
     /// Names the buffers that every reader can be given without a copy.
@@ -178,26 +196,23 @@ impl Segments {
         fd: Option<&Arc<OwnedFd>>,
         readers: &[ProcId],
     ) {
-        let is_new = fd.is_some_and(|fd| {
-            let before = self.lock().insert(segment, Arc::clone(fd));
-            before.is_none_or(|before| !Arc::ptr_eq(&before, fd))
-        });
-        if let (true, Some(fd)) = (is_new, fd) {
+        let is_new = fd.is_some_and(|fd| self.is_new(segment, fd));
+        engine.with_node(|node| node.announce_all(segment, is_new, readers));
+    }
+
+    /// Whether a segment of ours has another descriptor than before.
+    fn is_new(&self, segment: u32, fd: &Arc<OwnedFd>) -> bool {
+        let before = self.lock().insert(segment, Arc::clone(fd));
+        let is_new = before.is_none_or(|before| !Arc::ptr_eq(&before, fd));
+        if is_new {
             // For what comes back to us. A refusal shows when the message is opened.
             let _ = self.cache.learn(self.me, segment, Arc::clone(fd));
         }
-        engine.with_node(|node| {
-            if is_new {
-                node.renounce(segment);
-            }
-            for reader in readers {
-                node.announce(*reader, segment);
-            }
-        });
+        is_new
     }
 
     /// Gives back what a message that was not sent holds.
-    pub(crate) fn unpack(&self, packed: &Packed, readers: &[ProcId]) {
+    pub(crate) fn unpack(&self, packed: &Packed<'_>, readers: &[ProcId]) {
         for Hold { owner, segment, generation } in Hold::all(packed.parts.iter().copied()) {
             if owner == self.me {
                 for reader in readers {
@@ -322,6 +337,14 @@ impl Descriptors for Segments {
         self.pool.sweep();
         let stats = self.pool.stats();
         stats.bytes > stats.bytes_in_use
+    }
+
+    fn land(&self, len: usize) -> Landing {
+        self.pool.land(len)
+    }
+
+    fn filled(&self, filled: &Filled) -> bool {
+        self.is_new(filled.segment, &filled.fd)
     }
 
     fn buried(&self, proc: ProcId) {

@@ -13,6 +13,7 @@
 //! - `cast`: one frame for the ranks of a host, and one answer of them;
 //! - `relay`: frames that go to many hosts through one another;
 //! - `bulk`: long frames in pieces;
+//! - `landing`: long messages from other hosts that are kept in shared memory;
 //! - `holds`: what messages hold of shared memory;
 //! - `pulse`: whether other hosts are alive;
 //! - `epoch`: machines that take the place of dead ones, and dead ones that come back;
@@ -27,15 +28,18 @@ mod death;
 mod epoch;
 mod greeting;
 mod holds;
+mod landing;
 mod peer;
 mod pulse;
 mod relay;
 mod trim;
 mod unborn;
 
+pub use bulk::BulkId;
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use epoch::{EPOCH_MAX, epoch_of, first_life};
 pub use greeting::gone;
+pub use landing::Landed;
 pub use peer::LinkId;
 
 use crate::events::{Event, EventKind, EventRing};
@@ -115,6 +119,20 @@ pub enum Effect {
         /// Which use of it.
         generation: u32,
     },
+    /// Keep bytes of a message in shared memory, and once all of it are there, report
+    /// [`Node::landed`]. Asked for only after [`Node::set_lands`].
+    Land {
+        /// The message.
+        id: BulkId,
+        /// Bytes of it that are to be kept.
+        len: usize,
+        /// Where these belong.
+        at: usize,
+        /// Some of them.
+        bytes: Bytes,
+    },
+    /// No more of such a message will come: its sender is dead.
+    Forsake(BulkId),
     /// A process is dead: what it held of ours is free, what we hold of it stays readable.
     Buried(ProcId),
 }

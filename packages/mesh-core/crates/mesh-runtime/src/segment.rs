@@ -31,12 +31,14 @@
 //! - [`pool`]: the sender's side.
 //! - [`cache`]: the receiver's side.
 //! - `message`: what a receiver holds, and what happens when it lets go.
+//! - `landing`: a message that comes in pieces from another host.
 //! - `slots`: which segment takes the next message.
 //! - `memory`, `pages`, `pagemap`: memfds, mapped ranges, and which pages of one were written.
 //! - `copy`: large copies on two threads.
 
 pub mod cache;
 mod copy;
+mod landing;
 mod memory;
 mod message;
 mod pagemap;
@@ -45,6 +47,7 @@ pub mod pool;
 mod slots;
 
 pub use cache::{CacheLimits, OpenError, Received, SegmentCache};
-pub use copy::copy_fresh;
+pub use copy::{copy_fresh, extend_fresh};
+pub use landing::{Landfall, Landing};
 pub use message::{Mapping, OnDrop};
 pub use pool::{FillError, Filled, SegmentLimits, SegmentPool, SegmentStats};

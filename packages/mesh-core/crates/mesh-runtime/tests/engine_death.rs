@@ -4,6 +4,7 @@ use bytes::Bytes;
 use mesh_runtime::engine::Engine;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::node::{CallSpec, NodeConfig, Target};
+use mesh_runtime::segment::Filled;
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{JobId, PortId, ProcId};
 use std::os::fd::OwnedFd;
@@ -28,6 +29,9 @@ impl Descriptors for NoSegments {
     fn held(&self, _segment: u32, _generation: u32) {}
     fn released(&self, _reader: ProcId, _segment: u32, _generation: u32) {}
     fn buried(&self, _proc: ProcId) {}
+    fn filled(&self, _filled: &Filled) -> bool {
+        false
+    }
     fn sweep(&self) -> bool {
         false
     }

@@ -9,6 +9,7 @@ use mesh_runtime::engine::channel::Channel;
 use mesh_runtime::engine::gate::Gate;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::node::{Effect, Node, NodeConfig};
+use mesh_runtime::segment::Filled;
 use mesh_trust::Trust;
 use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{JobId, ProcId};
@@ -34,6 +35,9 @@ impl Descriptors for NoSegments {
     fn held(&self, _segment: u32, _generation: u32) {}
     fn released(&self, _reader: ProcId, _segment: u32, _generation: u32) {}
     fn buried(&self, _proc: ProcId) {}
+    fn filled(&self, _filled: &Filled) -> bool {
+        false
+    }
     fn sweep(&self) -> bool {
         false
     }

@@ -1,9 +1,9 @@
 //! A connection to another host before it is a link: who is there, and one frame at a time.
 
 use super::dial::{Route, connected, resolved};
+use super::gateway;
 use super::neighbour::check_listener;
 use super::parker::timespec;
-use super::relay;
 use mesh_trust::{Handshake, Role, SecureStream, Trust};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -63,7 +63,7 @@ impl Channel {
         if route.gateway.is_empty() {
             return Self::connect(&resolved(&route.addresses)?, trust, until);
         }
-        Self::proved(relay::ask(route, trust, until)?, trust, until)
+        Self::proved(gateway::ask(route, trust, until)?, trust, until)
     }
 
     /// Shakes hands with whoever is at the other end.

@@ -11,8 +11,8 @@ mod porch;
 
 use super::channel::Channel;
 use super::dial::Route;
+use super::gateway::{Relays, THROUGH};
 use super::parker::Bell;
-use super::relay::{Relays, THROUGH};
 use super::wire::lock;
 use crate::node::gone;
 use mesh_trust::{Role, Trust};

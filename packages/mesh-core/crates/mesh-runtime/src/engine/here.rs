@@ -1,6 +1,7 @@
 //! Links within the host: where its processes find each other.
 
-use super::{Engine, LISTENER};
+use super::Engine;
+use super::poller::LISTENER;
 use mesh_wire::id::ProcId;
 use std::io;
 use std::os::unix::net::UnixListener;

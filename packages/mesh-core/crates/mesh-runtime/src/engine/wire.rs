@@ -1,7 +1,7 @@
 //! One socket: frames in, frames out.
 
 use super::channel::{Channel, give_up_soon, try_receive};
-use bytes::Bytes;
+use crate::segment::{Filled, Landing};
 use mesh_trust::{Opener, Sealer};
 use mesh_wire::codec::Decoder;
 use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
@@ -36,6 +36,13 @@ pub trait Descriptors: Send + Sync {
     fn released(&self, reader: ProcId, segment: u32, generation: u32);
     /// A peer is dead.
     fn buried(&self, proc: ProcId);
+    /// Makes room for `len` bytes of a message to processes of this host that comes in pieces.
+    fn land(&self, len: usize) -> Landing {
+        Landing::plain(len)
+    }
+    /// One of our segments has a message for others; whether they are to get its descriptor, even
+    /// if they have had that of one with this number before.
+    fn filled(&self, filled: &Filled) -> bool;
     /// Gives back memory that was not used for a while; `false` when there is nothing left to give.
     fn sweep(&self) -> bool;
 }
@@ -362,15 +369,6 @@ impl Writing {
         }
         self.offset = len;
     }
-}
-
-/// A frame's tail made of three pieces.
-pub fn tail_of(meta: &[u8], parts: &[u8], body: &[u8]) -> Bytes {
-    let mut tail = Vec::with_capacity(meta.len() + parts.len() + body.len());
-    tail.extend_from_slice(meta);
-    tail.extend_from_slice(parts);
-    tail.extend_from_slice(body);
-    tail.into()
 }
 
 /// Locks; a thread that panicked while holding it left it as consistent as any other moment.

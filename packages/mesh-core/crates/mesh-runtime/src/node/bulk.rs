@@ -6,6 +6,7 @@
 //! is kept between two actors and nobody else.
 
 use super::Node;
+use super::landing::Ashore;
 use crate::cast::Order;
 use crate::hash::FastMap;
 use bytes::{Bytes, BytesMut};
@@ -27,14 +28,18 @@ const ASSEMBLIES_MAX: usize = 1024;
 /// Long frames on their way out and in.
 #[derive(Debug, Default)]
 pub(super) struct Bulks {
+    /// What comes for processes of this host is kept in shared memory.
+    pub(super) lands: bool,
     next_id: u32,
     sending: VecDeque<Bulk>,
     /// By the agent that sends, and its number there.
-    assemblies: FastMap<(ProcId, u32), Assembly>,
+    assemblies: FastMap<BulkId, Assembly>,
     /// What waits behind long frames, by the agent that has sent it and its line.
     lines: FastMap<(ProcId, Line), VecDeque<Waiting>>,
 }
 
+/// A long frame that comes in: the agent that sends it, and its number there.
+pub type BulkId = (ProcId, u32);
 /// Between whom order is kept: the sender, and the port it sends to.
 type Line = (ProcId, PortId);
 
@@ -45,11 +50,18 @@ struct Bulk {
     rest: Bytes,
 }
 
+/// A long frame of which pieces are missing.
 #[derive(Debug)]
-struct Assembly {
-    head: Head,
-    tail: BytesMut,
-    len: usize,
+pub(super) struct Assembly {
+    pub(super) head: Head,
+    /// What has come, as far as it is kept here.
+    pub(super) tail: BytesMut,
+    /// Bytes of `tail` that stand in front of the message.
+    pub(super) start_len: usize,
+    /// Bytes of the whole tail.
+    pub(super) len: usize,
+    /// The part of the message that is kept in shared memory.
+    pub(super) ashore: Option<Ashore>,
     line: Line,
 }
 
@@ -65,14 +77,20 @@ impl Bulks {
         !self.sending.is_empty()
     }
 
-    /// Forgets a host that is dead.
-    pub(super) fn bury(&mut self, agent: ProcId) {
+    /// A long frame that comes in.
+    pub(super) fn assembly(&mut self, id: BulkId) -> Option<&mut Assembly> {
+        self.assemblies.get_mut(&id)
+    }
+
+    /// Forgets a host that is dead; gives those of its frames that were coming to shared memory.
+    pub(super) fn bury(&mut self, agent: ProcId) -> Vec<BulkId> {
         for bulk in &mut self.sending {
             bulk.hosts.retain(|host| *host != agent.host);
         }
         self.sending.retain(|bulk| !bulk.hosts.is_empty());
-        self.assemblies.retain(|(from, _), _| *from != agent);
         self.lines.retain(|(from, _), _| *from != agent);
+        let lost = self.assemblies.extract_if(|(from, _), _| *from == agent);
+        lost.filter(|(_, assembly)| assembly.ashore.is_some()).map(|(id, _)| id).collect()
     }
 }
 
@@ -186,21 +204,23 @@ impl Node {
             return self.begin_assembly(key, &frame);
         }
         let Some(assembly) = self.bulks.assemblies.get_mut(&key) else { return };
-        if assembly.tail.len() + frame.tail.len() > assembly.len {
+        if assembly.come() + frame.tail.len() > assembly.len {
             // The peer does not keep to what it has announced.
             return;
+        }
+        if self.bulks.lands && assembly.tail.len() == assembly.start_len {
+            assembly.ashore = Ashore::of(assembly, &frame.tail, self.config.me);
+        }
+        if assembly.ashore.is_some() {
+            return self.land(key, &frame.tail);
         }
         if assembly.tail.capacity() < assembly.len {
             // Taken only now that the peer does send: pages that are not written cost nothing.
             assembly.tail.reserve(assembly.len - assembly.tail.len());
         }
         assembly.tail.extend_from_slice(&frame.tail);
-        if assembly.tail.len() == assembly.len
-            && let Some(whole) = self.bulks.assemblies.remove(&key)
-        {
-            let line = (from, whole.line);
-            let frame = Frame { head: whole.head, tail: whole.tail.freeze() };
-            self.assembled(line, frame, key.1);
+        if assembly.tail.len() == assembly.len {
+            self.assembled(key);
         }
     }
 
@@ -217,15 +237,19 @@ impl Node {
         }
         (head.seq, head.ack) = (0, 0);
         let line = self.line_of(key.0, &head, start);
-        let assembly = Assembly { head, tail: BytesMut::from(start), len, line };
+        let (tail, start_len) = (BytesMut::from(start), start.len());
+        let assembly = Assembly { head, tail, start_len, len, ashore: None, line };
         self.bulks.assemblies.insert(key, assembly);
         self.bulks.lines.entry((key.0, line)).or_default().push_back(Waiting::Long(key.1));
     }
 
-    /// The last piece has come: what waits behind the frame may go on.
-    fn assembled(&mut self, line: (ProcId, Line), frame: Frame, id: u32) {
+    /// All of a frame is there: what waits behind it may go on.
+    pub(super) fn assembled(&mut self, id: BulkId) {
+        let Some(whole) = self.bulks.assemblies.remove(&id) else { return };
+        let line = (id.0, whole.line);
+        let frame = Frame { head: whole.head, tail: whole.tail.freeze() };
         let Some(waiting) = self.bulks.lines.get_mut(&line) else { return };
-        let is_it = |one: &Waiting| matches!(one, Waiting::Long(other) if *other == id);
+        let is_it = |one: &Waiting| matches!(one, Waiting::Long(other) if *other == id.1);
         if let Some(place) = waiting.iter().position(is_it) {
             waiting[place] = Waiting::Whole(frame);
         }
@@ -241,5 +265,12 @@ impl Node {
         for frame in ready {
             self.dispatch(frame);
         }
+    }
+}
+
+impl Assembly {
+    /// Bytes of the tail that have come.
+    fn come(&self) -> usize {
+        self.tail.len() + self.ashore.as_ref().map_or(0, Ashore::come)
     }
 }

@@ -59,7 +59,8 @@ impl Node {
             }
             self.close(link);
         }
-        self.bulks.bury(proc);
+        let lost = self.bulks.bury(proc);
+        self.effects.extend(lost.into_iter().map(Effect::Forsake));
         self.unborn.forget(proc);
         self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);

@@ -1,8 +1,9 @@
 //! What messages hold of shared memory, until somebody opens them.
 //!
 //! A part of the sender's segment is held by the receiver from the moment it was sent, and given
-//! back with a release. A part of the receiver's own segment, which the sender hands back, is held
-//! by the receiver from the moment that it has it: the sender's own release comes behind it.
+//! back with a release; so is a part of a segment of the host's agent, where a message from another
+//! host has landed. A part of the receiver's own segment, which the sender hands back, is held by
+//! the receiver from the moment that it has it: the sender's own release comes behind it.
 
 use super::call::PendingCall;
 use super::{Effect, Node};
@@ -23,11 +24,12 @@ impl Node {
     /// Gives back what a message that nobody will open holds of shared memory.
     pub(super) fn discard(&mut self, frame: &Frame) {
         let (me, sender, reader) = (self.config.me, frame.head.from.proc, frame.head.to.proc);
+        let agent = ProcId { host: me.host, slot: 0 };
         for Hold { owner, segment, generation } in frame.holds() {
             if owner == me {
                 // It came here, or it came from here and never left.
                 self.effects.push_back(Effect::Released { reader, segment, generation });
-            } else if owner == sender {
+            } else if owner == sender || owner == agent {
                 self.release(owner, segment, generation);
             }
             // Else it is the receiver's, which has not seen it.
@@ -55,10 +57,16 @@ impl Node {
         true
     }
 
-    /// Forgets who has the descriptor of a segment, because it has a new one.
-    pub fn renounce(&mut self, segment: u32) {
-        for peer in self.peers.values_mut() {
-            peer.announced.remove(&segment);
+    /// Sends the descriptor of one of our segments to those of this host that do not have it; to
+    /// all of them when it is a new one.
+    pub fn announce_all(&mut self, segment: u32, is_new: bool, readers: &[ProcId]) {
+        if is_new {
+            for peer in self.peers.values_mut() {
+                peer.announced.remove(&segment);
+            }
+        }
+        for reader in readers {
+            self.announce(*reader, segment);
         }
     }
 

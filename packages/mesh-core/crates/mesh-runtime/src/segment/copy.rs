@@ -190,6 +190,14 @@ pub fn copy_fresh(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     unsafe { copier.copy(&[stretch]) };
 }
 
+/// Appends bytes to memory that is new as far as it has room, as [`copy_fresh`] does.
+pub fn extend_fresh(to: &mut Vec<u8>, from: &[u8]) {
+    to.reserve(from.len());
+    copy_fresh(from, to.spare_capacity_mut());
+    // SAFETY: there was room for the bytes behind the old end, and they were just written.
+    unsafe { to.set_len(to.len() + from.len()) };
+}
+
 /// How many cores there are; asked for once, since the answer takes longer than a small copy.
 fn cores() -> usize {
     static CORES: AtomicUsize = AtomicUsize::new(0);

@@ -78,6 +78,30 @@ impl Memory {
         Ok(())
     }
 
+    /// Copies bytes to where the ones before them end.
+    ///
+    /// New pages are written to the file even where the first of them has some bytes already:
+    /// those that are only written once need not be in the page table.
+    pub(super) fn append(&mut self, at: usize, bytes: &[u8], copier: &Copier) -> io::Result<()> {
+        let end = at + bytes.len();
+        if end <= self.resident {
+            return self.fill(&[(at, bytes)], copier);
+        }
+        if end > self.pages.len() {
+            let len = file_len(end)?;
+            set_len(self.fd.as_fd(), len)?;
+            self.pages.grow(len)?;
+        }
+        write_all(self.fd.as_fd(), bytes, at)?;
+        self.resident = end.next_multiple_of(page_len());
+        Ok(())
+    }
+
+    /// The first `len` bytes, all of which were written.
+    pub(super) fn read(&self, len: usize) -> Vec<u8> {
+        self.pages.read(len)
+    }
+
     /// Gives the pages back to the kernel, whoever else has mapped them.
     pub(super) fn punch(&mut self) -> io::Result<()> {
         self.punch_from(0, self.resident)?;

@@ -115,6 +115,13 @@ impl Pages {
         unsafe { copier.copy(&stretches) };
     }
 
+    /// The first `len` bytes.
+    pub(super) fn read(&self, len: usize) -> Vec<u8> {
+        assert!(len <= self.len, "{len} bytes are more than is mapped");
+        // SAFETY: the bytes are mapped, and nobody writes to them while the owner reads.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }.to_vec()
+    }
+
     /// Enters pages that exist already into the page table, many at a time.
     ///
     /// Only a matter of speed: on a kernel that cannot do it (before 5.14), each is entered when

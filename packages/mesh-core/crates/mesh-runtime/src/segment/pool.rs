@@ -1,6 +1,7 @@
 //! The sender's side: segments that are filled, read by others, and filled again.
 
 use super::copy::{Copier, THREADS_MAX};
+use super::landing::Landing;
 use super::memory::Memory;
 use super::slots::{Refusal, Slots, Taken};
 use mesh_wire::frame::Part;
@@ -156,6 +157,54 @@ impl SegmentPool {
         };
         let parts = placed.iter().map(part).collect();
         Ok(Filled { segment, generation, fd, parts })
+    }
+
+    /// Takes a segment for a message of `len` bytes that is yet to come, or plain memory when there
+    /// is no room for it.
+    pub fn land(self: &Arc<Self>, len: usize) -> Landing {
+        let taken = if self.is_forked() { None } else { self.take(len).ok() };
+        taken.map_or_else(
+            || Landing::plain(len),
+            |Taken { index, memory, victims }| {
+                self.empty(victims);
+                Landing::shared(len, Arc::clone(self), index, memory)
+            },
+        )
+    }
+
+    /// Copies bytes to where those before them end in a segment that was taken for `len` bytes.
+    pub(super) fn append(
+        &self,
+        memory: &mut Option<Memory>,
+        (at, len): (usize, usize),
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let memory = match memory {
+            Some(memory) => memory,
+            None => memory.insert(Memory::create(len)?),
+        };
+        memory.append(at, bytes, &self.copier)
+    }
+
+    /// Hands a segment that was taken and filled to its readers.
+    pub(super) fn publish(
+        &self,
+        (index, memory): (usize, Memory),
+        len: usize,
+        readers: &[ProcId],
+    ) -> Filled {
+        let fd = memory.fd();
+        let generation = self.lock().publish(index, memory, readers);
+        let segment = u32::try_from(index).expect("segments are few");
+        let part = Part { owner: self.owner, segment, generation, offset: 0, len: len as u64 };
+        Filled { segment, generation, fd, parts: vec![part] }
+    }
+
+    /// Returns a segment that was taken and is not used after all.
+    pub(super) fn give_up(&self, index: usize, memory: Option<Memory>) {
+        if !self.is_forked() {
+            self.lock().put_back(index, memory);
+        }
     }
 
     /// Lets `readers` hold a use of a segment too; each has to release it. `false` when that use is

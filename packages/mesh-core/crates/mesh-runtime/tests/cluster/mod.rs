@@ -1,10 +1,15 @@
 //! Hosts with an agent and some processes each, and the links between them, driven by hand.
+#![allow(dead_code, reason = "each file of tests uses some of it")]
 
 use bytes::Bytes;
-use mesh_runtime::node::{Answer, CallSpec, Effect, LinkId, Node, NodeConfig, Progress, Target};
+use mesh_runtime::node::{
+    Answer, BulkId, CallSpec, Effect, Landed, LinkId, Node, NodeConfig, Progress, Target,
+};
+use mesh_runtime::segment::{Landfall, Landing, SegmentLimits, SegmentPool};
 use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a host is looked at in these tests, times four.
@@ -27,6 +32,9 @@ pub(crate) struct Cluster {
     pub(crate) seed: u64,
     /// Of so many frames between hosts that are by way of others, one is lost; 0 for none.
     pub(crate) loses_one_in: u64,
+    /// The shared memory of agents that have some.
+    pub(crate) pools: BTreeMap<ProcId, Arc<SegmentPool>>,
+    landings: BTreeMap<(ProcId, BulkId), Landing>,
 }
 
 impl Cluster {
@@ -41,6 +49,8 @@ impl Cluster {
             now: Duration::ZERO,
             seed: 0,
             loses_one_in: 0,
+            pools: BTreeMap::new(),
+            landings: BTreeMap::new(),
         };
         for host in 0..hosts {
             for slot in 0..=procs {
@@ -79,6 +89,30 @@ impl Cluster {
 
     pub(crate) fn node(&mut self, host: u32, slot: u32) -> &mut Node {
         self.nodes.get_mut(&ProcId::new(host, slot)).expect("the process is there")
+    }
+
+    /// Gives the agent of a host shared memory, which long messages land in.
+    pub(crate) fn lend_memory(&mut self, host: u32) -> Arc<SegmentPool> {
+        let agent = ProcId::new(host, 0);
+        let pool = Arc::new(SegmentPool::new(agent, SegmentLimits::default()));
+        self.pools.insert(agent, Arc::clone(&pool));
+        self.node(host, 0).set_lands();
+        pool
+    }
+
+    fn land(&mut self, proc: ProcId, id: BulkId, len: usize, at: usize, bytes: Bytes) {
+        let pool = &self.pools[&proc];
+        let landing = self.landings.entry((proc, id)).or_insert_with(|| pool.land(len));
+        if !landing.write(at, bytes) {
+            return;
+        }
+        let landing = self.landings.remove(&(proc, id)).expect("it was just written to");
+        let node = self.nodes.get_mut(&proc).expect("it has just acted");
+        let landed = match landing.finish(&node.readers_of(id)) {
+            Landfall::Plain(bytes) => Landed::Plain(bytes),
+            Landfall::Shared(filled) => Landed::Shared(filled.parts[0]),
+        };
+        node.landed(id, landed);
     }
 
     /// Cuts the power of a host.
@@ -198,6 +232,13 @@ impl Cluster {
                     if let Some(node) = self.nodes.get_mut(&other.0) {
                         node.link_down(other.1);
                     }
+                }
+            }
+            Effect::Land { id, len, at, bytes } => self.land(proc, id, len, at, bytes),
+            Effect::Forsake(id) => drop(self.landings.remove(&(proc, id))),
+            Effect::Released { reader, segment, generation } => {
+                if let Some(pool) = self.pools.get(&proc) {
+                    pool.release(segment, generation, reader);
                 }
             }
             _ => {}

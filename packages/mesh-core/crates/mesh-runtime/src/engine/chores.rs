@@ -1,0 +1,111 @@
+//! What a step of the node asks for, and who does it once the lock is released.
+
+use super::landings::Piece;
+use super::parker::Parker;
+use super::waiting::Waiter;
+use super::wire::{Descriptors, Wire};
+use super::{Engine, Shared};
+use crate::node::{BulkId, Effect, LinkId};
+use mesh_wire::id::{PortId, ProcId};
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often idle shared memory is looked for: what was idle for all of it is given back.
+pub(super) const SWEEP_PERIOD: Duration = Duration::from_secs(5);
+
+/// What is left to do once the lock is released.
+#[derive(Default)]
+pub(super) struct Chores {
+    flush: Vec<(LinkId, Arc<Wire>)>,
+    pub(super) wake: Vec<(PortId, Waiter)>,
+    credited: Vec<Arc<Parker>>,
+    dial: Vec<ProcId>,
+    closed: Vec<Arc<Wire>>,
+    released: Vec<(ProcId, u32, u32)>,
+    buried: Vec<ProcId>,
+    pieces: Vec<Piece>,
+    forsaken: Vec<BulkId>,
+    has_timer: bool,
+}
+
+impl Engine {
+    /// Does what a step of the node asked for, without the lock.
+    pub(super) fn finish(&self, chores: Chores) {
+        for (link, wire) in &chores.flush {
+            self.flush(*link, wire);
+        }
+        for (port, waiter) in &chores.wake {
+            waiter.wake(*port);
+        }
+        for parker in &chores.credited {
+            parker.unpark();
+        }
+        for wire in &chores.closed {
+            self.unwatch(wire);
+        }
+        for (reader, segment, generation) in &chores.released {
+            self.descriptors.released(*reader, *segment, *generation);
+        }
+        for proc in &chores.buried {
+            self.descriptors.buried(*proc);
+        }
+        for piece in chores.pieces {
+            self.land(piece);
+        }
+        for id in chores.forsaken {
+            self.landings.forsake(id);
+        }
+        for peer in &chores.dial {
+            self.connect(*peer);
+        }
+        if chores.has_timer {
+            self.io.bell.ring();
+        }
+    }
+}
+
+impl Shared {
+    /// Turns the effects of the node into chores; frames are queued here, in the node's order.
+    pub(super) fn collect(&mut self, chores: &mut Chores, descriptors: &dyn Descriptors) {
+        chores.has_timer |= self.node.is_untimed();
+        for effect in self.node.effects() {
+            match effect {
+                Effect::Transmit { link, frame } => {
+                    let Some(wire) = self.wires.get(&link) else { continue };
+                    wire.push(frame);
+                    if chores.flush.last().is_none_or(|(last, _)| *last != link) {
+                        chores.flush.push((link, Arc::clone(wire)));
+                    }
+                }
+                Effect::Ready(port) => {
+                    if let Some(waiter) = self.waiters.get(&port)
+                        && chores.wake.last().is_none_or(|(last, _)| *last != port)
+                    {
+                        chores.wake.push((port, waiter.clone()));
+                    }
+                }
+                Effect::Credited => chores.credited.append(&mut self.credit_waiters),
+                Effect::Connect { peer, after } if after.is_zero() => chores.dial.push(peer),
+                Effect::Connect { peer, after } => {
+                    self.redials.push(Reverse((Instant::now() + after, peer)));
+                    chores.has_timer = true;
+                }
+                Effect::Held { segment, generation } => descriptors.held(segment, generation),
+                Effect::Released { reader, segment, generation } => {
+                    chores.released.push((reader, segment, generation));
+                    if self.sweep_at.is_none() {
+                        self.sweep_at = Some(Instant::now() + SWEEP_PERIOD);
+                        chores.has_timer = true;
+                    }
+                }
+                Effect::Land { id, len, at, bytes } => {
+                    chores.pieces.push(Piece { id, len, at, bytes });
+                }
+                Effect::Forsake(id) => chores.forsaken.push(id),
+                Effect::Buried(proc) => chores.buried.push(proc),
+                Effect::Close { link } => chores.closed.extend(self.wires.remove(&link)),
+            }
+        }
+    }
+}

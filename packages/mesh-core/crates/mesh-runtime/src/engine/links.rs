@@ -1,0 +1,122 @@
+//! Sockets as links of the node: opened, read, written to, closed.
+
+use super::here::socket_path;
+use super::parker::Parker;
+use super::poller::WRITABLE;
+use super::wire::{Reach, Wire, Written, lock};
+use super::{Chores, Engine, agent_of};
+use crate::node::{LinkId, Node};
+use mesh_wire::id::ProcId;
+use rustix::event::epoll;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+impl Engine {
+    /// Reads one link; returns whether threads other than `me` were woken.
+    pub(super) fn read_link(&self, link: LinkId, me: Option<&Arc<Parker>>) -> bool {
+        let Some(wire) = lock(&self.shared).wires.get(&link).cloned() else { return false };
+        let mut woke_others = false;
+        let end = wire.read(&*self.descriptors, |frames| {
+            let mut chores = Chores::default();
+            {
+                let mut shared = self.enter();
+                if wire.reach() == Reach::Afar {
+                    shared.node.heard(link);
+                }
+                for frame in frames.drain(..) {
+                    shared.node.receive(link, frame);
+                }
+                shared.collect(&mut chores, &*self.descriptors);
+            }
+            woke_others |= chores.wake.iter().any(|(_, waiter)| waiter.is_other(me));
+            self.finish(chores);
+        });
+        if end.is_err() {
+            self.drop_link(link, &wire);
+        }
+        woke_others
+    }
+
+    pub(super) fn drop_link(&self, link: LinkId, wire: &Wire) {
+        if lock(&self.shared).wires.remove(&link).is_none() {
+            return;
+        }
+        self.unwatch(wire);
+        self.with_node(|node| node.link_down(link));
+    }
+
+    /// Takes a wire out of both epoll sets; the socket closes with its last user.
+    pub(super) fn unwatch(&self, wire: &Wire) {
+        // Either may have been removed by another thread that saw the same end.
+        let _ = epoll::delete(&self.lead.epoll, wire.stream());
+        if let Some(watch) = wire.unblock() {
+            let _ = epoll::delete(&self.io.epoll, &watch);
+        }
+        let _ = epoll::delete(&self.io.epoll, wire.stream());
+        wire.shut();
+    }
+
+    pub(super) fn flush(&self, link: LinkId, wire: &Arc<Wire>) {
+        match wire.flush(&*self.descriptors) {
+            Written::All | Written::Elsewhere => {}
+            Written::Broken => self.drop_link(link, wire),
+            Written::Blocked => {
+                let token = epoll::EventData::new_u64(u64::from(link.0) | WRITABLE);
+                let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
+                let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(wire.stream(), 3) else {
+                    return self.drop_link(link, wire);
+                };
+                let is_watched = epoll::add(&self.io.epoll, &copy, token, flags);
+                wire.set_watch(copy);
+                if is_watched.is_err() {
+                    self.drop_link(link, wire);
+                }
+            }
+        }
+    }
+
+    pub(super) fn connect(&self, peer: ProcId) {
+        if peer.host != self.me.host {
+            return self.connect_afar(peer);
+        }
+        let stream = UnixStream::connect(socket_path(&self.dir, peer));
+        match stream.and_then(Wire::here).map(Arc::new) {
+            Ok(wire) => drop(self.add_wire(wire, |node| node.connected(peer))),
+            Err(_) if peer == agent_of(self.me.host) => (self.on_orphaned)(),
+            Err(_) => self.with_node(|node| node.connect_failed(peer)),
+        }
+    }
+
+    /// Makes a wire known to the node and to both sleepers, the leader first.
+    pub(super) fn add_wire(
+        &self,
+        wire: Arc<Wire>,
+        introduce: impl FnOnce(&mut Node) -> LinkId,
+    ) -> LinkId {
+        let mut chores = Chores::default();
+        let link = {
+            let mut shared = lock(&self.shared);
+            let link = introduce(&mut shared.node);
+            shared.wires.insert(link, Arc::clone(&wire));
+            shared.collect(&mut chores, &*self.descriptors);
+            link
+        };
+        let token = u64::from(link.0);
+        let is_watched =
+            self.lead.add(wire.stream(), token).and_then(|()| self.io.add(wire.stream(), token));
+        self.finish(chores);
+        if is_watched.is_err() {
+            self.drop_link(link, &wire);
+        }
+        link
+    }
+
+    pub(super) fn writable(&self, link: LinkId) {
+        let Some(wire) = lock(&self.shared).wires.get(&link).cloned() else { return };
+        if let Some(watch) = wire.unblock() {
+            // It is there: this event came from it.
+            let _ = epoll::delete(&self.io.epoll, &watch);
+        }
+        self.flush(link, &wire);
+    }
+}

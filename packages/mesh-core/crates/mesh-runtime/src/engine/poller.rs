@@ -1,0 +1,48 @@
+//! What a thread sleeps on that reads links.
+
+use super::parker::{Bell, timespec};
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Token of a bell in an epoll set.
+pub(super) const BELL: u64 = u64::MAX;
+/// Token of the listener.
+pub(super) const LISTENER: u64 = u64::MAX - 1;
+/// Set in the token of a wire that waits to be writable.
+pub(super) const WRITABLE: u64 = 1 << 62;
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 64;
+
+/// The sleepers' side of a set of links.
+pub(super) struct Poller {
+    pub(super) epoll: OwnedFd,
+    pub(super) bell: Arc<Bell>,
+}
+
+impl Poller {
+    pub(super) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = Arc::new(Bell::new()?);
+        epoll::add(&epoll, bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        Ok(Self { epoll, bell })
+    }
+
+    pub(super) fn add(&self, source: impl AsFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(token), flags)?)
+    }
+
+    /// Sleeps until something happens; returns the tokens.
+    pub(super) fn sleep(&self, left: Option<Duration>, tokens: &mut Vec<u64>) -> Result<(), Errno> {
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        let left = left.map(timespec);
+        let (events, _) = epoll::wait(&self.epoll, &mut events, left.as_ref())?;
+        tokens.extend(events.iter().map(|event| event.data.u64()));
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! The IO thread: it reads links that nobody leads, writes to those that were full, and lets time
+//! pass.
+
+use super::Engine;
+use super::chores::SWEEP_PERIOD;
+use super::poller::{BELL, LISTENER, WRITABLE};
+use super::wire::lock;
+use crate::node::LinkId;
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long the IO thread leaves the links to a thread that has just led them: it will most likely
+/// wait again at once, and then reads what came meanwhile without any hand-over.
+const HEAD_START: Duration = Duration::from_micros(500);
+
+impl Engine {
+    pub(super) fn run_io(&self) {
+        let mut tokens = Vec::new();
+        while !self.is_closed.load(Ordering::SeqCst) {
+            let left = self.run_timers();
+            tokens.clear();
+            // An interrupted sleep is a short one.
+            let _ = self.io.sleep(left, &mut tokens);
+            if self.is_led_now() && tokens.iter().any(|token| *token < WRITABLE) {
+                std::thread::sleep(HEAD_START);
+                tokens.retain(|token| *token >= WRITABLE);
+            }
+            for token in &tokens {
+                match *token {
+                    BELL => self.io.bell.silence(),
+                    LISTENER => self.accept(),
+                    token if token & WRITABLE != 0 => self.writable(LinkId(token as u32)),
+                    token => {
+                        self.read_link(LinkId(token as u32), None);
+                    }
+                }
+            }
+        }
+        let wires: Vec<_> = lock(&self.shared).wires.drain().map(|(_, wire)| wire).collect();
+        for wire in wires {
+            self.unwatch(&wire);
+        }
+    }
+
+    /// Whether a thread leads the links, or did a moment ago.
+    fn is_led_now(&self) -> bool {
+        let since = self.micros().saturating_sub(self.led_until_us.load(Ordering::Relaxed));
+        self.is_led.load(Ordering::SeqCst) || Duration::from_micros(since) < HEAD_START
+    }
+
+    pub(super) fn micros(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Lets time pass; returns how long the IO thread may sleep.
+    fn run_timers(&self) -> Option<Duration> {
+        let now = Instant::now();
+        self.with_node(|node| node.advance(now - self.epoch));
+        self.see_off_strangers(now);
+        let mut due = Vec::new();
+        let left = {
+            let mut shared = lock(&self.shared);
+            while let Some(&Reverse((at, peer))) = shared.redials.peek() {
+                if at > now {
+                    break;
+                }
+                due.push(peer);
+                shared.redials.pop();
+            }
+            let is_sweep_due = shared.sweep_at.is_some_and(|at| at <= now);
+            if is_sweep_due {
+                shared.sweep_at = self.descriptors.sweep().then(|| now + SWEEP_PERIOD);
+            }
+            let sweep = shared.sweep_at.map(|at| at - now);
+            let stranger = shared.strangers.next_due().map(|at| at - now);
+            let redial = shared.redials.peek().map(|Reverse((at, _))| *at - now);
+            let deadline = shared.node.next_deadline();
+            let deadline = deadline.map(|at| at.saturating_sub(now - self.epoch));
+            [redial, deadline, sweep, stranger].into_iter().flatten().min()
+        };
+        let left = if due.is_empty() { left } else { Some(Duration::ZERO) };
+        for peer in due {
+            self.connect(peer);
+        }
+        left
+    }
+}

@@ -1,0 +1,285 @@
+//! Threads and event loops that wait for what comes in, and read the links meanwhile.
+
+use super::parker::{Parker, Wake};
+use super::poller::BELL;
+use super::ready::ReadyQueue;
+use super::wire::lock;
+use super::{Chores, Engine, Shared};
+use crate::mailbox::Closed;
+use crate::node::{Answer, LinkId, Node, Progress};
+use mesh_wire::frame::Frame;
+use mesh_wire::id::PortId;
+use rustix::io::Errno;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// How long the first thread sleeps before it looks for signals again: one may slip in between the
+/// last look and the sleep.
+const SIGNAL_SLICE: Duration = Duration::from_millis(200);
+
+/// Who is woken when something comes in on a port.
+#[derive(Clone, Debug)]
+pub enum Waiter {
+    /// A sleeping thread.
+    Thread(Arc<Parker>),
+    /// An event loop, as long as there is one.
+    Loop(Weak<ReadyQueue>),
+    /// Several of them: all are woken, and who finds nothing sleeps on.
+    Many(Vec<Waiter>),
+}
+
+impl Engine {
+    /// Wakes `waiter` whenever something comes in on `port`, beginning now.
+    pub fn set_waiter(&self, port: PortId, waiter: Waiter) {
+        let is_ready = {
+            let mut shared = lock(&self.shared);
+            shared.add_waiter(port, waiter.clone());
+            shared.node.is_ready(port)
+        };
+        if is_ready {
+            waiter.wake(port);
+        }
+    }
+
+    /// Wakes nobody for `port` any more.
+    pub fn clear_waiter(&self, port: PortId) {
+        lock(&self.shared).waiters.remove(&port);
+    }
+
+    /// Waits for messages and takes up to `max` of them.
+    ///
+    /// Returns `Ok(false)` when the time is over or a signal came: the caller looks and comes back.
+    ///
+    /// # Errors
+    /// The reason when the port takes no more messages.
+    pub fn receive(
+        &self,
+        port: PortId,
+        parker: &Arc<Parker>,
+        until: Option<Instant>,
+        max: usize,
+        out: &mut Vec<Frame>,
+    ) -> Result<bool, Closed> {
+        loop {
+            let mut chores = Chores::default();
+            {
+                let mut shared = self.enter();
+                shared.node.take_messages(port, max, out)?;
+                if out.is_empty() {
+                    shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
+                }
+                shared.collect(&mut chores, &*self.descriptors);
+            }
+            self.finish(chores);
+            if !out.is_empty() {
+                return Ok(true);
+            }
+            if matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits for the answers of a call: all of them, or any when it is a stream.
+    ///
+    /// Returns nothing when the time is over or a signal came; the call goes on.
+    pub fn wait_answers(
+        &self,
+        reply: PortId,
+        parker: &Arc<Parker>,
+        until: Option<Instant>,
+        out: &mut Vec<Answer>,
+    ) -> Option<Progress> {
+        loop {
+            {
+                let mut shared = lock(&self.shared);
+                if shared.node.is_ready(reply) {
+                    let progress = shared.node.take_answers(reply, out);
+                    if progress == Progress::Complete {
+                        shared.waiters.remove(&reply);
+                    }
+                    return Some(progress);
+                }
+                shared.add_waiter(reply, Waiter::Thread(Arc::clone(parker)));
+            }
+            if matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted) {
+                return None;
+            }
+        }
+    }
+
+    /// Waits until something has come in on a port, without taking it.
+    ///
+    /// What has come in since [`Engine::set_waiter`] with this thread counts, even if another one
+    /// has taken it already. May return early: the time may be over, a signal may have come. The
+    /// caller looks and calls again.
+    pub fn wait_ready(&self, port: PortId, parker: &Arc<Parker>, until: Option<Instant>) {
+        {
+            let mut shared = lock(&self.shared);
+            if shared.node.is_ready(port) {
+                return;
+            }
+            shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
+        }
+        self.sleep(parker, until);
+    }
+
+    /// Moves the answers that have come into `out`; nobody is woken any more once all have.
+    pub fn take_answers(&self, reply: PortId, out: &mut Vec<Answer>) -> Progress {
+        let mut shared = lock(&self.shared);
+        let progress = shared.node.take_answers(reply, out);
+        if progress == Progress::Complete {
+            shared.waiters.remove(&reply);
+        }
+        progress
+    }
+
+    /// Waits no longer for the answers of a call, if any are missing.
+    pub fn forget(&self, reply: PortId) {
+        let mut chores = Chores::default();
+        {
+            let mut shared = lock(&self.shared);
+            shared.waiters.remove(&reply);
+            shared.node.forget(reply);
+            if !shared.node.has_effects() {
+                return;
+            }
+            shared.collect(&mut chores, &*self.descriptors);
+        }
+        self.finish(chores);
+    }
+
+    /// Sleeps until a receiver may have room again; `false` when the time is over or a signal came.
+    pub fn wait_credit(
+        &self,
+        parker: &Arc<Parker>,
+        until: Option<Instant>,
+        has_room: impl Fn(&Node) -> bool,
+    ) -> bool {
+        {
+            let mut shared = lock(&self.shared);
+            if has_room(&shared.node) {
+                return true;
+            }
+            shared.credit_waiters.push(Arc::clone(parker));
+        }
+        !matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted)
+    }
+
+    /// Sleeps until woken, reading the links meanwhile if nobody else does.
+    fn sleep(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
+        let slice = if parker.takes_signals() {
+            let slice = Instant::now() + SIGNAL_SLICE;
+            Some(until.map_or(slice, |until| until.min(slice)))
+        } else {
+            until
+        };
+        let is_first =
+            self.is_led.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if !is_first {
+            return parker.park(slice);
+        }
+        let woken = self.lead_until(parker, slice);
+        self.led_until_us.store(self.micros(), Ordering::Relaxed);
+        self.is_led.store(false, Ordering::SeqCst);
+        match woken {
+            Wake::HandedOver => parker.park(slice),
+            woken => woken,
+        }
+    }
+
+    fn lead_until(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
+        let mut tokens = Vec::new();
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Wake::TimedOut;
+            }
+            if !parker.lead() {
+                return Wake::Notified;
+            }
+            tokens.clear();
+            let slept = self.lead.sleep(left, &mut tokens);
+            let mut is_woken = parker.get_up();
+            let mut woke_others = false;
+            for token in &tokens {
+                match *token {
+                    BELL => self.lead.bell.silence(),
+                    token => woke_others |= self.read_link(LinkId(token as u32), Some(parker)),
+                }
+            }
+            is_woken |= parker.get_up();
+            if is_woken {
+                return Wake::Notified;
+            }
+            if woke_others {
+                return Wake::HandedOver;
+            }
+            if slept == Err(Errno::INTR) {
+                return Wake::Interrupted;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Adds someone to be woken for a port, beside those who are already.
+    fn add_waiter(&mut self, port: PortId, waiter: Waiter) {
+        match self.waiters.entry(port) {
+            Entry::Vacant(entry) => {
+                entry.insert(waiter);
+            }
+            Entry::Occupied(mut entry) => entry.get_mut().join(waiter),
+        }
+    }
+}
+
+impl Waiter {
+    pub(super) fn wake(&self, port: PortId) {
+        match self {
+            Self::Thread(parker) => parker.unpark(),
+            Self::Loop(queue) => queue.upgrade().into_iter().for_each(|queue| queue.push(port)),
+            Self::Many(waiters) => waiters.iter().for_each(|waiter| waiter.wake(port)),
+        }
+    }
+
+    /// Adds another waiter, once.
+    fn join(&mut self, other: Self) {
+        if let Self::Many(waiters) = self {
+            waiters.retain(|waiter| !waiter.is_gone());
+            if !waiters.iter().any(|waiter| waiter.is_same(&other)) {
+                waiters.push(other);
+            }
+        } else if !self.is_same(&other) {
+            let first = std::mem::replace(self, Self::Many(Vec::new()));
+            *self = Self::Many(vec![first, other]);
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        match self {
+            // A thread keeps its parker as long as it lives.
+            Self::Thread(parker) => Arc::strong_count(parker) == 1,
+            Self::Loop(queue) => queue.strong_count() == 0,
+            Self::Many(_) => false,
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),
+            (Self::Loop(one), Self::Loop(other)) => Weak::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_other(&self, me: Option<&Arc<Parker>>) -> bool {
+        match (self, me) {
+            (Self::Thread(parker), Some(me)) => !Arc::ptr_eq(parker, me),
+            (Self::Many(waiters), _) => waiters.iter().any(|waiter| waiter.is_other(me)),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Large parts of messages from other hosts are written to shared memory as they come.
+//!
+//! All processes of this host that the message is for then read the same pages. The driver has the
+//! memory: it gets the pieces as [`Effect::Land`] and reports [`Node::landed`] when it has written
+//! all of them; only then is the frame whole, and what waits behind it goes on.
+
+use super::bulk::{Assembly, BulkId};
+use super::{Effect, Node};
+use crate::cast::Order;
+use bytes::{Bytes, BytesMut};
+use mesh_wire::frame::{Kind, PART_LEN, Part};
+use mesh_wire::id::ProcId;
+
+/// What comes for processes of this host in a long frame, and where in the frame it begins.
+#[derive(Debug)]
+pub(super) struct Ashore {
+    /// Who gets the message.
+    readers: Vec<ProcId>,
+    /// Where in the message the first of the parts begins, behind meta, descriptors and body.
+    parts_at: usize,
+    /// Where the descriptors are in it.
+    descriptors_at: usize,
+    part_count: usize,
+    /// Bytes that the driver was given.
+    come: usize,
+}
+
+/// Where the parts of a message are in the end.
+#[derive(Debug)]
+pub enum Landed {
+    /// In a segment of this process, which the readers hold.
+    Shared(Part),
+    /// In memory of this process: there was no other.
+    Plain(Bytes),
+}
+
+impl Ashore {
+    /// What of a message goes to shared memory, given its beginning; nothing where most of it is no
+    /// part, or this process itself is to read it.
+    pub(super) fn of(assembly: &Assembly, begin: &Bytes, me: ProcId) -> Option<Self> {
+        let head = &assembly.head;
+        let (meta_len, part_count, readers) = if head.kind == Kind::Cast {
+            let start = [&assembly.tail[..], &begin[..]].concat().into();
+            let (order, _) = Order::decode(&start)?;
+            let slots = order.on(me.host).map(|(slot, _)| ProcId { host: me.host, slot });
+            (order.meta_len, order.part_count, slots.collect())
+        } else {
+            (head.meta_len, head.part_count, vec![head.to.proc])
+        };
+        let is_for_others = |reader: &ProcId| reader.host == me.host && *reader != me;
+        if readers.is_empty() || !readers.iter().all(is_for_others) {
+            return None;
+        }
+        let descriptors_at = usize::from(meta_len);
+        let body_at = descriptors_at + usize::from(part_count) * PART_LEN;
+        let (parts, _) = begin.get(descriptors_at..body_at)?.as_chunks::<PART_LEN>();
+        let parts: Vec<Part> = parts.iter().map(Part::decode).collect();
+        let first = parts.first().filter(|part| part.segment == Part::INLINE)?;
+        let parts_at = body_at.checked_add(usize::try_from(first.offset).ok()?)?;
+        let is_behind = |part: &Part| part.segment == Part::INLINE && part.offset >= first.offset;
+        let is_much = parts_at <= (assembly.len - assembly.start_len) / 2;
+        (parts_at <= begin.len() && is_much && parts.iter().all(is_behind)).then_some(Self {
+            readers,
+            parts_at,
+            descriptors_at,
+            part_count: parts.len(),
+            come: 0,
+        })
+    }
+
+    /// Bytes that the driver was given.
+    pub(super) fn come(&self) -> usize {
+        self.come
+    }
+}
+
+impl Node {
+    /// Says that the driver keeps what comes for processes of this host in shared memory.
+    pub fn set_lands(&mut self) {
+        self.bulks.lands = true;
+    }
+
+    /// A piece has come, of a message that goes to shared memory.
+    pub(super) fn land(&mut self, id: BulkId, piece: &Bytes) {
+        let Some(assembly) = self.bulks.assembly(id) else { return };
+        let (start_len, whole) = (assembly.start_len, assembly.len);
+        let Some(ashore) = &mut assembly.ashore else { return };
+        let mut bytes = piece.clone();
+        if ashore.come == 0 && assembly.tail.len() == start_len {
+            assembly.tail.extend_from_slice(&bytes.split_to(ashore.parts_at));
+        }
+        let (at, len) = (ashore.come, whole - start_len - ashore.parts_at);
+        ashore.come += bytes.len();
+        self.effects.push_back(Effect::Land { id, len, at, bytes });
+    }
+
+    /// Who gets the message that has landed.
+    pub fn readers_of(&mut self, id: BulkId) -> Vec<ProcId> {
+        let ashore = self.bulks.assembly(id).and_then(|assembly| assembly.ashore.as_ref());
+        ashore.map_or_else(Vec::new, |ashore| ashore.readers.clone())
+    }
+
+    /// All pieces of [`Effect::Land`] are written: the readers get the message.
+    pub fn landed(&mut self, id: BulkId, landed: Landed) {
+        let Some(assembly) = self.bulks.assembly(id) else { return };
+        let Some(ashore) = assembly.ashore.take() else { return };
+        match landed {
+            Landed::Plain(bytes) => assembly.tail.extend_from_slice(&bytes),
+            Landed::Shared(all) => {
+                let at = assembly.start_len + ashore.descriptors_at;
+                name_shared(&mut assembly.tail, at..at + ashore.part_count * PART_LEN, &all);
+            }
+        }
+        self.assembled(id);
+    }
+}
+
+/// Makes descriptors of parts behind the body name where they are now.
+fn name_shared(tail: &mut BytesMut, descriptors: std::ops::Range<usize>, all: &Part) {
+    let (descriptors, _) = tail[descriptors].as_chunks_mut::<PART_LEN>();
+    let Some(first) = descriptors.first().map(|first| Part::decode(first).offset) else { return };
+    for descriptor in descriptors {
+        let part = Part::decode(descriptor);
+        let offset = all.offset + part.offset - first;
+        *descriptor = Part { offset, len: part.len, ..*all }.encode();
+    }
+}

@@ -1,0 +1,130 @@
+//! Memory for a message that comes in pieces from another host: a segment, so that all its readers
+//! here see the same pages.
+
+use super::memory::Memory;
+use super::pool::{Filled, SegmentPool};
+use bytes::Bytes;
+use mesh_wire::id::ProcId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A message that is not whole yet.
+///
+/// All methods may be called from any thread; pieces may come in any order.
+pub struct Landing {
+    len: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    place: Place,
+    /// Bytes from the start that are there.
+    come: usize,
+    /// Pieces that have overtaken others.
+    early: BTreeMap<usize, Bytes>,
+}
+
+/// Where the bytes are kept.
+enum Place {
+    /// A segment of a pool, which has no memory before the first piece.
+    Shared { pool: Arc<SegmentPool>, index: usize, memory: Option<Memory> },
+    /// Memory of this process alone.
+    Plain(Vec<u8>),
+}
+
+/// A message that is whole.
+#[derive(Debug)]
+pub enum Landfall {
+    /// In a segment that its readers hold.
+    Shared(Filled),
+    /// In memory of this process alone.
+    Plain(Bytes),
+}
+
+impl Landing {
+    /// Room for a message in memory of this process alone.
+    pub fn plain(len: usize) -> Self {
+        Self::new(len, Place::Plain(Vec::new()))
+    }
+
+    pub(super) fn shared(
+        len: usize,
+        pool: Arc<SegmentPool>,
+        index: usize,
+        memory: Option<Memory>,
+    ) -> Self {
+        Self::new(len, Place::Shared { pool, index, memory })
+    }
+
+    fn new(len: usize, place: Place) -> Self {
+        Self { len, state: Mutex::new(State { place, come: 0, early: BTreeMap::new() }) }
+    }
+
+    /// Keeps a piece; `true` for the one with which the message is whole.
+    pub fn write(&self, at: usize, bytes: Bytes) -> bool {
+        let mut state = self.lock();
+        state.early.insert(at, bytes);
+        loop {
+            let next = state.come;
+            let Some(bytes) = state.early.remove(&next) else { return state.come == self.len };
+            state.append(&bytes, self.len);
+        }
+    }
+
+    /// Gives the whole message to its readers. To be called once; what was not is given up.
+    pub fn finish(&self, readers: &[ProcId]) -> Landfall {
+        let mut state = self.lock();
+        match std::mem::replace(&mut state.place, Place::Plain(Vec::new())) {
+            Place::Shared { pool, index, memory: Some(memory) } if !readers.is_empty() => {
+                Landfall::Shared(pool.publish((index, memory), self.len, readers))
+            }
+            Place::Shared { pool, index, memory } => {
+                let bytes = memory.as_ref().map_or_else(Vec::new, |memory| memory.read(self.len));
+                pool.give_up(index, memory);
+                Landfall::Plain(bytes.into())
+            }
+            Place::Plain(bytes) => Landfall::Plain(bytes.into()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn append(&mut self, bytes: &[u8], len: usize) {
+        let at = self.come;
+        self.come += bytes.len();
+        match &mut self.place {
+            Place::Plain(all) => all.extend_from_slice(bytes),
+            Place::Shared { pool, index, memory } => {
+                if pool.append(memory, (at, len), bytes).is_ok() {
+                    return;
+                }
+                // The kernel has no more memory of this kind: what has come may not be lost.
+                let mut all = memory.as_ref().map_or_else(Vec::new, |memory| memory.read(at));
+                all.extend_from_slice(bytes);
+                pool.give_up(*index, memory.take());
+                self.place = Place::Plain(all);
+            }
+        }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Place::Shared { pool, index, memory } = &mut state.place {
+            pool.give_up(*index, memory.take());
+        }
+    }
+}
+
+impl fmt::Debug for Landing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Landing").field("len", &self.len).finish_non_exhaustive()
+    }
+}
