@@ -36,6 +36,10 @@ class Member(Actor):
         return value
 
     @endpoint
+    def weigh(self, value):
+        return len(value)
+
+    @endpoint
     def ask(self, other, value):
         return other.echo.call_one(value).get()
 
@@ -182,6 +186,37 @@ print("whole")
     (cluster.folder / "broken").touch()
     assert program.stdout.readline() == "whole\n"
     assert program.wait(END_LIMIT_S) == 0
+
+
+@pytest.mark.parametrize("hosts", [("w0", "w1", "login", "w2"), ("w0", "w1", "w2")])
+def test_a_long_cast_crosses_each_link_once(
+    worlds: Worlds, tmp_path: Path, hosts: tuple[str, ...]
+) -> None:
+    script = """
+members = attached(gateway=gateway)
+members.weigh.call(b"").get(timeout=30)
+print("ready", flush=True)
+while not os.path.exists(os.path.join(os.path.dirname(keys), "begin")):
+    time.sleep(0.01)
+print(members.weigh.call(os.urandom(10 << 20)).get(timeout=60).values(), flush=True)
+"""
+    with ExitStack() as stack:
+        world = worlds(["client", "login", "w0", "w1", "w2"], behind_nat=["client"])
+        cluster = Cluster(world, tmp_path)
+        stack.callback(cluster.close)
+        keys = str(cluster.folder / "client")
+        program = cluster.client.start_python(PRELUDE + script, keys, *hosts)
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        before = {host.name: host.traffic() for host in world}
+        (cluster.folder / "begin").touch()
+        assert program.stdout.readline() == f"{[10 << 20] * len(hosts)}\n"
+        used = {host.name: host.traffic() - before[host.name] for host in world}
+        assert program.wait(END_LIMIT_S) == 0
+    whole = 1.05 * (10 << 20)
+    assert used["client"].bytes_out < whole
+    # What has come for the gateway itself does not pass through it a second time.
+    assert all(one.bytes_in < whole and one.bytes_out < whole for one in used.values()), used
 
 
 def test_the_death_of_a_host_behind_the_gateway_is_noticed(cluster: Cluster) -> None:

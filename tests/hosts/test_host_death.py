@@ -131,10 +131,11 @@ def test_worker_that_is_killed_takes_its_processes_along(crew: Crew, program: Pr
     waiting = program.begin(steps.wait_for_ever, 3)
     program.do(steps.settle, SETTLE_S)
     worker = crew.worker(crew.hosts[3])
+    killed = time.monotonic()
     os.kill(worker.session(), signal.SIGKILL)
-    kind, took = waiting.result(60)
-    assert kind == "HostDied"
-    assert took < SETTLE_S + HEARTBEATS_S + SLACK_S
+    assert waiting.result(60)[0] == "HostDied"
+    # Its worker says so; nobody waits for heartbeats.
+    assert time.monotonic() - killed < HEARTBEATS_S - SOON_S
     wait_until_gone(procs, time.monotonic() + 2 * SOON_S)
     assert worker.is_alive
     assert len(children(worker.process.pid)) == 1, "it serves again"

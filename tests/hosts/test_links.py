@@ -23,8 +23,8 @@ from tests.hosts.crew.talk import Talk
 #: So long that no fault here is taken for a death.
 PATIENT = {"heartbeat_s": 20.0}
 
-#: Beside the time of the fault itself: what finding out and a busy machine may take.
-RECOVERY_S = 3.0
+#: Beside the time of the fault itself: a heartbeat for finding out, and what a busy machine takes.
+RECOVERY_S = 1.5
 
 _pause = threading.Event()
 

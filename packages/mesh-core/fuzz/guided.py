@@ -14,6 +14,8 @@ from typing import Any
 
 #: Memory of the process, for what takes too much to fail and not to swap.
 MEMORY_MAX = 1 << 30
+#: More than any file has.
+LINES_MAX = 10_000
 #: What JSON and most texts are made of.
 WORDS = (
     b'"',
@@ -48,17 +50,18 @@ class Fuzzer:
     """Runs `check` on inputs made of those that have run something new."""
 
     def __init__(
-        self, source: Path, check: Callable[[bytes], None], options: Sequence[str]
+        self, sources: Sequence[Path], check: Callable[[bytes], None], options: Sequence[str]
     ) -> None:
-        """Describes the fuzzing of the code in one file.
+        """Describes the fuzzing of the code in some files.
 
         Args:
-            source: The file whose lines count.
+            sources: The files whose lines count.
             check: Raises when something is wrong.
             options: `-max_total_time=`, `-max_len=`, `-artifact_prefix=`, `-seed=`, and folders
                 with inputs, of which the first takes new ones; or one input, to be run once.
         """
-        self._source = str(source)
+        # A line is known by its number, counted through all files.
+        self._firsts = {str(path): at * LINES_MAX for at, path in enumerate(sources)}
         self._check = check
         named = dict(one[1:].split("=", 1) for one in options if one.startswith("-"))
         self._paths = [Path(one) for one in options if not one.startswith("-")]
@@ -119,12 +122,13 @@ class Fuzzer:
         def lines(frame: FrameType, event: str, arg: Any) -> Any:
             nonlocal last
             what = arg[0].__name__ if event == "exception" else event
-            self._seen.add((what, last, frame.f_lineno))
-            last = frame.f_lineno
+            line = self._firsts[frame.f_code.co_filename] + frame.f_lineno
+            self._seen.add((what, last, line))
+            last = line
             return lines
 
         def calls(frame: FrameType, event: str, arg: Any) -> Any:
-            return lines if frame.f_code.co_filename == self._source else None
+            return lines if frame.f_code.co_filename in self._firsts else None
 
         assert threading.active_count() == 1, "only this thread is traced"
         sys.settrace(calls)

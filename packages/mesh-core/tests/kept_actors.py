@@ -74,3 +74,11 @@ class Keeper(Actor):
     def pids(self) -> tuple[int, int]:
         """Names the process, and that of what it owns."""
         return os.getpid(), self.mine.pid.call_one().get()
+
+
+class Laden(Counter):
+    """Takes more along than is noted anywhere."""
+
+    def __init__(self, start: int, load: bytes) -> None:
+        super().__init__(start)
+        self.load = load

@@ -23,12 +23,16 @@ from mesh_core import (
     endpoint,
     shutdown_context,
 )
+from mesh_core._attach_order import AttachOrder
+from mesh_core._core import ask_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from mesh_core import HostMesh
+
+LIMIT_S = 30.0
 
 pytestmark = pytest.mark.usefixtures("fresh_job")
 
@@ -258,3 +262,27 @@ def _me() -> str:
     import getpass
 
     return getpass.getuser()
+
+
+def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with WorkerProcess() as worker:
+        config = {"no_such_setting": 1}
+        order = AttachOrder(b"j" * 16, b"t" * 32, 1, "someone", 10.0, config, [])
+        name = worker.address.removeprefix("tcp://")
+        sessions = []
+        for _ in range(2):
+            is_taken, why, is_final = ask_worker([name], None, order.encode(), LIMIT_S)
+            assert (is_taken, is_final) == (False, True)
+            assert b"unknown setting 'no_such_setting'" in why
+            sessions += worker.sessions()
+        assert len(set(sessions)) == 1
+        # What is refused for good is not asked again until the time is over.
+        with monkeypatch.context() as patch, configured(attach_timeout_s=10 * LIMIT_S):
+            patch.setattr("mesh_core._attach_order.VERSION", 2)
+            hosts = attach_to_workers([worker.address])
+            with pytest.raises(HostDied, match="the client speaks version 2"):
+                hosts.initialized.get(timeout=LIMIT_S)
+        hosts = attach_to_workers([worker.address])
+        assert hosts.spawn_procs().spawn("member", Member).echo.call(1).get().values() == [1]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mesh_core._attach_order import AttachOrder
-from mesh_core._take_over_order import TakeOverOrder
+from mesh_core._take_over_order import Grant, Refusal, TakeOverOrder
 
 
 def order() -> AttachOrder:
@@ -16,6 +16,20 @@ def order() -> AttachOrder:
 
 def changed(**fields: Any) -> bytes:
     return json.dumps({**json.loads(order().encode()), **fields}).encode()
+
+
+def without(name: str) -> bytes:
+    facts = json.loads(order().encode())
+    del facts[name]
+    return json.dumps(facts).encode()
+
+
+@pytest.mark.parametrize(
+    "config", [{"no_such_setting": 1}, {"heartbeat_s": "soon"}, {"mailbox_len_max": -1}]
+)
+def test_settings_that_are_not_known_here_are_refused_in_words(config: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"what is configured in the client.*install the same"):
+        AttachOrder.decode(changed(config=config))
 
 
 def test_an_order_comes_out_as_it_went_in() -> None:
@@ -53,10 +67,21 @@ def test_an_order_comes_out_as_it_went_in() -> None:
         changed(generation=1 << 12),
         changed(hold_s=-1),
         changed(hold_s="inf"),
+        changed(hold_s=True),
+        changed(version="1"),
+        changed(host="3"),
+        changed(host=3.5),
+        changed(host=True),
+        changed(epoch=0.0),
+        changed(job="01 " * 16),
+        changed(path="abc"),
+        changed(path=[1]),
+        changed(verb=["serve"]),
+        *(without(name) for name in json.loads(order().encode())),
     ],
 )
 def test_anything_else_is_refused_in_words(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no request|client speaks|hexadecimal"):
+    with pytest.raises(ValueError, match=r"no request|client speaks"):
         AttachOrder.decode(body)
 
 
@@ -92,7 +117,51 @@ def test_a_wish_to_take_over_comes_out_as_it_went_in() -> None:
         succession(lease_s=1e300),
         succession(lease_s="inf"),
         succession(owner=["a", "list"]),
+        succession(claim=7),
+        succession(take_over=True),
+        succession(generation="2"),
+        succession(generation=1 << 12),
+        succession(lease_s=True),
     ],
 )
 def test_what_is_no_wish_to_take_over_is_not_taken_for_one(body: bytes) -> None:
     assert TakeOverOrder.decode(body) is None
+
+
+def grant(**fields: Any) -> bytes:
+    given = Grant(b"j" * 16, b"t" * 32, 3, "w0", 1, 2)
+    return json.dumps({**json.loads(given.encode()), **fields}).encode()
+
+
+def test_what_a_worker_grants_comes_out_as_it_went_in() -> None:
+    again = Grant.decode(grant())
+    assert (again.job, again.token, again.host) == (b"j" * 16, b"t" * 32, 3)
+    assert (again.host_name, again.epoch, again.generation) == ("w0", 1, 2)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        grant(job="00"),
+        grant(token=None),
+        grant(host=0),
+        grant(host=True),
+        grant(host_name=7),
+        grant(epoch=-1),
+        grant(epoch="1"),
+        grant(generation=0),
+        grant(generation=1 << 12),
+    ],
+)
+def test_what_grants_nothing_is_no_answer(body: bytes) -> None:
+    with pytest.raises(ValueError, match="no answer of a Mesh worker"):
+        Grant.decode(body)
+
+
+def test_a_refusal_comes_out_as_it_went_in_and_other_words_are_one_for_good() -> None:
+    again = Refusal.decode(Refusal("no", is_final=False, is_rival=True).encode().encode())
+    assert (again.why, again.is_final, again.is_rival) == ("no", False, True)
+    for body in (b"busy", b"{}", b'{"why": "not yet", "is_final": 0}', b"\xff"):
+        assert Refusal.decode(body).is_final

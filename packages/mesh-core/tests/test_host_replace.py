@@ -164,6 +164,7 @@ class Owner(Actor):
     def __init__(self, hosts: HostMesh) -> None:
         self.hosts = hosts
         self.heard: list[str] = []
+        self.lost: list[str] = []
 
     @endpoint
     def spawn_there(self) -> Any:
@@ -182,8 +183,13 @@ class Owner(Actor):
     def failures(self) -> list[str]:
         return self.heard
 
+    @endpoint
+    def lost_meshes(self) -> list[str]:
+        return self.lost
+
     def __supervise__(self, failure: MeshFailure) -> bool:
         self.heard.append(type(failure.error).__name__)
+        self.lost += [type(mesh).__name__ for mesh in failure.meshes]
         return True
 
 
@@ -211,6 +217,8 @@ def test_an_owner_is_told_once_of_all_that_a_dead_host_had(workers: list[WorkerP
         while not owner.failures.call_one().get(timeout=LIMIT_S):
             os.sched_yield()
     assert owner.failures.call_one().get(timeout=LIMIT_S) == ["HostDied"]
+    lost = owner.lost_meshes.call_one().get(timeout=LIMIT_S)
+    assert lost == ["ProcMesh", "ProcMesh", "ActorMesh", "ActorMesh"]
 
 
 def test_a_host_that_lives_is_not_replaced(workers: list[WorkerProcess]) -> None:

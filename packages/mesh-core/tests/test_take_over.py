@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 from host_recorder import wait_until_gone
-from kept_actors import Counter, Keeper
+from kept_actors import Counter, Keeper, Laden
 from lost_program import ATTACH_AND_HOLD, TAKE_OVER, LostProgram
 from workers import WorkerProcess
 
@@ -22,6 +23,7 @@ from mesh_core import (
     Job,
     MeshStopped,
     ProcDied,
+    SpawnError,
     TakeOverError,
     attach_to_workers,
     configured,
@@ -29,6 +31,9 @@ from mesh_core import (
     take_over,
     this_host,
 )
+from mesh_core._attach_order import AttachOrder
+from mesh_core._core import ask_worker
+from mesh_core._take_over_order import TakeOverOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,6 +174,35 @@ def test_what_actors_own_lives_on_with_them(
     assert job.actor("keeper", Keeper).ask.call(5).get(timeout=30).values() == [110, 110]
 
 
+SPARE_IS_HELD = """
+from mesh_core._runtime import runtime
+while not all(spare.is_held for spare in runtime().places.spares._spares):
+    time.sleep(0.01)
+"""
+
+
+def test_spares_are_the_successors(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    attach = ATTACH_AND_HOLD.replace("hold_s=60", "hold_s=60, spares=1")
+    code = (attach, SPAWN, SPARE_IS_HELD)
+    with LostProgram(tmp_path, addresses(workers), *code) as program:
+        program.kill()
+    job = take_over(addresses(workers)[:1], credentials=credentials)
+    # Nobody else has got the spare while the job waited for its successor.
+    order = AttachOrder(b"j" * 16, b"t" * 32, 1, "another", 10.0, {}, [])
+    there = workers[1].address.removeprefix("tcp://")
+    is_taken, why, _ = ask_worker([there], credentials._keys, order.encode(), 30.0)
+    assert (is_taken, b"it is kept as a spare of a job" in why) == (False, True)
+    counters = job.actor("counter", Counter)
+    assert counters.add.call(1).get(timeout=30).values() == [16, 16]
+    workers[0].power_off()
+    with pytest.raises(HostDied):
+        counters.add.call(0).get(timeout=30)
+    job.hosts.replace(0)
+    assert counters.add.call(1).get(timeout=30).values() == [11, 11]
+
+
 def test_failures_while_nobody_ran_the_job_are_told(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
@@ -235,6 +269,28 @@ def until_answered(counter: Counter) -> int:
         except (ProcDied, MeshStopped, ActorFailed):
             assert time.monotonic() < until
             counter.initialized.exception(timeout=30)
+
+
+def test_what_was_spawned_with_more_than_the_journal_takes_is_not_spawned_again(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    laden = """
+    laden = procs.spawn("laden", Laden, 1, os.urandom(2 << 20), restart="permanent")
+    laden.add.call(1).get()
+    """
+    job = taken_over(workers[:1], credentials, tmp_path, SPAWN, laden)
+    procs, counters = job.procs["trainers"], job.actor("counter", Counter)
+    mesh = job.actor("laden", Laden)
+    assert mesh.add.call(1).get(timeout=30).values() == [3, 3]
+    os.kill(mesh.slice(procs=0).pid.call_one().get(timeout=30), signal.SIGKILL)
+    with pytest.raises(ProcDied):
+        mesh.slice(procs=0).add.call_one(1).get(timeout=30)
+    with pytest.raises(SpawnError, match=r"'laden'.*1 MiB.*spawn another mesh"):
+        mesh.replace(0)
+    # What else was there is back.
+    assert counters.add.call(1).get(timeout=30).values() == [11, 16]
+    again = procs.spawn("again", Laden, 7, b"")
+    assert again.add.call(0).get(timeout=30).values() == [7, 7]
 
 
 def test_the_output_of_the_actors_comes_to_the_successor(
@@ -334,6 +390,47 @@ def test_a_job_whose_program_lives_is_not_given_away(
         configured(attach_timeout_s=0.1),
         pytest.raises(TakeOverError, match="which lives"),
     ):
+        take_over(addresses(workers), credentials=credentials)
+
+
+def test_only_one_of_two_successors_that_come_together_wins(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        program.kill()
+    attempt = """
+    configure(attach_timeout_s=5.0)
+    try:
+        job = take_over(workers, credentials=Credentials.load(folder + "/controller"))
+    except TakeOverError as error:
+        print("lost", flush=True)
+    else:
+        print("won", job.actor("counter", Counter).add.call(1).get(timeout=30).values(), flush=True)
+    """
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+        credentials.save(folder / "controller")
+    with ThreadPoolExecutor(2) as threads, ExitStack() as stack:
+        begin = [
+            threads.submit(LostProgram, folder, addresses(workers), attempt) for folder in folders
+        ]
+        programs = [stack.enter_context(one.result()) for one in begin]
+        said = sorted(line for program in programs for line in program.said)
+    assert said == ["lost", "won [16, 16, 16, 16]"]
+
+
+def test_a_successor_that_finds_another_on_its_way_gives_up(
+    workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
+) -> None:
+    with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        program.kill()
+    # As one does that cannot reach the first worker.
+    wish = TakeOverOrder("claim", "a rival", None, 0, 60.0).encode()
+    there = workers[1].address.removeprefix("tcp://")
+    while not ask_worker([there], credentials._keys, wish, 30.0)[0]:
+        time.sleep(0.05)
+    with pytest.raises(TakeOverError, match=r"another successor was first.*a rival has taken"):
         take_over(addresses(workers), credentials=credentials)
 
 

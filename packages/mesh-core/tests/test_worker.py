@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from workers import WorkerProcess
 from mesh_core import (
     HostDied,
     attach_to_workers,
+    configured,
     run_worker_loop_forever,
     shutdown_context,
     start_worker_loop_forever,
@@ -67,6 +69,17 @@ def test_the_command_ends_with_2_where_it_cannot_begin(words: list[str], why: st
     assert "Traceback" not in ended.stderr
 
 
+def is_free(port: int) -> bool:
+    """Says whether somebody could listen there."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.usefixtures("fresh_job")
 def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signals) -> None:
@@ -102,6 +115,24 @@ def test_a_worker_that_is_killed_takes_its_job_along() -> None:
 
 
 @pytest.mark.usefixtures("fresh_job")
+def test_the_owner_of_a_session_that_is_killed_hears_of_it_from_the_worker() -> None:
+    # So long that silence tells nothing within the test.
+    with configured(heartbeat_s=LIMIT_S), WorkerProcess() as worker:
+        hosts = attach_to_workers([worker.address])
+        mesh = hosts.spawn_procs().spawn("worker", Worker)
+        pid = mesh.pid.call_one().get(timeout=LIMIT_S)
+        waiting = mesh.sleep.call_one(600)
+        (session,) = worker.sessions()
+        os.kill(session, signal.SIGKILL)
+        with pytest.raises(HostDied, match="has ended, says its worker"):
+            waiting.get(timeout=LIMIT_S)
+        wait_until_gone([session, pid])
+        # The worker is free for others, and for the same job.
+        hosts.replace(0)
+        assert mesh.pid.call_one().get(timeout=LIMIT_S) != pid
+
+
+@pytest.mark.usefixtures("fresh_job")
 def test_a_worker_that_is_killed_as_it_starts_leaves_nothing_behind() -> None:
     for _ in range(3):
         with WorkerProcess() as worker:
@@ -118,9 +149,11 @@ def test_a_worker_runs_beside_a_program() -> None:
     assert mesh.pid.call_one().get(timeout=LIMIT_S) != os.getpid()
     shutdown_context().get()
     worker.cancel()
+    until = time.monotonic() + LIMIT_S
+    while not is_free(int(address.rpartition(":")[2])):
+        assert time.monotonic() < until, "the port is still taken"
+        os.sched_yield()
     wait_until_gone(children(os.getpid()))
-    with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
-        "The port is free again."
 
 
 def test_a_worker_loop_returns_when_the_owner_shuts_it_down(tmp_path: Path) -> None:

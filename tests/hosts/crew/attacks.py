@@ -64,13 +64,18 @@ ASK = """
 import encodings.idna, os, socket, sys
 if sys.argv[1] == "nobody":
     os.setuid(65534)
-with socket.create_connection(("127.0.0.1", 26701)) as worker:
-    worker.settimeout(5)
-    try:
-        worker.sendall(bytes([0xA7, 1, 5, 0, 0]) + bytes(59))
-        print("an answer" if worker.recv(1) else "nothing")
-    except OSError:
-        print("nothing")
+def ask():
+    with socket.create_connection(("127.0.0.1", 26701)) as worker:
+        worker.settimeout(5)
+        try:
+            worker.sendall(bytes([0xA7, 1, 5, 0, 0]) + bytes(59))
+            return worker.recv(1)
+        except OSError:
+            return b""
+
+# Who comes between two sessions is not answered, and asks again.
+tries = 1 if sys.argv[1] == "nobody" else 5
+print("an answer" if any(ask() for _ in range(tries)) else "nothing")
 """
 
 #: Takes the port of a worker.

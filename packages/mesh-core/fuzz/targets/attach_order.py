@@ -18,6 +18,7 @@ sys.path.insert(0, str(CRATE))
 from guided import Fuzzer  # noqa: E402
 
 from mesh_core._attach_order import AttachOrder  # noqa: E402
+from mesh_core._config import check as check_settings  # noqa: E402
 
 
 def check(body: bytes) -> None:
@@ -37,9 +38,11 @@ def check(body: bytes) -> None:
     assert len(order.owner.encode()) < 2000
     assert order.owner.isprintable()
     assert all(isinstance(folder, str) for folder in order.path)
+    check_settings(order.config)
     again = AttachOrder.decode(order.encode())
     assert again.encode() == order.encode()
 
 
 if __name__ == "__main__":
-    sys.exit(Fuzzer(PACKAGE / "_attach_order.py", check, sys.argv[1:]).main())
+    sources = [PACKAGE / "_attach_order.py", PACKAGE / "_order_fields.py", PACKAGE / "_config.py"]
+    sys.exit(Fuzzer(sources, check, sys.argv[1:]).main())

@@ -8,7 +8,7 @@ from mesh_core._actor import Actor, endpoints_of, member_of
 from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, endpoint_of
-from mesh_core._errors import MeshStopped
+from mesh_core._errors import MeshStopped, SpawnError
 from mesh_core._host_orders import start_again
 from mesh_core._mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
 from mesh_core._placed_mesh import PlacedMesh
@@ -173,6 +173,8 @@ class ActorMesh(PlacedMesh, Generic[A]):
 
         Raises:
             HostDied: Its host is dead, and there is no spare to take its place.
+            SpawnError: It was spawned by a program before this one, with more than the journal
+                takes.
             IndexError: There is no such rank.
             ValueError: The mesh is a slice, or is owned by somebody else.
         """
@@ -205,7 +207,13 @@ class ActorMesh(PlacedMesh, Generic[A]):
 
     def _respawn(self, index: int) -> Future[Any]:
         """Spawns the actor again; what is left of it is stopped first."""
-        body, buffers, window = self._runtime.spawn_orders[self._port]
+        order = self._runtime.spawn_orders.get(self._port)
+        if order is None:
+            raise SpawnError(
+                f"mesh {self._name!r} was spawned by the program before with more than the journal "
+                "takes (1 MiB), so its ranks cannot be started again: spawn another mesh"
+            )
+        body, buffers, window = order
         targets = Targets([(self._proc_of(index), index)])
         reply = self._runtime.engine.call(
             SPAWN,

@@ -178,6 +178,9 @@ class Agent:
         if proc == self._runtime.me:
             return self._fenced()
         if proc & 0xFFFF_FFFF == 0:
+            if message.code == STOPPED:
+                why = "what served the job there has ended, says its worker"
+                return self._host_left(proc >> 32, None, why)
             self._host_died(proc >> 32, body)
         self._runtime.ownership.proc_died(proc, body)
         holder_died(proc, body)
@@ -418,11 +421,15 @@ class Agent:
 
     def do_host_left(self, message: Message, host_name: str, why: str) -> None:
         """A worker leaves the job although nobody here wanted that: its host is lost at once."""
+        self._host_left(message.from_proc >> 32, host_name, why)
+
+    def _host_left(self, host: int, host_name: str | None, why: str) -> None:
         from mesh_core._attach import obituary
 
-        host = message.from_proc >> 32
-        if self._runtime.places.withdrew(host):
-            self._engine.host_gone(host, obituary(self._runtime, host_name, why))
+        place = self._runtime.places.withdrew(host)
+        if place is not None:
+            name = host_name or place.host_name
+            self._engine.host_gone(host, obituary(self._runtime, name, why))
 
     def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
         """Notes what the program owns, or owns no more."""

@@ -135,7 +135,7 @@ def attach_to_workers(
             target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
     for address in addresses[count:]:
-        current.places.spares.hold(address, way, keys, config)
+        current.places.spares.hold(address, way, keys, config, hold_s)
     return HostMesh(hosts, region, None)
 
 
@@ -167,17 +167,17 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
     while True:
         try:
             route = Route.to_worker(address, place.gateway)
-            is_taken, text = ask_worker(
+            is_taken, text, is_final = ask_worker(
                 route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
             )
         except OSError as error:
-            is_taken, why = False, f"{address} cannot be reached: {error}"
+            is_taken, is_final, why = False, False, f"{address} cannot be reached: {error}"
         else:
             why = f"the worker at {address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
             joined(current, place, route, text.decode())
             return None
-        if current.is_over or time.monotonic() >= until:
+        if is_final or current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
 
@@ -185,6 +185,7 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
 def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
     """A worker serves the job: listens for it, and tells it and the others of each other."""
     silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
+    place.host_name = host_name
     if place.epoch:
         current.agent.do_host_back(None, place.host, place.epoch)
     current.engine.expect_host(place.host, place.config.heartbeat_s, silent)

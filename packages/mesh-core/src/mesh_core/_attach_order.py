@@ -7,6 +7,9 @@ import json
 import os
 import sys
 
+from mesh_core._config import check
+from mesh_core._errors import ConfigError
+from mesh_core._order_fields import OrderFields, is_plain
 from mesh_core._wire import EPOCH_MAX
 
 TYPE_CHECKING = False
@@ -22,16 +25,10 @@ __all__ = [
     "SERVE",
     "VERSION",
     "AttachOrder",
-    "printable",
     "this_program",
-    "usable_facts",
 ]
 
 VERSION = 1
-# What people are told of who asks is not longer.
-_OWNER_LEN_MAX = 300
-# Numbers that every clock can add to.
-_NUMBER_MAX = 1e15
 # Serve the job; keep free for it; be free for others again.
 SERVE, HOLD, RELEASE = _VERBS = ("serve", "hold", "release")
 
@@ -134,7 +131,7 @@ class AttachOrder:
             "path": list(self.path),
             "generation": self.generation,
             "hold_s": self.hold_s,
-            "config": {k: v for k, v in self.config.items() if _is_plain(v)},
+            "config": {k: v for k, v in self.config.items() if is_plain(v)},
         }
         return json.dumps(facts).encode()
 
@@ -146,35 +143,39 @@ class AttachOrder:
             ValueError: It is something else.
         """
         try:
-            facts = _facts(body)
-            if facts["version"] != VERSION:
-                raise ValueError(
-                    f"the client speaks version {facts['version']} of attaching, this worker "
-                    f"{VERSION}: install the same version of mesh-core on both"
-                )
-            order = AttachOrder(
-                bytes.fromhex(facts["job"]),
-                bytes.fromhex(facts["token"]),
-                int(facts["host"]),
-                str(facts["owner"]),
-                float(facts["lease_s"]),
-                dict(facts["config"]),
-                [str(folder) for folder in facts["path"]],
-                int(facts["epoch"]),
-                str(facts["verb"]),
-                int(facts["generation"]),
-                float(facts["hold_s"]),
+            fields = OrderFields(body)
+            version = fields.whole("version", 0, 2**31)
+        except ValueError as error:
+            raise ValueError(f"this is no request of a Mesh client ({error})") from error
+        if version != VERSION:
+            raise ValueError(
+                f"the client speaks version {version} of attaching, this worker {VERSION}: "
+                "install the same version of mesh-core on both"
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no request of a Mesh client ({error!r})") from error
-        is_whole = len(order.job) == 16 and len(order.token) == 32
-        is_known = order.verb in _VERBS and 0 <= order.epoch <= EPOCH_MAX
-        first_host = 1 if order.verb == SERVE else 0
-        has_times = order.lease_s > 0 and order.hold_s >= 0
-        is_heir = 0 <= order.generation <= EPOCH_MAX
-        is_in_range = first_host <= order.host < 2**32 and has_times and is_heir
-        if not (is_whole and is_known and is_in_range):
-            raise ValueError("this is no request of a Mesh client (a field is out of range)")
+        try:
+            verb = fields.word("verb", *_VERBS)
+            order = AttachOrder(
+                fields.octets("job", 16),
+                fields.octets("token", 32),
+                fields.whole("host", int(verb == SERVE), 2**32 - 1),
+                fields.name("owner"),
+                fields.seconds("lease_s"),
+                fields.settings("config"),
+                fields.texts("path"),
+                fields.whole("epoch", 0, EPOCH_MAX),
+                verb,
+                fields.whole("generation", 0, EPOCH_MAX),
+                fields.seconds("hold_s", may_be_0=True),
+            )
+        except ValueError as error:
+            raise ValueError(f"this is no request of a Mesh client ({error})") from error
+        try:
+            check(order.config)
+        except ConfigError as error:
+            raise ValueError(
+                f"it does not know what is configured in the client ({error}): "
+                "install the same version of mesh-core on both"
+            ) from error
         return order
 
 
@@ -185,64 +186,3 @@ def this_program() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{os.uname().nodename} (process {os.getpid()})"
-
-
-def _is_plain(value: object) -> bool:
-    return (
-        value is None
-        or isinstance(value, (bool, int, float, str))
-        or (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value))
-    )
-
-
-def usable_facts(body: bytes) -> dict[str, Any]:
-    """Reads a JSON object whose numbers can be used in every way.
-
-    Raises:
-        ValueError: It is something else.
-    """
-    try:
-        facts = json.loads(body, parse_float=_finite, parse_constant=_finite, parse_int=_finite_int)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    if not isinstance(facts, dict):
-        raise ValueError("it is no table")
-    return facts
-
-
-def printable(name: object) -> str:
-    """Makes a text from afar one that people can be shown.
-
-    Raises:
-        ValueError: It is no text.
-    """
-    if not isinstance(name, str):
-        raise ValueError("it does not say who asks")
-    return "".join(c if c.isprintable() else "?" for c in name[:_OWNER_LEN_MAX])
-
-
-def _facts(body: bytes) -> dict[str, Any]:
-    try:
-        facts = usable_facts(body)
-        facts["owner"] = printable(facts.get("owner"))
-    except ValueError as error:
-        raise ValueError(f"this is no request of a Mesh client ({error})") from error
-    if not isinstance(facts.get("config"), dict):
-        raise ValueError("this is no request of a Mesh client (it is no table of settings)")
-    if not all(map(_is_plain, facts["config"].values())):
-        raise ValueError("this is no request of a Mesh client (a setting has a strange value)")
-    if any(isinstance(facts.get(name), str) for name in ("lease_s", "hold_s")):
-        raise ValueError("this is no request of a Mesh client (a time is no number)")
-    return facts
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not -_NUMBER_MAX <= number <= _NUMBER_MAX:
-        raise ValueError(f"{text[:20]} is no number to use")
-    return number
-
-
-def _finite_int(text: str) -> int:
-    _finite(text)
-    return int(text)

@@ -102,9 +102,13 @@ class Claim:
 
         Returns:
             Those that could be had, and why the others could not.
+
+        Raises:
+            TakeOverError: Another successor, which lives, has one of them.
         """
         taken: list[Taken] = []
         whys: list[str] = []
+        rivals: list[str] = []
 
         def take(address: Address, gateway: Address | None) -> None:
             started = time.monotonic()
@@ -116,6 +120,8 @@ class Claim:
                 is_silent = isinstance(answer, _Silence)
                 asked_s = time.monotonic() - started
                 is_over = answer.is_final and not is_silent
+                if answer.is_rival:
+                    rivals.append(answer.why)
                 if is_over or asked_s >= (silence_s if is_silent else limit_s):
                     whys.append(answer.why)
                     return
@@ -129,6 +135,10 @@ class Claim:
             thread.start()
         for thread in threads:
             thread.join()
+        if rivals:
+            # Each of two that cannot reach each other's first workers would take what it can have:
+            # a job has one program, or none.
+            raise TakeOverError(f"another successor was first: {'; '.join(rivals)}")
         return taken, whys
 
     def gateway_to(self, address: Address, noted: Address | None = None) -> Address | None:
@@ -143,7 +153,7 @@ class Claim:
         )
         try:
             route = Route.to_worker(address, gateway)
-            is_taken, text = ask_worker(
+            is_taken, text, _ = ask_worker(
                 route.addresses, self._keys, order.encode(), _ASK_LIMIT_S, route.gateway
             )
         except OSError as error:
@@ -155,7 +165,7 @@ class Claim:
             return Refusal(f"{address} says what cannot be understood: {error}", is_final=True)
         refusal = Refusal.decode(text)
         why = f"the worker at {address} refused: {refusal.why}"
-        return Refusal(why, is_final=refusal.is_final)
+        return Refusal(why, is_final=refusal.is_final, is_rival=refusal.is_rival)
 
 
 class _Silence(Refusal):

@@ -220,6 +220,18 @@ def inherit(mapping: Mapping[str, Any]) -> None:
     _scope.set(None)
 
 
+def check(mapping: Mapping[str, Any]) -> None:
+    """Says what would be wrong with `inherit`.
+
+    Args:
+        mapping: What `Config.as_mapping` gave somewhere.
+
+    Raises:
+        ConfigError: A setting is unknown, or a value is not one that it takes.
+    """
+    _read(mapping)
+
+
 class _Layers:
     """The layers that hold for the whole process, and what they come to.
 

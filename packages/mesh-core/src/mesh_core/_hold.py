@@ -127,7 +127,7 @@ class Hold:
             return None
         if order.job is not None and order.generation <= self._generation:
             why = f"{self._owner} has taken the job over as generation {self._generation}"
-            return Refusal(why, is_final=True)
+            return Refusal(why, is_final=True, is_rival=self._until is None)
         if self._generation == EPOCH_MAX:
             return Refusal(f"it was taken over {EPOCH_MAX} times, the most", is_final=True)
         if self._until is None:

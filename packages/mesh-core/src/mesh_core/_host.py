@@ -68,6 +68,8 @@ class ExitReport:
     log_tail: tuple[str, ...]
     reason: str
     """One sentence for people."""
+    why: str | None = None
+    """Why it could not become what it was to be, if so, or was ended."""
 
 
 @dataclass
@@ -447,6 +449,7 @@ def _exit_report(message: Exited, proc: _Proc, is_closing: bool) -> ExitReport:
         core_dumped=core_dumped,
         log_tail=proc.log.tail,
         reason=_reason(message, proc, code, number, core_dumped, is_closing),
+        why=message.why,
     )
 
 

@@ -401,6 +401,8 @@ class HostAgent:
 
 def _reason(report: ExitReport) -> str | None:
     """Says why a process is gone, where neither a status nor a signal does."""
+    if report.why is not None and report.exit_code is not None:
+        return f"it could not start: {report.why}"
     return report.reason if report.exit_code is None and report.signal is None else None
 
 

@@ -45,6 +45,7 @@ class Place:
             death.
         obituary: Why it is dead; None while it is not.
         has_left: It was dismissed in good order.
+        host_name: What the machine that was last in the place calls itself.
         hold_s: How long the host waits for a successor of the program.
     """
 
@@ -56,6 +57,7 @@ class Place:
         "has_left",
         "hold_s",
         "host",
+        "host_name",
         "keys",
         "obituary",
         "replacing",
@@ -82,6 +84,7 @@ class Place:
         self.route: Route | None = None
         self.obituary: bytes | None = None
         self.has_left: bool = False
+        self.host_name: str = str(address)
         # One replacement at a time.
         self.replacing: threading.Lock = threading.Lock()
 
@@ -189,14 +192,14 @@ class Places:
             place.has_left = True
             return True
 
-    def withdrew(self, host: int) -> bool:
-        """Notes that a machine goes by itself, so it is not fenced; says whether it was in."""
+    def withdrew(self, host: int) -> Place | None:
+        """Notes that a machine goes by itself, so it is not fenced; None when it was not in."""
         with self._changed:
             place = self._places.get(host)
             if place is None or place.has_left or place.route is None:
-                return False
+                return None
             place.route = None
-            return True
+            return place
 
     def replace(self, host: int, worker: str | None, *, may_return: bool, is_urgent: bool) -> None:
         """Puts another machine into the place of a dead one; returns when it has joined.

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._journal_entries import HostsEntry, MeshEntry, PlaceEntry, encode_entry
+from mesh_core._journal_entries import (
+    HostsEntry,
+    MeshEntry,
+    PlaceEntry,
+    SpareEntry,
+    encode_entry,
+)
 from mesh_core._wire import proc_id
 
 TYPE_CHECKING = False
@@ -20,9 +26,14 @@ if TYPE_CHECKING:
     from mesh_core._host_places import Place
     from mesh_core._mesh import ProcMesh
     from mesh_core._runtime import Runtime
+    from mesh_core._spares import Spare
     from mesh_core._supervision import RestartPolicy
 
 __all__ = ["Journal"]
+
+
+# Spares have numbers below those of all hosts.
+_FIRST_SPARE = -(1 << 64)
 
 
 class Journal:
@@ -54,11 +65,19 @@ class Journal:
         """Notes a mesh that was spawned."""
         self._note(mesh._uid, encode_entry(MeshEntry(mesh, policy, self._runtime)))
 
-    def drop(self, uid: int) -> None:
-        """Notes that a mesh is no more."""
+    def note_spare(self, spare: Spare) -> None:
+        """Notes a worker that is kept aside from now on."""
+        self._note(_number_of(spare), encode_entry(SpareEntry(spare)))
+
+    def drop_spare(self, spare: Spare) -> None:
+        """Notes that a worker is kept aside no more."""
+        self.drop(_number_of(spare))
+
+    def drop(self, number: int) -> None:
+        """Notes that a mesh is no more, or whatever else was noted."""
         with self._lock:
-            if self._entries.pop(uid, None) is not None:
-                self._tell(self._keepers, {uid: None})
+            if self._entries.pop(number, None) is not None:
+                self._tell(self._keepers, {number: None})
 
     def joined(self, place: Place) -> None:
         """A host keeps the journal from now on, and is noted in it."""
@@ -83,3 +102,7 @@ class Journal:
         procs = [proc_id(host, 0) for host in hosts]
         if procs:
             self._runtime.tell_agents(procs, "journal", dict(changes))
+
+
+def _number_of(spare: Spare) -> int:
+    return _FIRST_SPARE - spare.number

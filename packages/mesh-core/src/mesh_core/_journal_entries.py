@@ -16,11 +16,19 @@ if TYPE_CHECKING:
     from mesh_core._host_places import Place
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
+    from mesh_core._spares import Spare
     from mesh_core._supervision import RestartPolicy
 
-    Entry: TypeAlias = "HostsEntry | PlaceEntry | MeshEntry"
+    Entry: TypeAlias = "HostsEntry | PlaceEntry | SpareEntry | MeshEntry"
 
-__all__ = ["HostsEntry", "MeshEntry", "PlaceEntry", "decode_entry", "encode_entry"]
+__all__ = [
+    "HostsEntry",
+    "MeshEntry",
+    "PlaceEntry",
+    "SpareEntry",
+    "decode_entry",
+    "encode_entry",
+]
 
 # What spawned a mesh is noted up to this size; beyond it, its ranks cannot be spawned again by a
 # successor.
@@ -65,6 +73,25 @@ class PlaceEntry:
         self.gateway: str | None = None if place.gateway is None else str(place.gateway)
         self.epoch: int = place.epoch
         self.hold_s: float = place.hold_s
+
+
+class SpareEntry:
+    """A worker that is kept aside.
+
+    Attributes:
+        number: Of the spares of the job.
+        address: Where it listens.
+        gateway: Where the one listens through which the program reaches it; None for none.
+        hold_s: How long it waits for a successor.
+    """
+
+    __slots__ = ("address", "gateway", "hold_s", "number")
+
+    def __init__(self, spare: Spare) -> None:
+        self.number: int = spare.number
+        self.address: str = str(spare.address)
+        self.gateway: str | None = None if spare.gateway is None else str(spare.gateway)
+        self.hold_s: float = spare.hold_s
 
 
 class MeshEntry:

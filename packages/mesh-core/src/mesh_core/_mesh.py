@@ -14,7 +14,7 @@ from mesh_core._actor_mesh import ActorMesh, check_class
 from mesh_core._command import BootstrapCommand
 from mesh_core._config import effective
 from mesh_core._core import Region, Targets
-from mesh_core._errors import MeshStopped
+from mesh_core._errors import MeshStopped, SpawnError
 from mesh_core._host_orders import ask_host, replace_host, revive_all, start_again
 from mesh_core._mesh_place import (
     AGENT_WINDOW,
@@ -427,6 +427,8 @@ class ProcMesh(PlacedMesh, ContextMesh):
 
         Raises:
             HostDied: Its host is dead, and there is no spare.
+            SpawnError: Actors of it were spawned by a program before this one, with more than the
+                journal takes.
             IndexError: There is no such rank.
             RuntimeError: The process lives.
             ValueError: The mesh is owned by somebody else.
@@ -444,13 +446,21 @@ class ProcMesh(PlacedMesh, ContextMesh):
             return False
         proc = self._proc_of(index)
         ownership = self._runtime.ownership
+        problem: SpawnError | None = None
         for mesh in ownership.children_of(self._table.owner[1]):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 for lost in mesh._ranks_on(proc):
-                    mesh._respawn(lost)
-                    ownership.restart_done(mesh._uid, lost, True)
+                    try:
+                        mesh._respawn(lost)
+                    except SpawnError as error:
+                        # The others come back all the same.
+                        problem = error
+                    else:
+                        ownership.restart_done(mesh._uid, lost, True)
         ownership.expect_only(proc)
         ownership.restart_done(self._uid, index, True)
+        if problem is not None:
+            raise problem
         return True
 
     def _revive(self, index: int) -> Future[Any]:

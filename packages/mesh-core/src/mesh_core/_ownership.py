@@ -16,11 +16,11 @@ from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError, ProcDied
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
-from mesh_core._wire import ACTOR_FAILED, CALL, INTERNAL, PROC_DIED, STOPPED
+from mesh_core._wire import ACTOR_FAILED, CALL, HOST_DIED, INTERNAL, PROC_DIED, STOPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Any, TypeAlias
 
     from mesh_core._actor_mesh import ActorMesh
@@ -96,6 +96,8 @@ class Ownership:
         self._enders: list[threading.Thread] = []
         # Failures that callers were given lately.
         self._seen: deque[int] = deque(maxlen=1024)
+        # Failures that are the loss of a host, and were taken note of for all that was there.
+        self._lost_hosts: deque[int] = deque(maxlen=1024)
         # Failures that the program was told of.
         self._told: set[int | None] = set()
         # The program ends: it is told of what fails from now on as it comes.
@@ -222,15 +224,25 @@ class Ownership:
             return
         with self._lock:
             meshes = list(self._owned.values())
-        hit = [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
+            lost = {proc}
+            if detail.code == HOST_DIED and detail.failure_id not in self._lost_hosts:
+                # All of it is lost at once, and is one failure: the owner hears of all in one.
+                self._lost_hosts.append(detail.failure_id)
+                lost.update(*(mesh._table.procs_on(proc >> 32) for mesh in meshes))
+        hit = [pair for one in sorted(lost) for pair in self._hit_on(one, meshes)]
         # The processes first: a failure is named after the mesh that it began in; then the lost.
         hit.sort(key=lambda pair: (not _is_procs(pair[0]), self.brings_back(pair[0])))
-        if any(self.brings_back(mesh) for mesh, _ in hit):
-            # The process comes back with what is restarted there, so it is not lost itself.
-            hit = [pair for pair in hit if not _is_procs(pair[0])]
         status = detail.fields.get("exit_code")
         kind = "exit" if status == 0 else "abnormal_exit" if status is not None else "proc_died"
         self._rank_failed([(mesh._uid, rank) for mesh, rank in hit], detail, body, kind)
+
+    def _hit_on(self, proc: int, meshes: Sequence[Owned]) -> list[tuple[Owned, int]]:
+        """Gives the ranks that are lost with a process."""
+        hit = [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
+        if any(self.brings_back(mesh) for mesh, _ in hit):
+            # The process comes back with what is restarted there, so it is not lost itself.
+            hit = [pair for pair in hit if not _is_procs(pair[0])]
+        return hit
 
     def brings_back(self, mesh: Owned) -> bool:
         """Says whether the policy of a mesh starts the process of a dead rank again."""

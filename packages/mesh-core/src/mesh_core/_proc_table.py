@@ -60,6 +60,15 @@ class ProcTable:
                 return index * self.per_host + offset
         return None
 
+    def procs_on(self, host: int) -> list[int]:
+        """Gives the processes that are on a host."""
+        return [
+            proc_id(host, first_slot + offset)
+            for number, first_slot in self.hosts
+            if number == host
+            for offset in range(self.per_host)
+        ]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ProcTable) and self.uid == other.uid
 

@@ -50,8 +50,9 @@ class Route:
         """
         if other.is_here and not self.is_here:
             return None
-        # Those behind one gateway are neighbours.
-        gateway = [] if other.gateway == self.gateway else other.gateway
+        # Those behind one gateway are neighbours, of each other and of the gateway.
+        is_near = other.gateway == self.gateway or not set(other.gateway).isdisjoint(self.addresses)
+        gateway = [] if is_near else other.gateway
         return other.addresses, gateway
 
 

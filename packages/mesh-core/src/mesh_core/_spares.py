@@ -1,7 +1,8 @@
 """Workers that are kept aside, to take the places of hosts that die.
 
 A spare serves nothing. Its worker is only told, again and again, that the job wants it; so it
-serves nobody else meanwhile, and is free again when the program is gone.
+serves nobody else meanwhile, and is free again when the program is gone. Where the job is held for
+a successor, so is the spare.
 """
 
 from __future__ import annotations
@@ -35,13 +36,32 @@ class Spare:
         config: What was configured when it was attached.
         is_held: It has said that it keeps itself free; None before it was asked.
         is_over: It is no spare any more.
+        hold_s: How long it waits for a successor of the program.
+        number: Of the spares of the job.
     """
 
-    __slots__ = ("address", "config", "gateway", "is_held", "is_over", "keys")
+    __slots__ = (
+        "address",
+        "config",
+        "gateway",
+        "hold_s",
+        "is_held",
+        "is_over",
+        "keys",
+        "number",
+    )
 
     def __init__(
-        self, address: Address, gateway: Address | None, keys: Keys | None, config: Config
+        self,
+        address: Address,
+        gateway: Address | None,
+        keys: Keys | None,
+        config: Config,
+        hold_s: float,
+        number: int,
     ) -> None:
+        self.hold_s: float = hold_s
+        self.number: int = number
         self.address: Address = address
         self.gateway: Address | None = None if gateway == address else gateway
         self.keys: Keys | None = keys
@@ -57,17 +77,28 @@ class Spares:
         self._runtime = runtime
         self._spares: list[Spare] = []
         self._changed = threading.Condition()
+        self._count = 0
 
     def __len__(self) -> int:
         return len(self._spares)
 
     def hold(
-        self, address: Address, gateway: Address | None, keys: Keys | None, config: Config
+        self,
+        address: Address,
+        gateway: Address | None,
+        keys: Keys | None,
+        config: Config,
+        hold_s: float = 0.0,
+        number: int | None = None,
     ) -> None:
-        """Keeps a worker aside from now on."""
-        spare = Spare(address, gateway, keys, config)
+        """Keeps a worker aside from now on; the program before did it under a number."""
         with self._changed:
+            known = self._count if number is None else number
+            spare = Spare(address, gateway, keys, config, hold_s, known)
+            self._count = max(self._count, known + 1)
             self._spares.append(spare)
+        if hold_s and number is None and self._runtime.journal is not None:
+            self._runtime.journal.note_spare(spare)
         threading.Thread(
             target=self._keep, args=(spare,), name=f"mesh-spare-{address}", daemon=True
         ).start()
@@ -87,6 +118,8 @@ class Spares:
                 return None
             self._spares.remove(spare)
         spare.is_over.set()
+        if self._runtime.journal is not None:
+            self._runtime.journal.drop_spare(spare)
         return spare
 
     def release(self) -> None:
@@ -120,10 +153,12 @@ class Spares:
         from mesh_core._attach_order import AttachOrder
 
         identity = self._runtime.identity
-        order = AttachOrder.of_program(identity.job, identity.token, 0, spare.config, verb=verb)
+        order = AttachOrder.of_program(
+            identity.job, identity.token, 0, spare.config, verb=verb, hold_s=spare.hold_s
+        )
         try:
             route = Route.to_worker(spare.address, spare.gateway)
-            is_held, _ = ask_worker(
+            is_held, _, _ = ask_worker(
                 route.addresses, spare.keys, order.encode(), limit_s, route.gateway
             )
         except OSError:

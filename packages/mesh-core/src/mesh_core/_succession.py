@@ -14,7 +14,13 @@ from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._host_places import Place
 from mesh_core._job import Job
 from mesh_core._journal import Journal
-from mesh_core._journal_entries import HostsEntry, MeshEntry, PlaceEntry, decode_entry
+from mesh_core._journal_entries import (
+    HostsEntry,
+    MeshEntry,
+    PlaceEntry,
+    SpareEntry,
+    decode_entry,
+)
 from mesh_core._mesh import ProcMesh
 from mesh_core._take_over import TakeOverError
 from mesh_core._wire import HOST_DIED, PROC_DIED, proc_id
@@ -84,6 +90,9 @@ class Succession:
             if problem is not None:
                 why_not[entry.name] = problem
         self._runtime.journal = Journal(self._runtime, notes, self._runtime.places.living())
+        for entry in entries.values():
+            if isinstance(entry, SpareEntry):
+                self._hold_spare(entry)
         failures = self._take_stock(procs, actors)
         host_meshes = [entry.mesh() for entry in host_entries]
         generation = self._runtime.generation
@@ -134,6 +143,13 @@ class Succession:
             self._runtime.places.restore(place)
             self._runtime.engine.host_gone(host, obituary(self._runtime, entry.address, why))
 
+    def _hold_spare(self, entry: SpareEntry) -> None:
+        address = Address.parse(entry.address)
+        gateway = self._claim.gateway_to(address, _gateway(entry))
+        self._runtime.places.spares.hold(
+            address, gateway, self._keys, self._config, entry.hold_s, entry.number
+        )
+
     def _take_stock(
         self, procs: Sequence[ProcMesh], actors: Sequence[ActorMesh[Any]]
     ) -> list[SupervisionError]:
@@ -180,7 +196,7 @@ class Succession:
         return [failure_error(detail, **where)]
 
 
-def _gateway(entry: PlaceEntry) -> Address | None:
+def _gateway(entry: PlaceEntry | SpareEntry) -> Address | None:
     return None if entry.gateway is None else Address.parse(entry.gateway)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mesh_core._attach_order import printable, usable_facts
+from mesh_core._order_fields import OrderFields
 from mesh_core._wire import EPOCH_MAX
 
 TYPE_CHECKING = False
@@ -15,6 +15,7 @@ __all__ = ["Grant", "Refusal", "TakeOverOrder"]
 
 _KEY = "take_over"
 _VERSION = 1
+_WHY_LEN_MAX = 2000
 
 
 class TakeOverOrder:
@@ -55,19 +56,17 @@ class TakeOverOrder:
     def decode(body: bytes) -> TakeOverOrder | None:
         """Reads what `encode` gave; None when it is another request, or none at all."""
         try:
-            facts = usable_facts(body)
-            if facts[_KEY] != _VERSION or isinstance(facts["lease_s"], str):
-                return None
-            order = TakeOverOrder(
-                str(facts["claim"]),
-                printable(facts["owner"]),
-                None if facts["job"] is None else bytes.fromhex(facts["job"]),
-                int(facts["generation"]),
-                float(facts["lease_s"]),
+            fields = OrderFields(body)
+            fields.whole(_KEY, _VERSION, _VERSION)
+            return TakeOverOrder(
+                fields.name("claim"),
+                fields.name("owner"),
+                fields.octets_or_none("job", 16),
+                fields.whole("generation", 0, EPOCH_MAX),
+                fields.seconds("lease_s"),
             )
-        except (KeyError, TypeError, ValueError):
+        except ValueError:
             return None
-        return order if 0 <= order.generation <= EPOCH_MAX and order.lease_s > 0 else None
 
 
 class Grant:
@@ -107,17 +106,17 @@ class Grant:
             ValueError: It is something else.
         """
         try:
-            facts = usable_facts(text)
+            fields = OrderFields(text)
             return Grant(
-                bytes.fromhex(facts["job"]),
-                bytes.fromhex(facts["token"]),
-                int(facts["host"]),
-                str(facts["host_name"]),
-                int(facts["epoch"]),
-                int(facts["generation"]),
+                fields.octets("job", 16),
+                fields.octets("token", 32),
+                fields.whole("host", 1, 2**32 - 1),
+                fields.name("host_name"),
+                fields.whole("epoch", 0, EPOCH_MAX),
+                fields.whole("generation", 1, EPOCH_MAX),
             )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"this is no answer of a Mesh worker ({error!r})") from error
+        except ValueError as error:
+            raise ValueError(f"this is no answer of a Mesh worker ({error})") from error
 
 
 class Refusal:
@@ -126,23 +125,29 @@ class Refusal:
     Attributes:
         why: For people.
         is_final: Asking again will not help.
+        is_rival: Another successor has the worker, and lives.
     """
 
-    __slots__ = ("is_final", "why")
+    __slots__ = ("is_final", "is_rival", "why")
 
-    def __init__(self, why: str, *, is_final: bool) -> None:
+    def __init__(self, why: str, *, is_final: bool, is_rival: bool = False) -> None:
         self.why: str = why
         self.is_final: bool = is_final
+        self.is_rival: bool = is_rival
 
     def encode(self) -> str:
         """Gives the text that `decode` reads."""
-        return json.dumps({"why": self.why, "is_final": self.is_final})
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @staticmethod
     def decode(text: bytes) -> Refusal:
         """Reads what `encode` gave; plain text is a refusal for good."""
         try:
-            facts = usable_facts(text)
-            return Refusal(str(facts["why"]), is_final=bool(facts["is_final"]))
-        except (KeyError, TypeError, ValueError):
+            fields = OrderFields(text)
+            return Refusal(
+                fields.name("why", _WHY_LEN_MAX),
+                is_final=fields.flag("is_final"),
+                is_rival=fields.flag("is_rival"),
+            )
+        except ValueError:
             return Refusal(text.decode(errors="replace"), is_final=True)

@@ -16,21 +16,24 @@ import time
 from contextlib import suppress
 
 from mesh_core._address import Address
-from mesh_core._trust import Credentials
+from mesh_core._trust import Credentials, CredentialsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import PathLike
     from types import FrameType
 
+    from mesh_core._core import Gate
+
 __all__ = ["ENDED_BY_OWNER", "Worker", "run"]
 
 # The exit status of a session whose owner has shut the worker down.
 ENDED_BY_OWNER = 10
-_SESSION = (
-    "import sys; from mesh_core._worker_session import main; "
-    "main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))"
-)
+_SESSION = """
+import sys
+from mesh_core._worker_session import main
+main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+"""
 # A session that fails at once fails again: not too often.
 _PAUSE_S = 1.0
 _END_LIMIT_S = 20.0
@@ -76,37 +79,62 @@ class Worker:
         Args:
             until_shutdown: Return also when the owner of a job shuts its hosts down.
         """
+        between: Gate | None = None
         while True:
             started = time.monotonic()
             session = self._start_session()
+            if between is not None:
+                between.close()
             if session is None:
                 break
             status = session.wait()
             if status == ENDED_BY_OWNER and until_shutdown:
                 break
-            if status not in (0, ENDED_BY_OWNER) and time.monotonic() - started < _PAUSE_S:
+            is_killed = status not in (0, ENDED_BY_OWNER)
+            between = self._open_between() if is_killed else None
+            if is_killed and time.monotonic() - started < _PAUSE_S:
                 self._is_ending.wait(_PAUSE_S)
         self._socket.close()
 
+    def _open_between(self) -> Gate | None:
+        """Answers at the port until the next session does.
+
+        The owner of the job of a session that was killed asks at once what has become of it.
+        """
+        if self._is_ending.is_set():
+            return None
+        from mesh_core._core import Gate
+
+        try:
+            keys = Credentials.load(self._credentials)._keys if self._credentials else None
+            return Gate(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
+        except (CredentialsError, OSError, ValueError):
+            # The next session says it, in some moments; or the worker has just ended.
+            return None
+
     def _start_session(self) -> subprocess.Popen[bytes] | None:
-        """Starts what serves the next job; None when the worker is to end."""
-        with self._starting:
-            if self._is_ending.is_set():
-                return None
-            number = self._socket.fileno()
-            self._session = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    _SESSION,
-                    str(number),
-                    self._credentials,
-                    str(os.getpid()),
-                ],
-                pass_fds=[number],
-                stdin=subprocess.DEVNULL,
-            )
-            return self._session
+        """Starts what serves the next job, until it listens; None when the worker is to end."""
+        ready, listens = os.pipe()
+        try:
+            with self._starting:
+                if self._is_ending.is_set():
+                    return None
+                number = self._socket.fileno()
+                words = [str(number), self._credentials, str(os.getpid()), str(listens)]
+                session = self._session = subprocess.Popen(
+                    [sys.executable, "-c", _SESSION, *words],
+                    pass_fds=[number, listens],
+                    stdin=subprocess.DEVNULL,
+                )
+            os.close(listens)
+            listens = -1
+            # The end of the pipe: it has closed it, or has ended.
+            os.read(ready, 1)
+            return session
+        finally:
+            os.close(ready)
+            if listens >= 0:
+                os.close(listens)
 
     def end(self) -> None:
         """Ends the session and with it the job's processes here, and then `serve`."""

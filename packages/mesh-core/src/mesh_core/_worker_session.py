@@ -76,13 +76,14 @@ def root_died() -> None:
         _hold.begin()
 
 
-def main(listener: int, folder: str, worker: int) -> None:
+def main(listener: int, folder: str, worker: int, listens: int) -> None:
     """Waits for a job, serves it and ends the process.
 
     Args:
         listener: The descriptor of the worker's listening socket.
         folder: Where the worker's credentials are; empty when it has none.
         worker: The process id of the worker, without which no session goes on.
+        listens: The descriptor of a pipe, closed once callers are answered.
     """
     global _is_session
     from mesh_core._core import Gate
@@ -95,12 +96,14 @@ def main(listener: int, folder: str, worker: int) -> None:
         return  # It was dead before it could be watched.
     keys = Credentials.load(folder)._keys if folder else None
     gate = Gate(listener, keys)
+    os.close(listens)
     asked = _next_order(gate)
     if asked is not None:
         caller, order = asked
-        runtime = _join(gate, caller, order, keys)
-        _over.wait()
-        _end(runtime)
+        runtime = _serve(gate, caller, order, keys)
+        if runtime is not None:
+            _over.wait()
+            _end(runtime)
     gate.close()
     with suppress(OSError):
         sys.stdout.flush()
@@ -116,7 +119,8 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
             continue
         if caller.role == "worker":
             # A worker that was taken over must not get at others.
-            _tell(caller, False, "only the job's controller may ask; it was a worker's certificate")
+            text = "only the job's controller may ask; it was a worker's certificate"
+            _tell(caller, False, text, is_final=True)
             continue
         if TakeOverOrder.decode(caller.body) is not None:
             _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
@@ -124,7 +128,7 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
         try:
             order = AttachOrder.decode(caller.body)
         except ValueError as error:
-            _tell(caller, False, str(error))
+            _tell(caller, False, str(error), is_final=True)
             continue
         why = kept.refusal(order)
         if why is None and order.verb == SERVE:
@@ -148,7 +152,7 @@ class _Kept:
             if not is_same:
                 return f"it is kept as a spare of a job of {holder.owner}"
         self._order = order if order.verb == HOLD else None
-        self._until = time.monotonic() + order.lease_s
+        self._until = time.monotonic() + order.lease_s + order.hold_s
         return None
 
 
@@ -158,12 +162,24 @@ def _say(what: str) -> None:
         print(f"mesh worker {what}", flush=True)
 
 
-def _tell(caller: Caller, is_taken: bool, text: str) -> None:
+def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) -> None:
     try:
-        caller.answer(is_taken, text.encode())
+        caller.answer(is_taken, text.encode(errors="replace"), is_final)
     except OSError:
         # It is gone, and wants nothing any more.
         return
+
+
+def _serve(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime | None:
+    """Becomes a host of the job; says why to who asks, where that cannot be."""
+    try:
+        return _join(gate, caller, order, keys)
+    except Exception as error:
+        # What is left of the attempt goes with this process; the worker is free for the next.
+        why = f"it cannot serve this job: {type(error).__name__}: {error}"
+        _tell(caller, False, why, is_final=True)
+        _say(f"could not serve a job of {order.owner}: {error}")
+        return None
 
 
 def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime:

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Set in the flags of an answer that is a refusal.
 const REFUSED: u8 = 1;
+/// Set beside it when asking again is of no use.
+const FOR_GOOD: u8 = 4;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyGate>()?;
@@ -33,16 +35,22 @@ impl PyGate {
 
 #[pymethods]
 impl PyGate {
+    /// Who asks for the worker is refused where there is a reason to, else waits.
     #[new]
+    #[pyo3(signature = (listener, keys, refusal = None))]
     #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
-    fn new(listener: RawFd, keys: Option<&PyKeys>) -> PyResult<Self> {
+    fn new(listener: RawFd, keys: Option<&PyKeys>, refusal: Option<&str>) -> PyResult<Self> {
         if listener < 0 {
             return Err(PyValueError::new_err(format!("{listener} is no descriptor")));
         }
         // SAFETY: the number is not negative; one that is not open only makes the copy fail.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
         let trust = keys.map(PyKeys::trust).transpose()?;
-        Ok(Self(Gate::open(listener, trust)?))
+        let gate = Gate::open(listener, trust)?;
+        if let Some(why) = refusal {
+            gate.refuse(answer_frame(false, why.as_bytes()));
+        }
+        Ok(Self(gate))
     }
 
     /// Waits for who asks for this worker.
@@ -78,14 +86,19 @@ impl PyCaller {
         self.0.role().map(|role| role.to_string())
     }
 
-    /// Says yes or no, and why.
-    fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8]) -> PyResult<()> {
-        let frame = answer_frame(is_taken, body);
+    /// Says yes or no, and why, and whether that is for good.
+    #[pyo3(signature = (is_taken, body, is_final = false))]
+    fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8], is_final: bool) -> PyResult<()> {
+        let mut frame = answer_frame(is_taken, body);
+        if is_final && !is_taken {
+            frame.head.flags |= FOR_GOOD;
+        }
         py.detach(|| self.0.answer(&frame)).map_err(PyOSError::new_err)
     }
 }
 
-/// Asks the worker at one of `addresses` to serve a job: whether it does, and what it says.
+/// Asks the worker at one of `addresses` to serve a job: whether it does, what it says, and whether
+/// it would say the same again.
 #[pyfunction]
 #[pyo3(signature = (addresses, keys, body, limit_s, gateway = Vec::new()))]
 fn ask_worker<'py>(
@@ -95,13 +108,14 @@ fn ask_worker<'py>(
     body: &[u8],
     limit_s: f64,
     gateway: Vec<String>,
-) -> PyResult<(bool, Bound<'py, PyBytes>)> {
+) -> PyResult<(bool, Bound<'py, PyBytes>, bool)> {
     let route = Route { addresses, gateway };
     let request = frame(Kind::Attach, 0, body);
     let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
     let trust = keys.map(PyKeys::trust).transpose()?;
     let answer = py.detach(|| gate::ask(&route, trust.as_ref(), &request, limit))?;
-    Ok((answer.head.flags & REFUSED == 0, PyBytes::new(py, &answer.tail)))
+    let flags = answer.head.flags;
+    Ok((flags & REFUSED == 0, PyBytes::new(py, &answer.tail), flags & FOR_GOOD != 0))
 }
 
 pub(crate) fn answer_frame(is_taken: bool, body: &[u8]) -> Frame {

@@ -6,7 +6,9 @@
 //! these in one thread, and the engine runs one behind a mutex.
 //!
 //! # Layout
-//! - `peer`: links to other processes, handshake, replay, deaths;
+//! - `peer`: links to other processes, and what is sent again over the next one;
+//! - `greeting`: what is said when a link opens;
+//! - `death`: what deaths mean to the rest;
 //! - `call`: calls and their answers;
 //! - `cast`: one frame for the ranks of a host, and one answer of them;
 //! - `relay`: frames that go to many hosts through one another;
@@ -22,7 +24,9 @@
 mod bulk;
 mod call;
 mod cast;
+mod death;
 mod epoch;
+mod greeting;
 mod holds;
 mod landing;
 mod peer;
@@ -34,6 +38,7 @@ mod unborn;
 pub use bulk::BulkId;
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use epoch::{EPOCH_MAX, epoch_of, first_life};
+pub use greeting::gone;
 pub use landing::Landed;
 pub use peer::LinkId;
 
@@ -53,7 +58,7 @@ use relay::Relays;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
-use unborn::{Unborn, maker_of};
+use unborn::{Unborn, count_of_job, first_count, maker, maker_of, numbered};
 
 /// Who this process is, and its limits.
 #[derive(Clone, Debug)]
@@ -178,7 +183,7 @@ impl Node {
             next_link: 0,
             ports: FastMap::default(),
             // Late answers to the process that had the slot before must find nobody here.
-            next_port: PortId::FIRST_FREE + (first_port_bits(incarnation) << 32),
+            next_port: first_count(incarnation),
             unborn: Unborn::default(),
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
@@ -215,19 +220,13 @@ impl Node {
     /// Actor meshes use one number on all their processes, so a number carries its maker.
     pub fn new_port(&mut self) -> PortId {
         self.next_port += 1;
-        PortId((self.maker() << 40) | (self.next_port & 0xFF_FFFF_FFFF))
-    }
-
-    /// What the numbers made here begin with: 24 bits of maker (slot), 40 bits of count follow; the
-    /// host is folded in above slot 2^12.
-    fn maker(&self) -> u64 {
-        ((u64::from(self.config.me.host.0) << 12) ^ u64::from(self.config.me.slot)) & 0xFF_FFFF
+        numbered(self.config.me, self.next_port)
     }
 
     /// Leaves out the numbers of the `job_count` jobs that this process was part of before, so that
     /// what is left of those meets nothing of this one.
     pub fn skip_ports(&mut self, job_count: u32) {
-        self.next_port += u64::from(job_count % 256) << 32;
+        self.next_port += count_of_job(job_count);
     }
 
     /// Ends everything in this process that waits for something: no more will come.
@@ -548,7 +547,7 @@ impl Node {
     /// Channels have numbers of their own process.
     fn may_come(&self, port: PortId) -> bool {
         port.0 >= PortId::FIRST_FREE
-            && maker_of(port) != self.maker()
+            && maker_of(port) != maker(self.config.me)
             && !self.unborn.is_settled(port)
     }
 
@@ -617,12 +616,6 @@ impl Node {
             _ => {}
         }
     }
-}
-
-/// What keeps the port numbers of the processes of a slot apart, also of different epochs.
-fn first_port_bits(incarnation: u32) -> u64 {
-    // Epochs are far apart, so that the processes of a slot in each have numbers between.
-    u64::from(incarnation.wrapping_add(epoch_of(incarnation).wrapping_mul(97)) % 256)
 }
 
 /// The first four bytes, or the largest number when there are fewer.

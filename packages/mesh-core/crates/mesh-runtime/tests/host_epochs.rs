@@ -4,6 +4,7 @@ use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::node::{
     Answer, CallSpec, Effect, LinkId, Node, NodeConfig, Progress, Target, epoch_of, first_life,
+    gone,
 };
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
@@ -263,4 +264,58 @@ fn the_numbers_of_ports_differ_between_the_lives_of_a_host() {
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), 256);
+}
+
+/// Has a node call an agent; gives the link, and what it says first.
+fn greet(node: &mut Node, agent: ProcId) -> (LinkId, Frame) {
+    node.dial(agent);
+    node.effects().for_each(drop);
+    let link = node.connected(agent);
+    let sent = node.effects().find_map(|effect| match effect {
+        Effect::Transmit { frame, .. } => Some(frame),
+        _ => None,
+    });
+    (link, sent.expect("it greets"))
+}
+
+/// The ends of sessions that a node was told of.
+fn ends(node: &mut Node) -> Vec<(ProcId, u8)> {
+    let died = inbox(node).into_iter().filter(|frame| frame.head.kind == Kind::Died);
+    died.map(|frame| (frame.head.from.proc, frame.head.flags)).collect()
+}
+
+#[test]
+fn the_root_hears_where_a_host_listens_that_its_session_has_ended() {
+    let (mut root, mut host, mut other) = (agent(ROOT, 0), agent(AGENT, 0), agent(OTHER, 0));
+    for node in [&mut root, &mut other] {
+        let (link, _) = connect(node, &mut host).expect("it lives");
+        node.link_down(link);
+        let (link, hello) = greet(node, AGENT);
+        node.receive(link, gone(&hello).expect("it is a hello"));
+    }
+    assert_eq!(ends(&mut root), [(AGENT, fault::STOPPED)]);
+    assert_eq!(ends(&mut other), [], "it hears from the root what that means");
+    assert!(!root.is_host_dead(HOST), "what that means is for the program to say");
+}
+
+#[test]
+fn the_end_of_a_session_before_a_replacement_is_no_news() {
+    let mut root = agent(ROOT, 0);
+    let (link, hello) = greet(&mut root, AGENT);
+    root.host_gone(HOST, WHY);
+    ends(&mut root);
+    root.host_back(HOST, 1);
+    root.receive(link, gone(&hello).expect("it is a hello"));
+    let (link, _) = greet(&mut root, AGENT);
+    root.receive(link, gone(&hello).expect("it is a hello"));
+    assert_eq!(ends(&mut root), []);
+}
+
+#[test]
+fn only_a_hello_is_answered_for_who_is_gone() {
+    let mut root = agent(ROOT, 0);
+    let (_, hello) = greet(&mut root, AGENT);
+    let answer = gone(&hello).expect("it is a hello");
+    assert_eq!(gone(&answer), None);
+    assert_eq!(gone(&Frame { tail: hello.tail.slice(1..), ..hello }), None);
 }

@@ -3,16 +3,20 @@
 use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{Answer, CallSpec, Node, NodeConfig, Target};
+use mesh_runtime::node::{Answer, CallSpec, Node, NodeConfig, Target, first_life};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{JobId, PortId, ProcId};
 use std::sync::Arc;
 use std::time::Duration;
 
 fn node(slot: u32) -> Node {
+    life_of(slot, 0)
+}
+
+fn life_of(slot: u32, incarnation: u32) -> Node {
     Node::new(NodeConfig {
         me: ProcId::new(0, slot),
-        incarnation: 0,
+        incarnation,
         job: JobId([1; 16]),
         token: [2; 32],
         backlog_bytes_max: 1 << 20,
@@ -115,6 +119,36 @@ fn what_a_maker_or_another_makes_afterwards_is_waited_for() {
         let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
         assert!(answers(&mut me, reply).is_empty(), "it is not refused");
     }
+}
+
+#[test]
+fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
+    // Their numbers may be the lower ones: lives and epochs share a few bits.
+    let lives = [(254, 255), (255, 256), (100, first_life(1)), (first_life(2), first_life(3))];
+    for (before, after) in lives {
+        let mut me = node(1);
+        let (mut maker, mut next) = (life_of(7, before), life_of(7, after));
+        let lost = maker.new_port();
+        me.expect_only(maker.new_port(), Vec::new());
+        let reply = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
+        assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
+        let reply = me.call(&spec(Kind::Call, next.new_port(), 1)).expect("there is room");
+        assert!(answers(&mut me, reply).is_empty(), "{after} is refused after {before}");
+    }
+}
+
+#[test]
+fn a_maker_that_is_dead_has_settled_nothing_for_the_next() {
+    let mut me = node(1);
+    // So many lives later the numbers are the same again.
+    let (mut maker, mut next) = (life_of(7, 0), life_of(7, 256));
+    let port = next.new_port();
+    let made: Vec<PortId> = (0..5).map(|_| maker.new_port()).collect();
+    assert!(made.contains(&port));
+    me.expect_only(made[4], Vec::new());
+    me.proc_died(ProcId::new(0, 7), 0, Bytes::new());
+    let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
+    assert!(answers(&mut me, reply).is_empty(), "it is not refused");
 }
 
 #[test]

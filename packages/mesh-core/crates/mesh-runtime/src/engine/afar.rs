@@ -13,8 +13,10 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long another host has to take a link.
-const DIAL_MAX: Duration = Duration::from_secs(10);
+/// How long another host has to take a link, one attempt after the other: what is lost in a short
+/// one costs little, and a long way or a busy host makes the long ones needed.
+const DIAL_MAX: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(7)];
 
 /// The engine, as the gate knows it: it does not keep it alive.
 struct Keeper(Weak<Engine>);
@@ -43,10 +45,14 @@ impl Engine {
 
     /// Says where another host listens; what waits for it is sent there.
     pub fn set_route(&self, host: HostId, route: Route) {
+        let is_behind_gateway = !route.gateway.is_empty();
         lock(&self.routes).insert(host, route);
         let agent = ProcId { host, slot: 0 };
-        // Who wanted to call it before had no number to call: they try again now.
-        self.with_node(|node| node.connect_failed(agent));
+        self.with_node(|node| {
+            node.set_behind_gateway(host, is_behind_gateway);
+            // Who wanted to call it before had no number to call: they try again now.
+            node.connect_failed(agent);
+        });
     }
 
     /// Tells a host that was taken for dead that nothing of it before `epoch` belongs to the job,
@@ -76,12 +82,7 @@ impl Engine {
         let Some(engine) = self.this.upgrade() else { return };
         let dial = move || {
             let trust = lock(&engine.trust).clone();
-            let channel = Channel::by(&route, trust.as_ref(), Instant::now() + DIAL_MAX);
-            let checked = channel.and_then(|channel| {
-                channel.expect(Role::Worker)?;
-                wire_of(channel)
-            });
-            match checked {
+            match call(&route, trust.as_ref()) {
                 Ok(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 Err(_) => engine.with_node(|node| node.connect_failed(peer)),
             }
@@ -103,6 +104,22 @@ impl Engine {
         }
         self.finish(chores);
     }
+}
+
+/// Calls a worker until it has taken a link, or refuses, or has had all the time there is.
+fn call(route: &Route, trust: Option<&Trust>) -> io::Result<Arc<Wire>> {
+    let mut late = io::ErrorKind::TimedOut.into();
+    for limit in DIAL_MAX {
+        match Channel::by(route, trust, Instant::now() + limit) {
+            Ok(channel) => {
+                channel.expect(Role::Worker)?;
+                return wire_of(channel);
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => late = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(late)
 }
 
 fn wire_of(channel: Channel) -> io::Result<Arc<Wire>> {

@@ -9,15 +9,22 @@ use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, sockopt};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The longest first frame, behind its head.
 const FIRST_TAIL_MAX: usize = 16 << 10;
 /// Sealed bytes that a first frame may come in, with whatever else the other side seals.
 const FIRST_SEALED_MAX: usize = 64 << 10;
+
+/// After this long without an answer from the other host's kernel a connection is broken: a new
+/// one is through sooner than this one, which waits longer and longer between its attempts.
+const SILENCE_MAX_MS: u32 = 1_000;
+/// The other kernel is asked after as long without anything to answer: it may have given the
+/// connection up, and what it said of that be lost.
+const IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// A connection whose two sides have proved themselves, or need not.
 #[derive(Debug)]
@@ -39,6 +46,7 @@ impl Channel {
         until: Instant,
     ) -> io::Result<Self> {
         let stream = connected(addresses, until)?;
+        give_up_soon(&stream)?;
         if trust.is_none() {
             let peer = rustix::net::getpeername(&stream)?;
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
@@ -228,6 +236,15 @@ impl FirstFrame {
         self.decoded = Some((head, tail_len));
         self.judge()
     }
+}
+
+/// Has the kernel find out soon that the other end of a connection is out of reach or gone.
+pub(super) fn give_up_soon(stream: &OwnedFd) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(stream, true)?;
+    sockopt::set_tcp_user_timeout(stream, SILENCE_MAX_MS)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, IDLE_MAX)?;
+    Ok(sockopt::set_tcp_keepintvl(stream, IDLE_MAX)?)
 }
 
 fn send_pending(stream: &OwnedFd, handshake: &mut Handshake, until: Instant) -> io::Result<()> {

@@ -5,14 +5,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// How long the addresses of a host have to answer. A new attempt is heard sooner than an old one,
-/// which waits longer and longer before it asks again.
+/// How long the addresses of a host have to answer.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// How long an address is waited for alone before the next is tried beside it.
+/// How long an address is waited for alone before the next is tried beside it, and after the last
+/// the first again: TCP asks a second time after 1 s only, and then after ever longer pauses.
 const HEAD_START: Duration = Duration::from_millis(250);
 /// Addresses of one host that are tried.
 const ADDRESSES_MAX: usize = 16;
@@ -52,39 +53,53 @@ pub fn resolved(names: &[String]) -> io::Result<Vec<SocketAddr>> {
 /// Connects to whichever of the addresses answers first.
 ///
 /// They are tried in their order, the next as soon as one fails or keeps us waiting, so an address
-/// that does not answer costs little where another does.
+/// that does not answer costs little where another does. Those that keep us waiting are asked anew,
+/// so that a host is found as soon as it can be reached again.
 ///
 /// # Errors
 /// When none answers in time: what became of each, and what to do.
 pub fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
     let until = until.min(Instant::now() + CONNECT_MAX);
-    let mut left: &[SocketAddr] = &addresses[..addresses.len().min(ADDRESSES_MAX)];
+    let mut left: VecDeque<SocketAddr> = addresses.iter().copied().take(ADDRESSES_MAX).collect();
     let mut trying: Vec<(SocketAddr, OwnedFd)> = Vec::new();
     let mut failures: Vec<(SocketAddr, io::Error)> = Vec::new();
     loop {
-        if let Some((address, others)) = left.split_first() {
-            left = others;
-            match begin(address) {
-                Ok(stream) => trying.push((*address, stream)),
+        if let Some(address) = left.pop_front() {
+            match begin(&address) {
+                Ok(stream) => trying.push((address, stream)),
                 Err(error) => {
-                    failures.push((*address, error.into()));
+                    note(&mut failures, address, error.into());
                     continue;
                 }
             }
         }
         let time_left = until.saturating_duration_since(Instant::now());
         if time_left.is_zero() {
-            let late = trying.drain(..).map(|(address, _)| address);
-            failures.extend(late.map(|address| (address, io::ErrorKind::TimedOut.into())));
+            for (address, _) in trying.drain(..) {
+                note(&mut failures, address, io::ErrorKind::TimedOut.into());
+            }
         }
         if trying.is_empty() && left.is_empty() {
             return Err(told(&failures));
         }
-        let patience = if left.is_empty() { time_left } else { HEAD_START.min(time_left) };
-        if let Some(stream) = answered(&mut trying, &mut failures, patience)? {
+        if let Some(stream) = answered(&mut trying, &mut failures, HEAD_START.min(time_left))? {
             return Ok(stream);
         }
+        if left.is_empty() {
+            // Who answers neither way may do so now.
+            for (address, _) in &trying {
+                if !left.contains(address) {
+                    left.push_back(*address);
+                }
+            }
+        }
     }
+}
+
+/// Keeps what became of an address last.
+fn note(failures: &mut Vec<(SocketAddr, io::Error)>, address: SocketAddr, error: io::Error) {
+    failures.retain(|(other, _)| *other != address);
+    failures.push((address, error));
 }
 
 fn begin(address: &SocketAddr) -> Result<OwnedFd, Errno> {
@@ -114,9 +129,11 @@ fn answered(
         let (address, stream) = trying.remove(at);
         match sockopt::socket_error(&stream)? {
             Ok(()) => return Ok(Some(stream)),
-            Err(error) => failures.push((address, error.into())),
+            Err(error) => note(failures, address, error.into()),
         }
     }
+    // What was asked there before will hear the same.
+    trying.retain(|(address, _)| !failures.iter().any(|(failed, _)| failed == address));
     Ok(None)
 }
 
@@ -148,9 +165,9 @@ fn why(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{connected, resolved};
+    use super::{HEAD_START, connected, resolved};
     use std::io;
-    use std::net::{SocketAddr, TcpListener};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
     fn soon() -> Instant {
@@ -170,6 +187,26 @@ mod tests {
         let (_, caller) = listener.accept().expect("it has called");
         let ours = rustix::net::getsockname(&stream).expect("it is connected");
         assert_eq!(SocketAddr::try_from(ours).ok(), Some(caller));
+    }
+
+    #[test]
+    fn who_answers_after_a_while_is_found_before_tcp_asks_again() {
+        use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+        let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        // Room for one caller only: what others ask is not answered until there is room again.
+        listen(&listener, 0).expect("it is bound");
+        let there = rustix::net::getsockname(&listener).expect("it is bound");
+        let there = SocketAddr::try_from(there).expect("an address");
+        let _first = TcpStream::connect(there).expect("there is room");
+        let opens = std::thread::spawn(move || {
+            std::thread::sleep(HEAD_START / 2);
+            rustix::net::accept(&listener).map(|first| (first, listener))
+        });
+        let began = Instant::now();
+        connected(&[there], soon()).expect("there is room by now");
+        assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+        opens.join().expect("it does not panic").expect("somebody has called");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::dial::Route;
 use super::gateway::{Relays, THROUGH};
 use super::parker::Bell;
 use super::wire::lock;
+use crate::node::gone;
 use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::HostId;
@@ -157,12 +158,18 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Lets greetings through from now on; requests are answered with `refusal`, or wait for
-    /// [`Gate::next_request`] when there is none.
+    /// Lets greetings through from now on; before, who greets hears that nobody is there. Requests
+    /// are answered with `refusal`, or wait for [`Gate::next_request`] when there is none.
     pub fn admit(&self, keeper: Arc<dyn Doorkeeper>, refusal: Option<Frame>) {
+        lock(&self.inside).keeper = Some(keeper);
+        if let Some(refusal) = refusal {
+            self.refuse(refusal);
+        }
+    }
+
+    /// Answers those with `refusal` who ask for this worker, from now on.
+    pub fn refuse(&self, refusal: Frame) {
         let mut inside = lock(&self.inside);
-        inside.keeper = Some(keeper);
-        let Some(refusal) = refusal else { return };
         for late in inside.requests.drain(..) {
             late.answer_nowait(&refusal);
         }
@@ -200,11 +207,14 @@ impl Gate {
                 }
                 None => {}
             }
-        } else if let Some(keeper) = inside.keeper.clone()
-            && caller.is_what_it_says()
-        {
+        } else if caller.is_what_it_says() {
+            let keeper = inside.keeper.clone();
             drop(inside);
-            keeper.greeted(caller);
+            match (keeper, gone(&caller.first)) {
+                (Some(keeper), _) => keeper.greeted(caller),
+                (None, Some(answer)) => caller.answer_nowait(&answer),
+                (None, None) => {}
+            }
         }
     }
 }

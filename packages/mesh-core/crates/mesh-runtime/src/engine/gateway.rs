@@ -4,7 +4,7 @@
 //! other host, to which it proves itself anew: the gateway sees how much goes to whom and when, and
 //! has no key to what it is.
 
-use super::channel::Channel;
+use super::channel::{Channel, give_up_soon};
 use super::dial::{Route, connected, resolved};
 use super::gate::Caller;
 use super::parker::timespec;
@@ -14,7 +14,7 @@ use mesh_wire::id::{Address, PortId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,10 +34,8 @@ const REACH_MAX: Duration = Duration::from_secs(5);
 const BUFFER_LEN: usize = 256 << 10;
 /// Reads and writes of one direction before the other has its turn.
 const STEPS_MAX: usize = 16;
-/// After this long without an answer from a kernel its connection is broken.
-const SILENCE_MAX_MS: u32 = 5_000;
-/// A connection that carries nothing is tried after this long: its other end may be gone.
-const IDLE_MAX: Duration = Duration::from_secs(10);
+/// A look at both connections after this long, should nothing happen on them.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// What a worker passes on.
 #[derive(Debug, Default)]
@@ -189,10 +187,7 @@ impl<'a> Flow<'a> {
 fn pass_on(one: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
     for stream in [one, other] {
         rustix::io::ioctl_fionbio(stream, true)?;
-        sockopt::set_tcp_nodelay(stream, true)?;
-        sockopt::set_tcp_user_timeout(stream, SILENCE_MAX_MS)?;
-        sockopt::set_socket_keepalive(stream, true)?;
-        sockopt::set_tcp_keepidle(stream, IDLE_MAX)?;
+        give_up_soon(stream)?;
     }
     let mut flows = [Flow::new(one, other), Flow::new(other, one)];
     loop {
@@ -203,7 +198,7 @@ fn pass_on(one: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
         if wants.is_empty() {
             return Ok(());
         }
-        match poll(&mut wants, Some(&timespec(IDLE_MAX))) {
+        match poll(&mut wants, Some(&timespec(LOOK))) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,6 +1,6 @@
 //! One socket: frames in, frames out.
 
-use super::channel::{Channel, try_receive};
+use super::channel::{Channel, give_up_soon, try_receive};
 use crate::segment::{Filled, Landing};
 use mesh_trust::{Opener, Sealer};
 use mesh_wire::codec::Decoder;
@@ -69,10 +69,6 @@ pub enum Reach {
     Afar,
 }
 
-/// After this long without an answer from the other host's kernel a connection is broken: a new
-/// one is through sooner than this one, which waits longer and longer between its attempts.
-const SILENCE_MAX_MS: u32 = 5_000;
-
 /// One connected socket.
 #[derive(Debug)]
 pub struct Wire {
@@ -121,8 +117,7 @@ impl Wire {
     pub fn afar(channel: Channel) -> io::Result<Self> {
         let stream = channel.stream;
         rustix::io::ioctl_fionbio(&stream, true)?;
-        rustix::net::sockopt::set_tcp_nodelay(&stream, true)?;
-        rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENCE_MAX_MS)?;
+        give_up_soon(&stream)?;
         let (mut writing, mut reading) = (Writing::default(), Reading::default());
         if let Some(secure) = channel.secure {
             writing.sealer = Some(secure.sealer);

@@ -90,7 +90,7 @@ impl Node {
 
     /// Tells a host that has come back from the dead that it is dead, and hangs up.
     pub(super) fn turn_away(&mut self, id: LinkId, proc: ProcId) {
-        let living_from = self.peer(proc).living_from();
+        let living_from = self.peer(proc).living_from;
         let mut frame = self.greeting(proc, Kind::Welcome, living_from, 0);
         frame.head.flags = FENCE;
         self.effects.push_back(Effect::Transmit { link: id, frame });

@@ -7,8 +7,9 @@
 
 use super::call::PendingCall;
 use super::{Effect, Node};
-use mesh_wire::frame::{Frame, Hold};
-use mesh_wire::id::ProcId;
+use bytes::Bytes;
+use mesh_wire::frame::{Frame, Head, Hold, Kind};
+use mesh_wire::id::{Address, PortId, ProcId};
 
 impl Node {
     /// Holds what a message that has come in hands back of our own segments.
@@ -39,5 +40,43 @@ impl Node {
         for answer in call.answers() {
             self.discard(&answer.frame);
         }
+    }
+
+    /// Sends the descriptor of one of our segments, unless the peer has it. `false` when the peer
+    /// is not on this host and cannot have it.
+    pub fn announce(&mut self, proc: ProcId, segment: u32) -> bool {
+        if proc.host != self.config.me.host {
+            return false;
+        }
+        if proc != self.config.me && self.peer(proc).announced.insert(segment) {
+            let from = Address { proc: self.config.me, port: PortId::NONE };
+            let mut head = Head::new(Kind::Segment, Address { proc, port: PortId::NONE }, from);
+            head.rank = segment;
+            self.dispatch(Frame::bare(head));
+        }
+        true
+    }
+
+    /// Sends the descriptor of one of our segments to those of this host that do not have it; to
+    /// all of them when it is a new one.
+    pub fn announce_all(&mut self, segment: u32, is_new: bool, readers: &[ProcId]) {
+        if is_new {
+            for peer in self.peers.values_mut() {
+                peer.announced.remove(&segment);
+            }
+        }
+        for reader in readers {
+            self.announce(*reader, segment);
+        }
+    }
+
+    /// Gives a part of a segment back to the process that owns it.
+    pub fn release(&mut self, owner: ProcId, segment: u32, generation: u32) {
+        let from = Address { proc: self.config.me, port: PortId::NONE };
+        let to = Address { proc: owner, port: PortId::NONE };
+        let mut head = Head::new(Kind::Release, to, from);
+        head.rank = segment;
+        let tail = Bytes::copy_from_slice(&generation.to_le_bytes());
+        self.dispatch(Frame { head, tail });
     }
 }

@@ -177,7 +177,7 @@ impl Node {
             self.dispatch(Frame { head, tail: obituary.clone() });
         }
         for proc in self.known_of(host) {
-            if self.peer(proc).living_from() < living_from {
+            if self.peer(proc).living_from < living_from {
                 self.bury(proc, living_from, fault::HOST_DIED, obituary.clone());
             }
         }

@@ -14,6 +14,7 @@ use crate::hash::FastMap;
 use bytes::{Bytes, BytesMut};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// To how many hosts a host passes a short frame on.
@@ -41,6 +42,8 @@ pub(super) struct Relays {
     due: Option<Option<Duration>>,
     /// Through which host a cast has come that was not delivered yet.
     above: FastMap<Address, HostId>,
+    /// Hosts that this one reaches through a gateway.
+    behind: HashSet<HostId>,
 }
 
 #[derive(Debug)]
@@ -67,7 +70,13 @@ pub(super) struct Relayed {
 
 impl Default for Relays {
     fn default() -> Self {
-        Self { fanout: FANOUT, bags: FastMap::default(), due: None, above: FastMap::default() }
+        Self {
+            fanout: FANOUT,
+            bags: FastMap::default(),
+            due: None,
+            above: FastMap::default(),
+            behind: HashSet::new(),
+        }
     }
 }
 
@@ -93,6 +102,16 @@ impl Node {
         self.relays.fanout = fanout.max(1);
     }
 
+    /// Says whether a host is reached through a gateway. Such hosts come last in trees: the gateway
+    /// is likely to be a host as well, and then what it gets anyway need not pass through it again.
+    pub fn set_behind_gateway(&mut self, host: HostId, is_behind: bool) {
+        if is_behind {
+            self.relays.behind.insert(host);
+        } else {
+            self.relays.behind.remove(&host);
+        }
+    }
+
     /// Gives one short frame to the session with each of many hosts. `head.to` is filled in.
     pub(super) fn send_to_hosts(
         &mut self,
@@ -102,8 +121,11 @@ impl Node {
         fanout: u16,
     ) {
         let is_tree = hosts.len() > usize::from(fanout);
-        let (by_tree, straight): (Vec<HostId>, Vec<HostId>) =
+        let (mut by_tree, straight): (Vec<HostId>, Vec<HostId>) =
             hosts.iter().partition(|host| is_tree && self.is_relayable(**host));
+        if !self.relays.behind.is_empty() {
+            by_tree.sort_by_key(|host| self.relays.behind.contains(host));
+        }
         for host in straight {
             self.transmit(Frame { head: Head { to: agent(host), ..head }, tail: tail.clone() });
         }

@@ -3,9 +3,10 @@
 //! A spawns an actor on B and tells C; what C sends to B may come before what A has sent. Such
 //! messages wait a while for the spawn.
 
+use super::epoch::epoch_of;
 use crate::hash::FastMap;
 use mesh_wire::frame::Frame;
-use mesh_wire::id::{Address, PortId};
+use mesh_wire::id::{Address, PortId, ProcId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -23,9 +24,39 @@ pub(super) struct Unborn {
     settled: FastMap<u64, (PortId, Vec<PortId>)>,
 }
 
+/// Bits of a port number that count; above them is who has made it.
+const COUNT_BITS: u32 = 40;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+/// Numbers of one life of a process: the next life of it begins elsewhere, above or below.
+const LIFE_LEN: u64 = 1 << 32;
+
 /// What a port number begins with: which process has made it.
 pub(super) fn maker_of(port: PortId) -> u64 {
-    port.0 >> 40
+    port.0 >> COUNT_BITS
+}
+
+/// What the numbers begin with that a process makes: 24 bits of slot, into which the host is folded
+/// above slot 2^12.
+pub(super) fn maker(proc: ProcId) -> u64 {
+    ((u64::from(proc.host.0) << 12) ^ u64::from(proc.slot)) & 0xFF_FFFF
+}
+
+/// The port with that place in what a process counts.
+pub(super) fn numbered(proc: ProcId, count: u64) -> PortId {
+    PortId((maker(proc) << COUNT_BITS) | (count & COUNT_MASK))
+}
+
+/// What keeps the numbers of the processes of a slot apart, also of different epochs: where the
+/// count of one begins. Those of a later process may be the lower ones, and counts go round.
+pub(super) fn first_count(incarnation: u32) -> u64 {
+    // Epochs are far apart, so that the processes of a slot in each have numbers between.
+    let life = u64::from(incarnation.wrapping_add(epoch_of(incarnation).wrapping_mul(97)) % 256);
+    PortId::FIRST_FREE + life * LIFE_LEN
+}
+
+/// Where the count of a program's job begins, when it has had some before.
+pub(super) fn count_of_job(job_count: u32) -> u64 {
+    u64::from(job_count % 256) * LIFE_LEN
 }
 
 impl Unborn {
@@ -57,7 +88,12 @@ impl Unborn {
     pub(super) fn is_settled(&self, port: PortId) -> bool {
         self.settled
             .get(&maker_of(port))
-            .is_some_and(|(up_to, coming)| port <= *up_to && !coming.contains(&port))
+            .is_some_and(|(up_to, coming)| is_before(port, *up_to) && !coming.contains(&port))
+    }
+
+    /// A process is dead: what the next in its slot makes is not what this one has spoken of.
+    pub(super) fn forget(&mut self, proc: ProcId) {
+        self.settled.remove(&maker(proc));
     }
 
     /// Takes a call back whose caller no longer waits.
@@ -93,4 +129,9 @@ impl Unborn {
     pub(super) fn is_untimed(&self) -> bool {
         self.due.back().is_some_and(|(due, _)| due.is_none())
     }
+}
+
+/// Whether a process has made a number before another one of its, and not in another life.
+fn is_before(port: PortId, up_to: PortId) -> bool {
+    up_to.0.wrapping_sub(port.0) & COUNT_MASK < LIFE_LEN
 }

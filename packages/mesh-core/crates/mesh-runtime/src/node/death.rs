@@ -1,0 +1,185 @@
+//! What the death of processes and hosts means to the rest.
+//!
+//! The agent of a host (slot 0) knows which of its processes are dead, and tells those who asked.
+//! Whoever hears of a death ends what it had with the dead: the session, calls, what it holds.
+
+use super::peer::Reach;
+use super::{Effect, Node};
+use crate::events::EventKind;
+use crate::fault;
+use crate::session::Session;
+use bytes::Bytes;
+use mesh_wire::frame::{Frame, Head, Kind};
+use mesh_wire::id::{Address, PortId, ProcId};
+
+impl Node {
+    fn agent_of(proc: ProcId) -> Address {
+        Address { proc: ProcId { host: proc.host, slot: 0 }, port: PortId::NONE }
+    }
+
+    /// The host reports the death of one of its processes.
+    pub fn proc_died(&mut self, proc: ProcId, incarnation: u32, detail: Bytes) {
+        let peer = self.peers.entry(proc).or_default();
+        if incarnation < peer.incarnation.unwrap_or(peer.living_from) {
+            return;
+        }
+        let watchers = std::mem::take(&mut peer.watchers);
+        self.collect_without(proc);
+        self.bury(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
+        for watcher in watchers {
+            self.send_died(watcher, proc, incarnation, (0, &detail));
+        }
+    }
+
+    /// The host has started a process: frames to it wait until it reports.
+    pub fn proc_started(&mut self, proc: ProcId, incarnation: u32) {
+        let peer = self.peers.entry(proc).or_default();
+        peer.incarnation = Some(incarnation);
+        if matches!(peer.reach, Reach::Dead) {
+            peer.reach = Reach::Idle;
+        }
+    }
+
+    /// Ends the session with a dead process: its calls fail, its link closes.
+    pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
+        let peer = self.peers.entry(proc).or_default();
+        peer.session = Session::default();
+        (peer.relayed, peer.bulk_bytes) = (None, 0);
+        peer.outstanding.clear();
+        peer.announced.clear();
+        peer.is_watched = false;
+        peer.incarnation = None;
+        peer.living_from = living_from;
+        peer.obituary = Some(Box::new(detail.clone()));
+        let reach = std::mem::replace(&mut peer.reach, Reach::Dead);
+        if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
+            if matches!(reach, Reach::Up(_)) {
+                self.record_peer(EventKind::LinkDown, proc);
+            }
+            self.close(link);
+        }
+        let lost = self.bulks.bury(proc);
+        self.effects.extend(lost.into_iter().map(Effect::Forsake));
+        self.unborn.forget(proc);
+        self.fail_calls_to(proc, code, &detail);
+        self.effects.push_back(Effect::Credited);
+        self.effects.push_back(Effect::Buried(proc));
+        self.record_peer(EventKind::Died, proc);
+    }
+
+    /// Asks the host of a process to tell of its death; this process hears it through
+    /// [`PortId::AGENT`] too.
+    pub fn watch(&mut self, proc: ProcId) {
+        let is_asked = std::mem::replace(&mut self.peer(proc).is_watched, true);
+        if !is_asked {
+            self.send_watch(proc, Bytes::new());
+        }
+    }
+
+    /// As [`Node::watch`], for one incarnation: its death is told too when it is long past and the
+    /// slot is taken again.
+    pub fn watch_incarnation(&mut self, proc: ProcId, incarnation: u32) {
+        self.send_watch(proc, Bytes::copy_from_slice(&incarnation.to_le_bytes()));
+    }
+
+    /// Notes who asks another host to be told of the end of one of its processes. Whether that is
+    /// all: the end of an agent is the end of its host, and that is told by the hosts that live.
+    pub(super) fn watches_from_here(&mut self, watch: &Head) -> bool {
+        let proc = ProcId { host: watch.to.proc.host, slot: watch.rank };
+        self.pulse.watches(proc, watch.from);
+        proc.slot == 0
+    }
+
+    fn send_watch(&mut self, proc: ProcId, incarnation: Bytes) {
+        if proc.slot == 0 && (proc.host == self.config.me.host || self.config.me.slot == 0) {
+            return;
+        }
+        let me = Address { proc: self.config.me, port: PortId::AGENT };
+        let mut head = Head::new(Kind::Watch, Self::agent_of(proc), me);
+        head.rank = proc.slot;
+        self.dispatch(Frame { head, tail: incarnation });
+    }
+
+    pub(super) fn deliver_watch(&mut self, frame: &Frame) {
+        let head = &frame.head;
+        let proc = ProcId { host: self.config.me.host, slot: head.rank };
+        if proc == self.config.me {
+            // Who asks lives on another host, and hears from its own agent when this host dies.
+            return;
+        }
+        let peer = self.peers.entry(proc).or_default();
+        // In another life of this host, at least.
+        let living_from = peer.living_from.max(self.config.incarnation);
+        let last = living_from.saturating_sub(1);
+        let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        let died = match (&peer.reach, peer.incarnation) {
+            (Reach::Dead, _) => Some(peer.obituary()),
+            // Nothing was ever started there.
+            (_, None) => Some(Bytes::new()),
+            // Somebody else lives there already.
+            (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => Some(peer.obituary()),
+            (_, Some(_)) => None,
+        };
+        let is_lost = peer.incarnation.is_none() && self.is_of_former(proc);
+        let flags = if is_lost { fault::HOST_DIED } else { 0 };
+        let peer = self.peers.entry(proc).or_default();
+        match died {
+            Some(detail) => self.send_died(head.from, proc, last, (flags, &detail)),
+            None if peer.watchers.contains(&head.from) => {}
+            None => peer.watchers.push(head.from),
+        }
+    }
+
+    fn send_died(&mut self, to: Address, proc: ProcId, last: u32, (code, detail): (u8, &Bytes)) {
+        let from = Address { proc, port: PortId::NONE };
+        let mut head = Head::new(Kind::Died, to, from);
+        (head.rank, head.flags) = (last, code);
+        self.dispatch(Frame { head, tail: detail.clone() });
+    }
+
+    /// The host of a process says that it died: ends its session and tells the agent here.
+    pub(super) fn deliver_died(&mut self, frame: &Frame) {
+        let (proc, incarnation) = (frame.head.from.proc, frame.head.rank);
+        if frame.head.flags == fault::HOST_DIED {
+            // Now, for it may have a successor whose calls are to stay.
+            self.withdraw_calls(proc);
+        }
+        let peer = self.peers.entry(proc).or_default();
+        peer.is_watched = false;
+        let is_old = incarnation < peer.incarnation.unwrap_or(peer.living_from);
+        // Asked again, its host says the same: nobody has taken the place.
+        let is_still_dead = peer.incarnation.is_none()
+            && incarnation.saturating_add(1) == peer.living_from
+            && matches!(peer.reach, Reach::Dialling { .. });
+        if (!is_old || is_still_dead) && !self.is_agent_of(proc) {
+            let code = if frame.head.flags == 0 { fault::PROC_DIED } else { frame.head.flags };
+            self.bury(proc, incarnation.saturating_add(1), code, frame.tail.clone());
+        } else if is_old
+            && frame.head.flags != fault::HOST_DIED
+            && proc.host != self.config.me.host
+            && self.has_pending(proc)
+        {
+            // What was sent since its host said so may have met another death, which nobody was
+            // to tell.
+            let peer = self.peer(proc);
+            peer.is_watched = true;
+            let living_from = peer.living_from;
+            self.watch_incarnation(proc, living_from);
+        }
+        self.tell_agent(frame.clone());
+    }
+
+    /// Where a host listens it is said that what served the job there has ended. The root decides
+    /// what that means; the others hear it from the root.
+    pub(super) fn hear_of_end(&mut self, agent: ProcId, incarnation: u32) {
+        let is_known = self.pulse.obituary(agent.host).is_some();
+        if self.config.me.host.0 != 0 || is_known || incarnation < self.peer(agent).living_from {
+            return;
+        }
+        let from = Address { proc: agent, port: PortId::NONE };
+        let to = Address { proc: self.config.me, port: PortId::AGENT };
+        let mut head = Head::new(Kind::Died, to, from);
+        head.flags = fault::STOPPED;
+        self.tell_agent(Frame::bare(head));
+    }
+}

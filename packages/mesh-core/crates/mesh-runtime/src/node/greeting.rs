@@ -1,0 +1,185 @@
+//! What two processes say of themselves when a link opens, and what each makes of it.
+
+use super::epoch::{FENCE, first_life};
+use super::peer::{Link, Reach};
+use super::{Effect, LinkId, Node};
+use bytes::{BufMut, BytesMut};
+use mesh_wire::frame::{Frame, Head, Kind};
+use mesh_wire::id::{Address, PortId, ProcId};
+
+/// Bytes of the body of a hello or welcome.
+const GREETING_LEN: usize = 16 + 32 + 4 + 4 + 8;
+
+/// Set in a welcome that only says that whoever is greeted is not there any more.
+const GONE: u8 = 2;
+
+/// What whoever keeps the door answers a hello with when nobody of the job is behind it any more:
+/// that the process that is greeted has ended. Nothing when it is no hello.
+pub fn gone(hello: &Frame) -> Option<Frame> {
+    let tail: &[u8; GREETING_LEN] = hello.tail.as_ref().try_into().ok()?;
+    let mut head = Head::new(Kind::Welcome, hello.head.from, hello.head.to);
+    head.flags = GONE;
+    let mut said = BytesMut::from(&tail[..]);
+    // Of whom the caller speaks to, as if he said it.
+    said[48..52].copy_from_slice(&tail[52..56]);
+    said[52..56].copy_from_slice(&tail[48..52]);
+    said[56..].fill(0);
+    (hello.head.kind == Kind::Hello).then(|| Frame { head, tail: said.freeze() })
+}
+
+/// What a peer says of itself when a link opens.
+struct Greeting {
+    incarnation: u32,
+    /// Which incarnation of us it speaks to; a later one than we are when it knows us for dead.
+    of: u32,
+    received: u64,
+}
+
+impl Node {
+    pub(super) fn receive_hello(&mut self, id: LinkId, frame: &Frame) {
+        let proc = frame.head.from.proc;
+        let is_local = self.links.get(&id).is_some_and(|link| link.is_local);
+        let here = self.config.me.host;
+        let may_speak =
+            if is_local { proc.host == here } else { proc.host != here && proc.slot == 0 };
+        if !may_speak {
+            return self.close(id);
+        }
+        let Some(greeting) = self.check_greeting(frame) else { return self.close(id) };
+        if !is_local && self.judge_epoch(id, proc, frame, &greeting) {
+            return;
+        }
+        let is_lower = self.config.me < proc;
+        let peer = self.peers.entry(proc).or_default();
+        let oldest = peer.incarnation.unwrap_or(peer.living_from);
+        let is_stale = greeting.incarnation < oldest;
+        if is_stale || (is_lower && matches!(peer.reach, Reach::Dialling { link: Some(_), .. })) {
+            // An old process, or both dialled and ours stays.
+            return self.close(id);
+        }
+        let old = match peer.reach {
+            Reach::Up(link) => Some(link),
+            Reach::Dialling { link, .. } => link,
+            Reach::Idle | Reach::Dead => None,
+        };
+        self.links.insert(id, Link { peer: Some(proc), is_dialled: false, is_local });
+        if let Some(old) = old {
+            self.close(old);
+        }
+        self.met(proc, greeting.incarnation);
+        self.greet(id, proc, Kind::Welcome);
+        self.link_up(id, proc, greeting.received);
+    }
+
+    pub(super) fn receive_welcome(&mut self, id: LinkId, proc: ProcId, frame: &Frame) {
+        let Some(greeting) = self.check_greeting(frame) else { return self.close(id) };
+        if frame.head.from.proc != proc {
+            return self.close(id);
+        }
+        let is_afar = proc.host != self.config.me.host;
+        if is_afar && frame.head.flags & GONE != 0 {
+            self.close(id);
+            self.hear_of_end(proc, greeting.incarnation);
+            return self.call_again(id, proc);
+        }
+        if is_afar && self.judge_epoch(id, proc, frame, &greeting) {
+            return self.call_again(id, proc);
+        }
+        // If it is another incarnation, the session ends here, but not this link.
+        self.peer(proc).reach = Reach::Idle;
+        self.met(proc, greeting.incarnation);
+        self.link_up(id, proc, greeting.received);
+    }
+
+    /// Whoever is in the place of a peer now, or will be, is called after a pause.
+    fn call_again(&mut self, id: LinkId, proc: ProcId) {
+        let Reach::Dialling { link, .. } = &mut self.peer(proc).reach else { return };
+        if *link == Some(id) {
+            *link = None;
+            self.connect_failed(proc);
+        }
+    }
+
+    /// Whether one of two agents lives in another epoch of its host than the other believes: who
+    /// is dead is told so, and the link closes.
+    fn judge_epoch(&mut self, id: LinkId, proc: ProcId, frame: &Frame, said: &Greeting) -> bool {
+        let epoch = self.pulse.epoch(proc.host);
+        let is_dead = self.pulse.obituary(proc.host).is_some();
+        let is_stale = said.incarnation < first_life(epoch + u32::from(is_dead));
+        if is_stale && proc.host.0 == 0 {
+            // A root that is lost has nothing to say any more, also not that we are dead.
+            self.turn_away(id, proc);
+            return true;
+        }
+        if said.of > self.config.incarnation && self.config.me.host.0 == 0 {
+            // Another root has it, or will: whatever we are, it serves us no more.
+            self.close(id);
+            self.disowned(proc.host);
+            return true;
+        }
+        if said.of > self.config.incarnation {
+            if frame.head.kind == Kind::Hello {
+                // So that whoever has told us knows that we know.
+                self.greet(id, proc, Kind::Welcome);
+            }
+            self.close(id);
+            self.fenced();
+            return true;
+        }
+        if is_stale {
+            self.turn_away(id, proc);
+        } else if said.incarnation >= first_life(epoch + 1) || frame.head.flags & FENCE != 0 {
+            // We have not heard yet that it has replaced another: it calls again.
+            self.close(id);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn greet(&mut self, link: LinkId, to: ProcId, kind: Kind) {
+        let peer = self.peer(to);
+        let received = peer.session.received();
+        // What was received counts for the incarnation it came from, not for the next one.
+        let of = peer.incarnation.unwrap_or(peer.living_from);
+        let frame = self.greeting(to, kind, of, received);
+        self.effects.push_back(Effect::Transmit { link, frame });
+    }
+
+    /// Says who this process is to `to`, of whose incarnation `of` so much was received.
+    pub(super) fn greeting(&self, to: ProcId, kind: Kind, of: u32, received: u64) -> Frame {
+        let mut tail = BytesMut::with_capacity(GREETING_LEN);
+        tail.put_slice(&self.config.job.0);
+        tail.put_slice(&self.config.token);
+        tail.put_u32_le(self.config.incarnation);
+        tail.put_u32_le(of);
+        tail.put_u64_le(received);
+        let from = Address { proc: self.config.me, port: PortId::NONE };
+        let head = Head::new(kind, Address { proc: to, port: PortId::NONE }, from);
+        Frame { head, tail: tail.freeze() }
+    }
+
+    fn check_greeting(&self, frame: &Frame) -> Option<Greeting> {
+        let tail: &[u8; GREETING_LEN] = frame.tail.as_ref().try_into().ok()?;
+        let (job, rest) = tail.split_first_chunk::<16>()?;
+        let (token, rest) = rest.split_first_chunk::<32>()?;
+        let (incarnation, rest) = rest.split_first_chunk::<4>()?;
+        let (of, received) = rest.split_first_chunk::<4>()?;
+        let of = u32::from_le_bytes(*of);
+        let is_of_me = of == self.config.incarnation;
+        let received = u64::from_le_bytes(received.try_into().ok()?);
+        let is_ours = *job == self.config.job.0
+            && is_same(token, &self.config.token)
+            && frame.head.to.proc == self.config.me;
+        is_ours.then_some(Greeting {
+            incarnation: u32::from_le_bytes(*incarnation),
+            of,
+            received: if is_of_me { received } else { 0 },
+        })
+    }
+}
+
+/// Compares secrets in a time that does not depend on where they differ.
+fn is_same(left: &[u8; 32], right: &[u8; 32]) -> bool {
+    left.iter().zip(right).fold(0, |diff, (a, b)| diff | (a ^ b)) == 0
+}

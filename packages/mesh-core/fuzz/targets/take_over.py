@@ -1,0 +1,68 @@
+"""Any bytes as the wish to take a job over, or as what a worker says to it."""
+
+import math
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
+
+CRATE = Path(__file__).resolve().parent.parent
+PACKAGE = CRATE.parent / "src" / "mesh_core"
+
+# The package without what its first lines do: its extension module is not built here.
+_bare = module_from_spec(ModuleSpec("mesh_core", None, is_package=True))
+_bare.__path__ = [str(PACKAGE)]
+sys.modules["mesh_core"] = _bare
+sys.path.insert(0, str(CRATE))
+
+from guided import Fuzzer  # noqa: E402
+
+from mesh_core._take_over_order import Grant, Refusal, TakeOverOrder  # noqa: E402
+
+EPOCHS = 1 << 12
+NAME_LEN_MAX = 300
+
+
+def check(body: bytes) -> None:
+    """Raises when something is let through that makes no sense, or is refused in another way."""
+    check_wish(body)
+    check_grant(body)
+    refusal = Refusal.decode(body)
+    assert isinstance(refusal.is_final, bool)
+    refusal.encode().encode()
+
+
+def check_wish(body: bytes) -> None:
+    """Reads it as a worker does."""
+    wish = TakeOverOrder.decode(body)
+    if wish is None:
+        return
+    for name in (wish.owner, wish.claim):
+        assert len(name) <= NAME_LEN_MAX
+        assert name.isprintable()
+    assert wish.job is None or len(wish.job) == 16
+    assert 0 <= wish.generation < EPOCHS
+    assert 0 < wish.lease_s < math.inf
+    again = TakeOverOrder.decode(wish.encode())
+    assert again is not None
+    assert again.encode() == wish.encode()
+
+
+def check_grant(body: bytes) -> None:
+    """Reads it as a successor does."""
+    try:
+        grant = Grant.decode(body)
+    except ValueError as error:
+        str(error).encode()
+        return
+    assert (len(grant.job), len(grant.token)) == (16, 32)
+    assert 0 < grant.host < 2**32
+    assert 0 <= grant.epoch < EPOCHS
+    assert 0 < grant.generation < EPOCHS
+    assert grant.host_name.isprintable()
+    assert Grant.decode(grant.encode().encode()).encode() == grant.encode()
+
+
+if __name__ == "__main__":
+    sources = [PACKAGE / "_take_over_order.py", PACKAGE / "_order_fields.py"]
+    sys.exit(Fuzzer(sources, check, sys.argv[1:]).main())

@@ -1,0 +1,127 @@
+"""Fields of what machines ask of each other before they trust each other: JSON, read strictly."""
+
+from __future__ import annotations
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["OrderFields", "is_plain"]
+
+# What people are told of who asks is not longer.
+_NAME_LEN_MAX = 300
+# Numbers that every clock can add to.
+_NUMBER_MAX = 1e15
+
+
+class OrderFields:
+    """A JSON object from another machine; each field is read as what it has to be.
+
+    All readers raise `ValueError` where the field is missing or something else.
+
+    Raises:
+        ValueError: It is no such object, or holds a number that cannot be used.
+    """
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            facts = json.loads(
+                body, parse_float=_finite, parse_constant=_finite, parse_int=_finite_int
+            )
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        if not isinstance(facts, dict):
+            raise ValueError("it is no table")
+        self._facts: dict[str, Any] = facts
+
+    def whole(self, name: str, least: int, most: int) -> int:
+        """Reads a whole number."""
+        value = self._get(name)
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"{name} is no whole number from {least} to {most}")
+        return value
+
+    def seconds(self, name: str, *, may_be_0: bool = False) -> float:
+        """Reads a span of time."""
+        value = self._get(name)
+        if type(value) not in (int, float) or value < 0 or (value == 0 and not may_be_0):
+            raise ValueError(f"{name} is no number {'from' if may_be_0 else 'above'} 0")
+        return float(value)
+
+    def octets(self, name: str, count: int) -> bytes:
+        """Reads so many bytes, written as hexadecimal digits."""
+        value = self._get(name)
+        # Not `fromhex` alone, which passes over spaces.
+        if not isinstance(value, str) or len(value) != 2 * count or not value.isalnum():
+            raise ValueError(f"{name} is not {2 * count} hexadecimal digits")
+        return bytes.fromhex(value)
+
+    def octets_or_none(self, name: str, count: int) -> bytes | None:
+        """As `octets`, where the field may be null."""
+        return None if self._get(name) is None else self.octets(name, count)
+
+    def word(self, name: str, *allowed: str) -> str:
+        """Reads one of some words."""
+        value = self._get(name)
+        if not isinstance(value, str) or value not in allowed:
+            raise ValueError(f"{name} is none of {', '.join(allowed)}")
+        return value
+
+    def name(self, name: str, len_max: int = _NAME_LEN_MAX) -> str:
+        """Reads a text and makes it one that people can be shown."""
+        value = self._get(name)
+        if not isinstance(value, str):
+            raise ValueError(f"{name} is no text")
+        return "".join(c if c.isprintable() else "?" for c in value[:len_max])
+
+    def texts(self, name: str) -> list[str]:
+        """Reads a list of texts."""
+        value = self._get(name)
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise ValueError(f"{name} is no list of texts")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Reads true or false."""
+        value = self._get(name)
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is neither true nor false")
+        return value
+
+    def settings(self, name: str) -> Mapping[str, Any]:
+        """Reads a table of plain values."""
+        value = self._get(name)
+        if not isinstance(value, dict) or not all(map(is_plain, value.values())):
+            raise ValueError(f"{name} is no table of settings")
+        return value
+
+    def _get(self, name: str) -> Any:
+        if name not in self._facts:
+            raise ValueError(f"there is no {name}")
+        return self._facts[name]
+
+
+def is_plain(value: object) -> bool:
+    """Says whether a value can be part of an order's table of settings."""
+    return (
+        value is None
+        or isinstance(value, (bool, int, float, str))
+        or (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value))
+    )
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not -_NUMBER_MAX <= number <= _NUMBER_MAX:
+        raise ValueError(f"{text[:20]} is no number to use")
+    return number
+
+
+def _finite_int(text: str) -> int:
+    _finite(text)
+    return int(text)
