@@ -4,7 +4,6 @@
 //! Whoever hears of a death ends what it had with the dead: the session, calls, what it holds.
 
 use super::peer::Reach;
-use super::relay::Relayed;
 use super::{Effect, Node};
 use crate::events::EventKind;
 use crate::fault;
@@ -36,7 +35,7 @@ impl Node {
     pub fn proc_started(&mut self, proc: ProcId, incarnation: u32) {
         let peer = self.peers.entry(proc).or_default();
         peer.incarnation = Some(incarnation);
-        if matches!(peer.reach, Reach::Dead(_)) {
+        if matches!(peer.reach, Reach::Dead) {
             peer.reach = Reach::Idle;
         }
     }
@@ -45,14 +44,14 @@ impl Node {
     pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
-        (peer.relayed, peer.bulk_bytes) = (Relayed::default(), 0);
+        (peer.relayed, peer.bulk_bytes) = (None, 0);
         peer.outstanding.clear();
         peer.announced.clear();
         peer.is_watched = false;
         peer.incarnation = None;
         peer.living_from = living_from;
-        peer.obituary = Some(detail.clone());
-        let reach = std::mem::replace(&mut peer.reach, Reach::Dead(detail.clone()));
+        peer.obituary = Some(Box::new(detail.clone()));
+        let reach = std::mem::replace(&mut peer.reach, Reach::Dead);
         if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
             if matches!(reach, Reach::Up(_)) {
                 self.record_peer(EventKind::LinkDown, proc);
@@ -83,6 +82,14 @@ impl Node {
         self.send_watch(proc, Bytes::copy_from_slice(&incarnation.to_le_bytes()));
     }
 
+    /// Notes who asks another host to be told of the end of one of its processes. Whether that is
+    /// all: the end of an agent is the end of its host, and that is told by the hosts that live.
+    pub(super) fn watches_from_here(&mut self, watch: &Head) -> bool {
+        let proc = ProcId { host: watch.to.proc.host, slot: watch.rank };
+        self.pulse.watches(proc, watch.from);
+        proc.slot == 0
+    }
+
     fn send_watch(&mut self, proc: ProcId, incarnation: Bytes) {
         if proc.slot == 0 && (proc.host == self.config.me.host || self.config.me.slot == 0) {
             return;
@@ -106,13 +113,11 @@ impl Node {
         let last = living_from.saturating_sub(1);
         let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let died = match (&peer.reach, peer.incarnation) {
-            (Reach::Dead(detail), _) => Some(detail.clone()),
+            (Reach::Dead, _) => Some(peer.obituary()),
             // Nothing was ever started there.
             (_, None) => Some(Bytes::new()),
             // Somebody else lives there already.
-            (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => {
-                Some(peer.obituary.clone().unwrap_or_default())
-            }
+            (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => Some(peer.obituary()),
             (_, Some(_)) => None,
         };
         let is_lost = peer.incarnation.is_none() && self.is_of_former(proc);

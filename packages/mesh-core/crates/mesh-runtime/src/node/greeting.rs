@@ -60,7 +60,7 @@ impl Node {
         let old = match peer.reach {
             Reach::Up(link) => Some(link),
             Reach::Dialling { link, .. } => link,
-            Reach::Idle | Reach::Dead(_) => None,
+            Reach::Idle | Reach::Dead => None,
         };
         self.links.insert(id, Link { peer: Some(proc), is_dialled: false, is_local });
         if let Some(old) = old {

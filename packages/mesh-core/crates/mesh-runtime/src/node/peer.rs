@@ -9,13 +9,12 @@ use super::relay::Relayed;
 use super::{Effect, Node};
 use crate::events::EventKind;
 use crate::fault;
-use crate::hash::FastMap;
+use crate::hash::{FastMap, FastSet};
 use crate::mailbox::Closed;
 use crate::session::{Acceptance, Session};
 use bytes::Bytes;
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
-use std::collections::HashSet;
 use std::time::Duration;
 
 /// The first pause before a link is dialled again; it doubles up to [`REDIAL_MAX`].
@@ -47,8 +46,8 @@ pub(super) enum Reach {
     Dialling { link: Option<LinkId>, pause: Duration },
     /// Frames flow.
     Up(LinkId),
-    /// Its host says that it is dead.
-    Dead(Bytes),
+    /// Its host says that it is dead; the obituary says how.
+    Dead,
 }
 
 /// One other process, or this one.
@@ -66,16 +65,17 @@ pub(super) struct Peer {
     /// Who wants to hear of its death. Kept by the agent of its host.
     pub(super) watchers: Vec<Address>,
     /// What its host said of the last incarnation that died.
-    pub(super) obituary: Option<Bytes>,
+    pub(super) obituary: Option<Box<Bytes>>,
+    /// Its host was asked to tell of its death.
     pub(super) is_watched: bool,
     /// An ack was asked for, to make room.
     is_ack_asked: bool,
     /// Bytes of long frames that have not been sent yet.
     pub(super) bulk_bytes: usize,
     /// Of a host that gets frames by way of others.
-    pub(super) relayed: Relayed,
+    pub(super) relayed: Option<Box<Relayed>>,
     /// Our segments whose descriptor this peer has been sent.
-    pub(super) announced: HashSet<u32>,
+    pub(super) announced: FastSet<u32>,
 }
 
 impl Peer {
@@ -91,10 +91,15 @@ impl Peer {
         self.session.unacked_bytes() + self.bulk_bytes
     }
 
+    /// What was said of the last incarnation that died.
+    pub(super) fn obituary(&self) -> Bytes {
+        self.obituary.as_deref().cloned().unwrap_or_default()
+    }
+
     /// Its host is a new one, on which nothing below an incarnation lives.
     pub(super) fn revive(&mut self, living_from: u32) {
         self.living_from = self.living_from.max(living_from);
-        if matches!(self.reach, Reach::Dead(_)) {
+        if matches!(self.reach, Reach::Dead) {
             self.reach = Reach::Idle;
         }
     }
@@ -102,6 +107,12 @@ impl Peer {
     pub(super) fn trim(&mut self) {
         self.session.trim();
         self.outstanding.shrink_to_fit();
+        self.watchers.shrink_to_fit();
+    }
+
+    /// How it fares with frames that take other ways.
+    pub(super) fn relayed(&mut self) -> &mut Relayed {
+        self.relayed.get_or_insert_default()
     }
 
     pub(super) fn debit(&mut self, port: PortId) {
@@ -136,7 +147,7 @@ impl Node {
     pub fn link_to(&self, proc: ProcId) -> Option<LinkId> {
         match self.peers.get(&proc)?.reach {
             Reach::Up(link) => Some(link),
-            Reach::Idle | Reach::Dialling { .. } | Reach::Dead(_) => None,
+            Reach::Idle | Reach::Dialling { .. } | Reach::Dead => None,
         }
     }
 
@@ -150,15 +161,17 @@ impl Node {
         let Some(frame) = self.refuse_dead(frame) else { return };
         let to = self.next_hop(frame.head.to.proc);
         if to.host != self.config.me.host {
-            self.pulse.passed_on(&frame);
+            if frame.head.kind == Kind::Watch && self.watches_from_here(&frame.head) {
+                return;
+            }
             if frame.tail.len() > PIECE_LEN && frame.head.kind != Kind::Piece {
                 return self.spread(&[to.host], frame.head, Bytes::new(), frame.tail);
             }
         }
         let waits_for_report = self.is_agent_of(to);
         let peer = self.peers.entry(to).or_default();
-        if let (Reach::Dead(detail), true) = (&peer.reach, waits_for_report) {
-            let closed = Closed { code: fault::PROC_DIED, detail: detail.clone() };
+        if waits_for_report && matches!(peer.reach, Reach::Dead) {
+            let closed = Closed { code: fault::PROC_DIED, detail: peer.obituary() };
             return self.refuse(&frame, &closed);
         }
         if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
@@ -171,8 +184,8 @@ impl Node {
         match peer.reach {
             Reach::Up(link) => self.effects.push_back(Effect::Transmit { link, frame }),
             Reach::Dialling { .. } => {}
-            Reach::Idle | Reach::Dead(_) if waits_for_report => {}
-            Reach::Idle | Reach::Dead(_) => {
+            Reach::Idle | Reach::Dead if waits_for_report => {}
+            Reach::Idle | Reach::Dead => {
                 // A process that was replaced answers at the same place: try before refusing.
                 peer.reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
                 self.effects.push_back(Effect::Connect { peer: to, after: Duration::ZERO });
@@ -278,7 +291,7 @@ impl Node {
         let is_current = match peer.reach {
             Reach::Up(current) => current == id,
             Reach::Dialling { link, .. } => link == Some(id),
-            Reach::Idle | Reach::Dead(_) => false,
+            Reach::Idle | Reach::Dead => false,
         };
         if !is_current {
             return;
@@ -326,7 +339,7 @@ impl Node {
         let Some(peer) = self.peers.get_mut(&proc) else { return };
         let link = match peer.reach {
             Reach::Up(link) => Some(link),
-            Reach::Idle | Reach::Dialling { .. } | Reach::Dead(_) => None,
+            Reach::Idle | Reach::Dialling { .. } | Reach::Dead => None,
         };
         let backlog_before = peer.unacked_bytes();
         let acceptance = peer.session.accept(&frame.head, frame.tail.len());
