@@ -167,6 +167,7 @@ def test_a_queued_call_whose_deadline_is_over_never_starts(
     proc: ProcMesh, cls: type[Any], name: str
 ) -> None:
     mesh = proc.spawn("worker", cls)
+    mesh.read.call_one().get()  # Runs, so that a call begins at once.
     blocker = mesh.work.call_one("blocker")
     with pytest.raises(DeadlineExceeded):
         getattr(mesh, name).options(timeout=0.1).call_one("late").get()
@@ -189,6 +190,7 @@ def test_a_deadline_of_a_mesh_call_names_the_ranks_that_were_late(procs: ProcMes
 
 def test_cancelling_a_mesh_call_ends_it_on_every_rank(procs: ProcMesh) -> None:
     mesh = procs.spawn("worker", AsyncWorker)
+    mesh.read.call().get()  # Runs, so that a call begins at once.
     future = mesh.work.call("x")
     with pytest.raises(TimeoutError):
         future.get(timeout=0.2)
@@ -199,10 +201,11 @@ def test_cancelling_a_mesh_call_ends_it_on_every_rank(procs: ProcMesh) -> None:
 
 def test_await_under_a_deadline(proc: ProcMesh) -> None:
     mesh = proc.spawn("worker", AsyncWorker)
+    mesh.read.call_one().get()  # Runs, so that a call begins at once.
 
     async def main() -> None:
         with pytest.raises(DeadlineExceeded):
-            await mesh.work.options(timeout=0.1).call_one("a")
+            await mesh.work.options(timeout=0.3).call_one("a")
 
     asyncio.run(main())
     assert mesh.read.call_one().get()[-1] == "a was cancelled"
