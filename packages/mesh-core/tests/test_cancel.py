@@ -152,6 +152,7 @@ def test_a_queued_call_that_is_cancelled_never_starts(
     proc: ProcMesh, cls: type[Any], name: str
 ) -> None:
     mesh = proc.spawn("worker", cls)
+    mesh.read.call_one().get()  # Runs, so that a call begins at once.
     blocker = mesh.work.call_one("blocker")
     queued = [getattr(mesh, name).call_one(f"q{i}") for i in range(3)]
     with pytest.raises(TimeoutError):
@@ -177,6 +178,7 @@ def test_a_queued_call_whose_deadline_is_over_never_starts(
 
 def test_a_deadline_of_a_mesh_call_names_the_ranks_that_were_late(procs: ProcMesh) -> None:
     mesh = procs.spawn("worker", Worker)
+    mesh.read.call().get()  # Runs, so that a call begins at once.
     held = mesh.slice(gpus=2).work.call_one("held")
     with pytest.raises(DeadlineExceeded) as raised:
         mesh.read.options(timeout=0.3).call().get()
