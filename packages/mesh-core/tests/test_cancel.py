@@ -111,11 +111,18 @@ class AsyncWorker(Actor):
 PLACES = [(Worker, "work"), (AsyncWorker, "work"), (AsyncWorker, "beside"), (AsyncWorker, "plain")]
 
 
+def running(procs: ProcMesh, cls: type[Any]) -> Any:
+    """Spawns actors, and waits until they run: a call then begins at once."""
+    mesh = procs.spawn("worker", cls)
+    mesh.read.call().get()
+    return mesh
+
+
 @pytest.mark.parametrize(("cls", "name"), PLACES)
 def test_a_deadline_raises_at_the_caller_and_ends_the_endpoint(
     proc: ProcMesh, cls: type[Any], name: str
 ) -> None:
-    mesh = proc.spawn("worker", cls)
+    mesh = running(proc, cls)
     mesh.read.call_one().get()
     before = time.monotonic()
     with pytest.raises(DeadlineExceeded) as raised:
@@ -129,7 +136,7 @@ def test_a_deadline_raises_at_the_caller_and_ends_the_endpoint(
 
 @pytest.mark.parametrize(("cls", "name"), PLACES)
 def test_cancelling_a_future_ends_the_endpoint(proc: ProcMesh, cls: type[Any], name: str) -> None:
-    mesh = proc.spawn("worker", cls)
+    mesh = running(proc, cls)
     future = getattr(mesh, name).call_one("a")
     queued = mesh.note.call_one("queued") if name != "beside" else None
     with pytest.raises(TimeoutError):
@@ -151,8 +158,7 @@ def test_cancelling_a_future_ends_the_endpoint(proc: ProcMesh, cls: type[Any], n
 def test_a_queued_call_that_is_cancelled_never_starts(
     proc: ProcMesh, cls: type[Any], name: str
 ) -> None:
-    mesh = proc.spawn("worker", cls)
-    mesh.read.call_one().get()  # Runs, so that a call begins at once.
+    mesh = running(proc, cls)
     blocker = mesh.work.call_one("blocker")
     queued = [getattr(mesh, name).call_one(f"q{i}") for i in range(3)]
     with pytest.raises(TimeoutError):
@@ -167,8 +173,7 @@ def test_a_queued_call_that_is_cancelled_never_starts(
 def test_a_queued_call_whose_deadline_is_over_never_starts(
     proc: ProcMesh, cls: type[Any], name: str
 ) -> None:
-    mesh = proc.spawn("worker", cls)
-    mesh.read.call_one().get()  # Runs, so that a call begins at once.
+    mesh = running(proc, cls)
     blocker = mesh.work.call_one("blocker")
     with pytest.raises(DeadlineExceeded):
         getattr(mesh, name).options(timeout=0.1).call_one("late").get()
@@ -177,8 +182,7 @@ def test_a_queued_call_whose_deadline_is_over_never_starts(
 
 
 def test_a_deadline_of_a_mesh_call_names_the_ranks_that_were_late(procs: ProcMesh) -> None:
-    mesh = procs.spawn("worker", Worker)
-    mesh.read.call().get()  # Runs, so that a call begins at once.
+    mesh = running(procs, Worker)
     held = mesh.slice(gpus=2).work.call_one("held")
     with pytest.raises(DeadlineExceeded) as raised:
         mesh.read.options(timeout=0.3).call().get()
@@ -191,8 +195,7 @@ def test_a_deadline_of_a_mesh_call_names_the_ranks_that_were_late(procs: ProcMes
 
 
 def test_cancelling_a_mesh_call_ends_it_on_every_rank(procs: ProcMesh) -> None:
-    mesh = procs.spawn("worker", AsyncWorker)
-    mesh.read.call().get()  # Runs, so that a call begins at once.
+    mesh = running(procs, AsyncWorker)
     future = mesh.work.call("x")
     with pytest.raises(TimeoutError):
         future.get(timeout=0.2)
@@ -202,8 +205,7 @@ def test_cancelling_a_mesh_call_ends_it_on_every_rank(procs: ProcMesh) -> None:
 
 
 def test_await_under_a_deadline(proc: ProcMesh) -> None:
-    mesh = proc.spawn("worker", AsyncWorker)
-    mesh.read.call_one().get()  # Runs, so that a call begins at once.
+    mesh = running(proc, AsyncWorker)
 
     async def main() -> None:
         with pytest.raises(DeadlineExceeded):
@@ -216,7 +218,7 @@ def test_await_under_a_deadline(proc: ProcMesh) -> None:
 def test_the_configured_deadline_is_every_calls_own_unless_it_says_otherwise(
     proc: ProcMesh,
 ) -> None:
-    mesh = proc.spawn("worker", Worker)
+    mesh = running(proc, Worker)
     mesh.read.call_one().get()
     with configured(call_timeout_s=0.1):
         with pytest.raises(DeadlineExceeded, match=r"0\.1"):
@@ -225,7 +227,7 @@ def test_the_configured_deadline_is_every_calls_own_unless_it_says_otherwise(
 
 
 def test_an_answer_in_time_is_no_deadline(proc: ProcMesh) -> None:
-    mesh = proc.spawn("worker", Worker)
+    mesh = running(proc, Worker)
     in_time = mesh.read.options(timeout=0.2).call_one()
     assert in_time.get() == []
     with pytest.raises(DeadlineExceeded):  # Which is later than that of the first.
@@ -234,7 +236,7 @@ def test_an_answer_in_time_is_no_deadline(proc: ProcMesh) -> None:
 
 
 def test_a_cancel_that_comes_too_late_hits_nobody_else(proc: ProcMesh) -> None:
-    mesh = proc.spawn("worker", Worker)
+    mesh = running(proc, Worker)
     for i in range(200):
         future = mesh.note.call_one("a")
         after = mesh.note.call_one(f"after {i}")
@@ -268,7 +270,7 @@ def test_a_cancelled_call_with_an_explicit_port_drops_the_answer(proc: ProcMesh)
 
 
 def test_cancelling_from_another_thread_wakes_who_waits(proc: ProcMesh) -> None:
-    mesh = proc.spawn("worker", AsyncWorker)
+    mesh = running(proc, AsyncWorker)
     future = mesh.work.call_one("a")
     timer = threading.Timer(0.1, future.cancel)
     timer.start()
@@ -279,7 +281,7 @@ def test_cancelling_from_another_thread_wakes_who_waits(proc: ProcMesh) -> None:
 
 
 def test_cancelling_wakes_who_awaits(proc: ProcMesh) -> None:
-    mesh = proc.spawn("worker", AsyncWorker)
+    mesh = running(proc, AsyncWorker)
 
     async def main() -> None:
         future = mesh.work.call_one("a")
@@ -301,7 +303,7 @@ def test_cancelling_wakes_who_awaits(proc: ProcMesh) -> None:
 def test_base_exceptions_of_an_endpoint_reach_its_caller_and_the_actor_lives(
     proc: ProcMesh, cls: type[Any], error: BaseException
 ) -> None:
-    mesh = proc.spawn("worker", cls)
+    mesh = running(proc, cls)
     with pytest.raises(ActorError) as raised:
         mesh.exit_with.call_one(error).get()
     assert type(raised.value.exception) is type(error)
@@ -310,7 +312,7 @@ def test_base_exceptions_of_an_endpoint_reach_its_caller_and_the_actor_lives(
 
 def test_a_stop_iteration_of_an_endpoint_reaches_its_caller(proc: ProcMesh) -> None:
     with pytest.raises(ActorError) as raised:
-        proc.spawn("worker", Worker).exit_with.call_one(StopIteration(1)).get()
+        running(proc, Worker).exit_with.call_one(StopIteration(1)).get()
     assert isinstance(raised.value.exception, StopIteration)
 
     class Plain(AsyncWorker):
@@ -325,7 +327,7 @@ def test_a_stop_iteration_of_an_endpoint_reaches_its_caller(proc: ProcMesh) -> N
 
 
 def test_a_cancelled_error_of_the_endpoints_own_reaches_its_caller(proc: ProcMesh) -> None:
-    mesh = proc.spawn("worker", AsyncWorker)
+    mesh = running(proc, AsyncWorker)
     with pytest.raises(ActorError) as raised:
         mesh.cancels_itself.call_one().get()
     assert isinstance(raised.value.exception, asyncio.CancelledError)
