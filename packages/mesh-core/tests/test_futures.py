@@ -146,7 +146,7 @@ def test_several_threads_may_wait_for_one_future(gate: Gate) -> None:
 
     def wait() -> None:
         started.wait()
-        results.append((future.get(), time.monotonic()))
+        results.append(future.get())
 
     threads = [threading.Thread(target=wait) for _ in range(8)]
     for thread in threads:
@@ -154,13 +154,10 @@ def test_several_threads_may_wait_for_one_future(gate: Gate) -> None:
     started.wait()
     with pytest.raises(TimeoutError):
         future.get(timeout=0.05)
-    opened = time.monotonic()
     gate.open.call_one("all").get()
     for thread in threads:
         thread.join(10)
-    assert [value for value, _ in results] == ["all"] * 8
-    # They are woken by the answer and do not find it at their next look.
-    assert max(at for _, at in results) - opened < 0.15
+    assert results == ["all"] * 8
 
 
 def test_a_thread_and_two_event_loops_may_wait_for_one_future(gate: Gate) -> None:
