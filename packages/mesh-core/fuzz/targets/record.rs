@@ -6,9 +6,11 @@ use mesh_core_fuzz::{Input, bounded, linked};
 use mesh_trust::{Sealer, TrustError};
 use std::io::IoSlice;
 
-/// What a sealer and an opener keep, a copy of what is on the road, and what was written.
-const MEMORY_MAX: usize = 1 << 20;
+/// What a sealer and an opener keep, a copy of what is on the road, and what was written and read.
+const MEMORY_MAX: usize = 2 << 20;
 const STEPS_MAX: usize = 64;
+/// Bytes after which no more are written.
+const WRITTEN_MAX: usize = 256 << 10;
 
 /// The bytes between the two, and what was done to them.
 #[derive(Default)]
@@ -23,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
         let mut input = Input::new(bytes);
         let (mut road, mut written, mut read) = (Road::default(), Vec::new(), Vec::new());
         for _ in 0..STEPS_MAX {
-            if input.is_empty() {
+            if input.is_empty() || written.len() > WRITTEN_MAX {
                 break;
             }
             seal(&mut client.sealer, &mut input, &mut written);

@@ -8,9 +8,9 @@ import os
 import sys
 
 from mesh_core._config import check
+from mesh_core._epoch import EPOCH_MAX
 from mesh_core._errors import ConfigError
 from mesh_core._order_fields import OrderFields, is_plain
-from mesh_core._wire import EPOCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import threading
 import time
 
 from mesh_core._core import Targets
+from mesh_core._epoch import EPOCH_MAX, EPOCH_SHIFT
 from mesh_core._failure import FailureDetail
 from mesh_core._take_over_order import Grant, Refusal, TakeOverOrder
-from mesh_core._wire import EPOCH_MAX, EPOCH_SHIFT, HOST_DIED, proc_id
+from mesh_core._wire import HOST_DIED, proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 import time
 
+from mesh_core._epoch import EPOCH_MAX
 from mesh_core._errors import HostDied
 from mesh_core._route import ways
 from mesh_core._spares import Spares
-from mesh_core._wire import EPOCH_MAX, proc_id
+from mesh_core._wire import proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

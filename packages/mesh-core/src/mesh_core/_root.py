@@ -18,10 +18,10 @@ import traceback
 
 from mesh_core import _runtime as current
 from mesh_core._config import effective
+from mesh_core._epoch import EPOCH_SHIFT
 from mesh_core._job_dir import JobDir
 from mesh_core._runtime import Identity, Runtime, adopt
 from mesh_core._supervision import call_hook
-from mesh_core._wire import EPOCH_SHIFT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ import threading
 
 from mesh_core._config import effective
 from mesh_core._core import Engine
+from mesh_core._epoch import EPOCH_SHIFT
 from mesh_core._pickle import decode, encode
-from mesh_core._wire import AGENT, CALL, EPOCH_SHIFT, proc_id, proc_name
+from mesh_core._wire import AGENT, CALL, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from mesh_core._epoch import EPOCH_MAX
 from mesh_core._order_fields import OrderFields
-from mesh_core._wire import EPOCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

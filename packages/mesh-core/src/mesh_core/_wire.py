@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
 # Kinds of frames, as in docs/protocol/frame.md.
 CALL, ANSWER, FAULT, CANCEL, POST, SPAWN, DIED, RELEASE = 16, 17, 18, 19, 21, 24, 33, 41
-# The high bits of incarnations and slots are the epoch of their host: how many machines were in its
-# place before.
-EPOCH_SHIFT = 20
-EPOCH_MAX = (1 << 32 - EPOCH_SHIFT) - 1
 # Fixed ports.
 AGENT = 1
 # Why a call has no value.

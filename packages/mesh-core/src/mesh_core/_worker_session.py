@@ -14,11 +14,11 @@ from contextlib import suppress
 
 from mesh_core import _kernel
 from mesh_core._attach_order import HOLD, SERVE, AttachOrder
+from mesh_core._epoch import EPOCH_SHIFT
 from mesh_core._hold import HEARTBEATS, Hold, obituary
 from mesh_core._job_dir import JobDir
 from mesh_core._take_over_order import Refusal, TakeOverOrder
 from mesh_core._trust import Credentials
-from mesh_core._wire import EPOCH_SHIFT
 from mesh_core._worker import ENDED_BY_OWNER
 
 TYPE_CHECKING = False
