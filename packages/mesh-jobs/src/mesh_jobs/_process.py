@@ -1,0 +1,141 @@
+"""Hosts that are processes of this machine: to try a program, and to test it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mesh_jobs._backend import Backend
+from mesh_jobs._errors import JobError
+from mesh_jobs._files import read_json
+from mesh_jobs._job import Job
+from mesh_jobs._order import Order, WorkerCommand
+from mesh_jobs._own_workers import end_workers, running_workers, start_worker
+from mesh_jobs._processes import Process
+from mesh_jobs._report import HostReport, Phase, Report, Ticket
+from mesh_jobs._spec import MeshSpec
+from mesh_jobs._tail import tail
+
+__all__ = ["ProcessBackend", "ProcessJob"]
+
+_STARTING = "its worker has not reported yet"
+
+
+class ProcessJob(Job):
+    """A job whose hosts are processes of this machine; they outlive the program.
+
+        job = ProcessJob({"trainers": 2})
+        hosts = job.state(timeout=60).trainers
+
+    Args:
+        meshes: How many hosts each mesh has.
+        env: What to add to the environment of the workers.
+        name: What the job is called.
+        ttl_s: How long the hosts stay when no program uses them.
+        context: Under what name it is applied.
+        folder: In which folder the state is; the current one when left out.
+    """
+
+    def __init__(
+        self,
+        meshes: Mapping[str, int] | Sequence[MeshSpec] = (),
+        env: Mapping[str, str] | None = None,
+        *,
+        name: str = "mesh",
+        ttl_s: float = 3600.0,
+        context: str | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            meshes,
+            backend="process",
+            name=name,
+            options={"env": dict(env or {})},
+            ttl_s=ttl_s,
+            context=context,
+            folder=folder,
+        )
+
+
+class ProcessBackend(Backend):
+    """Starts workers as processes of this machine, and finds them by their command lines."""
+
+    poll_s = 0.1
+
+    def plan(self, order: Order) -> str:
+        """Gives the commands."""
+        lines = [shlex.join(self._command(order, *host).argv) for host in order.hosts()]
+        return "\n".join(lines) + "\n"
+
+    def allocate(self, order: Order) -> Ticket:
+        """Starts each worker that does not run yet."""
+        running = running_workers(order.id)
+        for mesh, rank in order.hosts():
+            if (mesh, rank) not in running:
+                self._start(order, mesh, rank)
+        return _ticket(order)
+
+    def find(self, order: Order) -> Ticket | None:
+        """Gives the ticket: what runs is found by the order's id."""
+        return _ticket(order)
+
+    def report(self, ticket: Ticket) -> Report:
+        """Looks which workers run, and which of them have reported."""
+        running = running_workers(ticket["order"])
+        hosts = tuple(
+            _host(ticket, mesh, rank, running.get((mesh, rank)))
+            for mesh, count in ticket["meshes"].items()
+            for rank in range(count)
+        )
+        states = {host.state for host in hosts}
+        if states == {Phase.ENDED}:
+            return Report(Phase.ENDED, "all workers have ended", hosts)
+        state = Phase.PENDING if Phase.PENDING in states else Phase.RUNNING
+        return Report(state, _STARTING if state is Phase.PENDING else "", hosts)
+
+    def release(self, ticket: Ticket) -> None:
+        """Ends the workers, and what they run."""
+        end_workers([*running_workers(ticket["order"]).values()])
+
+    def resize(self, ticket: Ticket, order: Order) -> Ticket:
+        """Starts the workers that are new, and ends those that are too many."""
+        wanted = set(order.hosts())
+        running = running_workers(order.id)
+        end_workers([one for place, one in running.items() if place not in wanted])
+        return self.allocate(order)
+
+    def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
+        """Reads the log of a worker."""
+        return tail(Path(ticket["folder"], "logs", f"{mesh}-{rank}.log"), lines)
+
+    def _command(self, order: Order, mesh: str, rank: int) -> WorkerCommand:
+        return order.worker(mesh, rank, listen="tcp://127.0.0.1:0")
+
+    def _start(self, order: Order, mesh: str, rank: int) -> None:
+        command = self._command(order, mesh, rank)
+        command.save_secret()
+        try:
+            start_worker(
+                command.argv,
+                {**self.options.get("env", {}), **command.env},
+                order.log_file(mesh, rank),
+            )
+        except OSError as error:
+            raise JobError(f"the worker cannot be started: {error}: see plan()") from error
+
+
+def _ticket(order: Order) -> dict[str, Any]:
+    meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+    return {"order": order.id, "folder": str(order.folder), "meshes": meshes}
+
+
+def _host(ticket: Ticket, mesh: str, rank: int, process: Process | None) -> HostReport:
+    told = read_json(Path(ticket["folder"], "workers", f"{mesh}-{rank}.json"))
+    if process is None:
+        return HostReport(mesh, rank, Phase.ENDED, reason="its worker has ended")
+    if told is None or told["pid"] != process.pid:
+        return HostReport(mesh, rank, Phase.PENDING, reason=_STARTING)
+    return HostReport(mesh, rank, Phase.RUNNING, told["address"], epoch=told["epoch"])
