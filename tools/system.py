@@ -18,6 +18,15 @@ HOSTS = {
     "unshare": "util-linux",
 }
 
+#: What makes the cluster of tests/jobs/slurm.
+SLURM = {
+    **HOSTS,
+    "munged": "munge",
+    "sbatch": "slurm-client",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+}
+
 #: Where programs of root are; the PATH of others often leaves them out.
 ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
