@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs.slurm.jobs import Jobs, end_all, ids
 from tests.jobs.slurm.possible import why_not
 from tests.jobs.slurm.remote import RemoteCluster
 
@@ -33,6 +34,7 @@ def cluster() -> Iterator[RemoteCluster]:
         pytest.skip(_reason() or "")
     yield cluster
     cluster.mend()
+    end_all()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -46,3 +48,15 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped, though there is a cluster: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def jobs(cluster: RemoteCluster, tmp_path: Path) -> Iterator[Jobs]:
+    """Makes jobs in a folder that all nodes see; after the test nothing of them may be there."""
+    jobs = Jobs(tmp_path)
+    yield jobs
+    cluster.mend()
+    jobs.close()
+    assert ids() == []
+    for node in cluster.nodes():
+        assert cluster.commands_on(node) == [], node

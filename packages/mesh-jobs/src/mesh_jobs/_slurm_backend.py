@@ -27,6 +27,7 @@ from mesh_jobs._slurm_script import (
     render,
     worker,
 )
+from mesh_jobs._tail import tail
 
 __all__ = ["SlurmBackend"]
 
@@ -35,8 +36,6 @@ _SUBMISSION_LIMIT_S = 90.0
 
 #: How long a job may take to end; what then still runs is the scheduler's to end.
 _RELEASE_LIMIT_S = 120.0
-
-_LOG_BYTES_MAX = 1 << 16
 
 
 class SlurmBackend(Backend):
@@ -81,7 +80,9 @@ class SlurmBackend(Backend):
             if part.is_waiting:
                 return _waits(ticket, parts, f"{part.state}{_in_brackets(part.reason)}")
         nodes = _Nodes(ticket, parts)
-        hosts = tuple(_host(ticket, parts[0].restarts, mesh, rank, nodes) for mesh, rank in _all(ticket))
+        hosts = tuple(
+            _host(ticket, parts[0].restarts, mesh, rank, nodes) for mesh, rank in _all(ticket)
+        )
         return Report(Phase.RUNNING, "", hosts)
 
     def release(self, ticket: Ticket) -> None:
@@ -102,9 +103,9 @@ class SlurmBackend(Backend):
         """Gives the end of what a worker has printed, or of what the script has."""
         name = str(ticket["log_names"][mesh]).replace("%t", str(rank))
         folder = Path(ticket["logs"])
-        told = _tail(folder / name, lines)
+        told = tail(folder / name, lines)
         # A worker that was never started is what the script can tell of.
-        return told or _tail(folder / f"slurm-{ticket['job_id']}.log", lines)
+        return told or tail(folder / f"slurm-{ticket['job_id']}.log", lines)
 
     def events(self, ticket: Ticket) -> Sequence[JobEvent]:
         """Gives what the script has noted: starts, and warnings of the scheduler."""
@@ -126,7 +127,9 @@ class SlurmBackend(Backend):
             "job_name": job_name(order),
             "folder": str(order.folder.absolute()),
             "logs": str(log_folder(order, self.options)),
-            "log_names": {one.name: log_name(order, self.options, one.name, "%t") for one in meshes},
+            "log_names": {
+                one.name: log_name(order, self.options, one.name, "%t") for one in meshes
+            },
             "meshes": {mesh.name: mesh.hosts for mesh in meshes},
             "is_heterogeneous": is_heterogeneous(order, self.options),
         }
@@ -211,24 +214,13 @@ def _in_brackets(reason: str) -> str:
     return f" ({reason})" if reason else ""
 
 
-def _tail(path: Path, lines: int) -> str:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LOG_BYTES_MAX))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
-
-
 @contextmanager
 def _submitting(order: Order) -> Iterator[int]:
     """Waits until no other program submits for this job, nor one that was killed at it.
 
     Gives the file descriptor that keeps others waiting for as long as anybody has it open.
     """
-    path = order.folder / "slurm-submission.lock"
+    path = order.folder / "workers" / "slurm-submission.lock"
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         until = time.monotonic() + _SUBMISSION_LIMIT_S

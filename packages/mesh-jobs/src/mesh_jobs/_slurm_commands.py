@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 
-__all__ = ["SlurmComponent", "SlurmNode", "Submission", "Slurm"]
+__all__ = ["Slurm", "SlurmComponent", "SlurmNode", "Submission"]
 
 _LIMIT_S = 60.0
 
@@ -25,12 +25,32 @@ _UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 
 #: States that nothing follows; whatever else there is, or will be, may still become something.
 _TERMINAL = frozenset(
-    "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY "
-    "PREEMPTED REVOKED TIMEOUT".split()
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    ]
 )
 _WAITING = frozenset(
-    "PENDING CONFIGURING COMPLETING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD "
-    "SPECIAL_EXIT STAGE_OUT".split()
+    [
+        "PENDING",
+        "CONFIGURING",
+        "COMPLETING",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+        "STAGE_OUT",
+    ]
 )
 
 

@@ -13,8 +13,19 @@ from mesh_jobs._order import Order, WorkerCommand
 from mesh_jobs._slurm_commands import Submission
 from mesh_jobs._spec import MeshSpec
 
-__all__ = ["BATCH_LOG", "EVENTS", "job_name", "log_folder", "nodes_file", "render", "secret_file"]
-__all__ += ["ended_file", "is_heterogeneous", "worker"]
+__all__ = [
+    "BATCH_LOG",
+    "EVENTS",
+    "ended_file",
+    "is_heterogeneous",
+    "job_name",
+    "log_folder",
+    "log_name",
+    "nodes_file",
+    "render",
+    "secret_file",
+    "worker",
+]
 
 #: What the script writes into the job's folder.
 EVENTS = "workers/slurm-events"
@@ -62,8 +73,16 @@ _VARIABLES = {
     "qos": "SBATCH_QOS",
     "time_limit": "SBATCH_TIMELIMIT",
 }
-_ALWAYS_OURS = ("SBATCH_JOB_NAME", "SBATCH_NO_KILL", "SBATCH_NO_REQUEUE", "SBATCH_REQUEUE")
-_ALWAYS_OURS += ("SBATCH_OPEN_MODE", "SBATCH_OUTPUT", "SBATCH_SIGNAL", "SBATCH_ARRAY_INX")
+_ALWAYS_OURS = (
+    "SBATCH_ARRAY_INX",
+    "SBATCH_JOB_NAME",
+    "SBATCH_NO_KILL",
+    "SBATCH_NO_REQUEUE",
+    "SBATCH_OPEN_MODE",
+    "SBATCH_OUTPUT",
+    "SBATCH_REQUEUE",
+    "SBATCH_SIGNAL",
+)
 
 
 @dataclass(frozen=True)
@@ -152,6 +171,8 @@ def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand
         mesh,
         "env:SLURM_PROCID",
         python=options.get("python_exe"),
+        listen=f"tcp://*:{options.get('port', 0)}",
+        advertise=options.get("advertise"),
         report=str((order.folder / "workers" / f"{mesh}-{{rank}}.json").absolute()),
         secret=str(secret_file(order, mesh)),
         epoch="env:MESH_EPOCH",
@@ -258,7 +279,9 @@ def _srun(
 def log_name(order: Order, options: Mapping[str, Any], mesh: str, rank: int | str) -> str:
     """Returns the name of the file with the output of a worker."""
     # In a folder that the user names there may be other jobs' too.
-    return f"{job_name(order)}-{mesh}-{rank}.log" if options.get("log_dir") else f"{mesh}-{rank}.log"
+    return (
+        f"{job_name(order)}-{mesh}-{rank}.log" if options.get("log_dir") else f"{mesh}-{rank}.log"
+    )
 
 
 def _directive(option: str) -> str:
