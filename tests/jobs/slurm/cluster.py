@@ -79,7 +79,13 @@ class SlurmCluster:
         self._wait("the controller does not answer", lambda: self._states() is not None)
 
     def stop_controller(self) -> None:
-        """Kills the controller; what runs on the nodes goes on."""
+        """Ends the controller, which saves its state; what runs on the nodes goes on."""
+        self._daemons[CONTROLLER].terminate()
+        self._daemons[CONTROLLER].wait(_LIMIT_S)
+        self.kill_controller()
+
+    def kill_controller(self) -> None:
+        """Kills the controller: what it was told in the last seconds may be lost."""
         self._daemons.pop(CONTROLLER).release()
 
     def power_cut(self, name: str) -> None:

@@ -50,8 +50,12 @@ class RemoteCluster:
         self._ask("power_on", node)
 
     def stop_controller(self) -> None:
-        """Kills the controller; what runs on the nodes goes on."""
+        """Ends the controller, which saves its state; what runs on the nodes goes on."""
         self._ask("stop_controller")
+
+    def kill_controller(self) -> None:
+        """Kills the controller: what it was told in the last seconds may be lost."""
+        self._ask("kill_controller")
 
     def start_controller(self) -> None:
         """Starts the controller from its saved state, and returns when it answers."""
@@ -89,6 +93,7 @@ class Switchboard:
             "nodes": lambda: [node.name for node in cluster.nodes],
             "power_cut": cluster.power_cut,
             "power_on": cluster.power_on,
+            "kill_controller": cluster.kill_controller,
             "stop_controller": cluster.stop_controller,
             "start_controller": cluster.start_controller,
             "wait_until": cluster.wait_until,

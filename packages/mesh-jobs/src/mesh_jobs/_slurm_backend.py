@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ __all__ = ["SlurmBackend"]
 
 #: How long to wait for a program that was killed while it submitted: its `sbatch` may go on.
 _SUBMISSION_LIMIT_S = 90.0
+
+#: How long a worker may take to answer of which the scheduler knows nothing.
+_CONNECT_LIMIT_S = 2.0
 
 #: How long a job may take to end; what then still runs is the scheduler's to end.
 _RELEASE_LIMIT_S = 120.0
@@ -66,8 +70,7 @@ class SlurmBackend(Backend):
         """Says how the job is, by what the scheduler says and its workers have reported."""
         parts = _parts(ticket)
         if not parts:
-            reason = f"the scheduler does not know job {ticket['job_id']} any more"
-            return Report(Phase.ENDED, reason, tuple(_hosts(ticket, Phase.ENDED, reason)))
+            return _unknown(ticket)
         # A job of several parts is as far as the part that is least far.
         for part in parts:
             if part.is_over:
@@ -191,6 +194,33 @@ def _parts(ticket: Ticket) -> list[SlurmComponent]:
     found = Slurm().job(str(ticket["job_id"]))
     # A scheduler that has lost its state counts from one again: that is somebody else's job.
     return [part for part in found if part.name == ticket["job_name"]]
+
+
+def _unknown(ticket: Ticket) -> Report:
+    """Reports a job that the scheduler has forgotten: long ago, or before it could note it.
+
+    A controller that is killed has not saved what it was told last; the job's workers go on.
+    """
+    reason = f"the scheduler does not know job {ticket['job_id']} any more"
+    hosts = []
+    for mesh, rank in _all(ticket):
+        told = read_json(Path(ticket["folder"]) / "workers" / f"{mesh}-{rank}.json")
+        if told is not None and _is_served(told["address"]):
+            up = HostReport(mesh, rank, Phase.RUNNING, told["address"], "", told["epoch"])
+            hosts.append(up)
+        else:
+            hosts.append(HostReport(mesh, rank, Phase.ENDED, None, reason))
+    is_up = any(host.is_up for host in hosts)
+    return Report(Phase.RUNNING if is_up else Phase.ENDED, reason, tuple(hosts))
+
+
+def _is_served(address: str) -> bool:
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_LIMIT_S):
+            return True
+    except OSError:
+        return False
 
 
 def _waits(ticket: Ticket, parts: Sequence[SlurmComponent], reason: str) -> Report:

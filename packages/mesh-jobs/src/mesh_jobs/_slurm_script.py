@@ -31,21 +31,28 @@ __all__ = [
 EVENTS = "workers/slurm-events"
 BATCH_LOG = "slurm-%j.log"
 
-#: What each task does: it runs its worker, and notes how that ended. The traps keep the shell
-#: there when the scheduler ends the job, so that it can; the worker gets the signal itself.
-_TASK = """trap : TERM USR1
+#: What each task does: it runs its worker, and notes how that ended. The trap keeps the shell there
+#: when the scheduler ends the job, so that it can; the worker gets the signal itself.
+_TASK = """trap told=yes TERM USR1
 "$@"; status=$?
 echo "$MESH_EPOCH $status" > "$MESH_WORKERS/$MESH_NAME-$SLURM_PROCID.ended"
 : > "$MESH_WORKERS/slurm-$MESH_EPOCH-$SLURMD_NODENAME.ended"
-# Who waits for us may have been lost with its node: then the last of us gives the nodes back.
-job=$(scontrol --oneliner show job "$SLURM_JOB_ID" 2>&1) || exit $status
-nodes=$(scontrol show hostnames "$(expr "$job" : '.* NodeList=\\([^ ]*\\)')")
-waiter=$(expr "$job" : '.* BatchHost=\\([^ ]*\\)')
-case " $(echo $nodes) " in *" $waiter "*) exit $status ;; esac
-for node in $nodes; do
-    [ -e "$MESH_WORKERS/slurm-$MESH_EPOCH-$node.ended" ] || exit $status
+# The script that waits for us may have been lost with its node: then the last of us ends the job.
+while [ -z "$told" ]; do
+    job=$(scontrol --oneliner show job "$SLURM_JOB_ID" 2>&1) || exit $status
+    waiter=$(expr "$job" : '.* BatchHost=\\([^ ]*\\)')
+    nodes=$(scontrol show hostnames "$(expr "$job" : '.* NodeList=\\([^ ]*\\)')")
+    for node in $nodes; do
+        [ "$node" = "$waiter" ] && continue
+        [ -e "$MESH_WORKERS/slurm-$MESH_EPOCH-$node.ended" ] || exit $status
+    done
+    case " $(echo $nodes) " in
+        *" $waiter "*) ;;
+        *) scancel "$SLURM_JOB_ID"; exit $status ;;
+    esac
+    [ -e "$MESH_WORKERS/slurm-$MESH_EPOCH-$waiter.ended" ] && exit $status
+    sleep 2
 done
-scancel "$SLURM_JOB_ID"
 exit $status"""
 
 #: What the script does around the workers. `wait` ends early when a signal comes.
