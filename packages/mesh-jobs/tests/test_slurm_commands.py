@@ -96,7 +96,8 @@ def test_reason_is_that_of_the_scheduler(commands: Commands, job: SlurmJob) -> N
 )
 def test_complaint_is_no_end(commands: Commands, job: SlurmJob, complaint: str) -> None:
     job.apply()
-    commands.fake("scontrol", f"echo '{complaint}' >&2; exit 1")
+    for name in ("scontrol", "squeue"):
+        commands.fake(name, f"echo '{complaint}' >&2; exit 1")
     with pytest.raises(SchedulerUnreachable, match="try again later"):
         job.status()
     with pytest.raises(SchedulerUnreachable):

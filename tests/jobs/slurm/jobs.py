@@ -71,15 +71,17 @@ def names(hosts: HostMesh) -> list[str]:
 def status_when(job: SlurmJob, is_so: Callable[[JobStatus], bool]) -> JobStatus:
     """Asks until it is so; the answer is the first for which it is."""
     until = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            status = job.status()
-        except SchedulerUnreachable:
-            status = None
-        if status is not None and is_so(status):
-            return status
+    while (status := _status(job)) is None or not is_so(status):
         assert time.monotonic() < until, f"it is not so after {LIMIT_S:.0f} s: {status}"
         time.sleep(0.2)
+    return status
+
+
+def _status(job: SlurmJob) -> JobStatus | None:
+    try:
+        return job.status()
+    except SchedulerUnreachable:
+        return None
 
 
 def ids() -> list[str]:

@@ -33,7 +33,7 @@ class TestSlurmJob(JobConformance):
 
     def workers(self, order_id: str) -> int:
         jobs = [line.split() for line in said("squeue", "-h", "--format=%j %D").splitlines()]
-        return sum(int(nodes) for name, nodes in jobs if name.endswith(order_id))
+        return sum(int(nodes) for name, nodes in jobs if order_id in name)
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
         told = read_json(Path(job.folder, "workers", f"{mesh}-{rank}.json"))

@@ -169,3 +169,19 @@ def test_memory_of_a_mesh_counts_before_that_of_the_job(jobs: Jobs) -> None:
     job.state(timeout=30)
     shown = said("squeue", "--noheader", "--format=%m")
     assert shown.strip() == "200M"
+
+
+def test_mesh_grows_and_shrinks_beside_others(jobs: Jobs) -> None:
+    job = jobs({"a": 2, "b": 1})
+    before = status_when(job.apply(), lambda status: status.is_up)
+    job.resize(mesh="a", hosts=1)
+    assert [host.address for host in job.status().of("a")] == [before.of("a")[0].address]
+    assert job.status().of("b") == before.of("b")
+    job.resize(mesh="a", hosts=3)
+    status = status_when(job, lambda status: status.is_up)
+    assert status.of("a")[0] == before.of("a")[0]
+    assert status.of("b") == before.of("b")
+    assert len(set(names(job.state(timeout=30).a))) == 3
+    assert len(ids()) == 2
+    job.resize(mesh="a", hosts=1)
+    assert len(ids()) == 1

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 
@@ -188,6 +189,39 @@ class Slurm:
             raise _unreachable(words, done)
         return done.stdout.split()
 
+    def own_jobs(self) -> list[tuple[str, str]]:
+        """Returns id and name of each job of this user that runs, waits, or is about to end.
+
+        Raises:
+            SchedulerUnreachable: The scheduler cannot be asked.
+        """
+        words = ["squeue", "--noheader", f"--user={os.getuid()}", "--Format=JobID:30,Name:300"]
+        done = _run(words, _environment())
+        if done.returncode != 0:
+            raise _unreachable(words, done)
+        pairs = [line.split() for line in done.stdout.splitlines()]
+        return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+
+    def keep_nodes(self, job_id: str, nodes: Sequence[str], folder: Path) -> None:
+        """Takes all other nodes from a job that runs; what runs there is killed.
+
+        Args:
+            job_id: The job.
+            nodes: The names of those that it keeps.
+            folder: Where the command may leave scripts that nobody needs.
+
+        Raises:
+            SchedulerUnreachable: The scheduler cannot be asked.
+            JobError: It refuses.
+        """
+        words = ["scontrol", "update", f"JobId={job_id}", f"NodeList={','.join(nodes)}"]
+        done = _run(words, _environment(), cwd=folder)
+        if done.returncode == 0:
+            return
+        if _UNREACHABLE.search(_said(done)):
+            raise _unreachable(words, done)
+        raise JobError(f"the scheduler takes no nodes from job {job_id}: {_said(done)}")
+
     def cancel(self, job_id: str) -> None:
         """Ends a job, all its parts, also while it waits; nothing when it is over.
 
@@ -241,7 +275,11 @@ def _environment() -> dict[str, str]:
 
 
 def _run(
-    words: Sequence[str], env: Mapping[str, str], given: str = "", held: Sequence[int] = ()
+    words: Sequence[str],
+    env: Mapping[str, str],
+    given: str = "",
+    held: Sequence[int] = (),
+    cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
@@ -253,6 +291,7 @@ def _run(
             errors="replace",
             timeout=_LIMIT_S,
             pass_fds=held,
+            cwd=cwd,
         )
     except FileNotFoundError:
         raise SchedulerUnreachable(

@@ -5,27 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mesh_core import ConfigError
 from mesh_jobs._order import Order, WorkerCommand
 from mesh_jobs._slurm_commands import Submission
-from mesh_jobs._spec import MeshSpec
+from mesh_jobs._slurm_ticket import BatchJob, Share, SlurmTicket
 
-__all__ = [
-    "BATCH_LOG",
-    "EVENTS",
-    "ended_file",
-    "is_heterogeneous",
-    "job_name",
-    "log_folder",
-    "log_name",
-    "nodes_file",
-    "render",
-    "secret_file",
-    "worker",
-]
+__all__ = ["BATCH_LOG", "EVENTS", "render", "ticket_of", "worker"]
 
 #: What the script writes into the job's folder.
 EVENTS = "workers/slurm-events"
@@ -33,9 +20,11 @@ BATCH_LOG = "slurm-%j.log"
 
 #: What each task does: it runs its worker, and notes how that ended. The trap keeps the shell there
 #: when the scheduler ends the job, so that it can; the worker gets the signal itself.
-_TASK = """trap told=yes TERM USR1
+_TASK = """export MESH_RANK=$((MESH_FIRST + SLURM_PROCID))
+exec >> "$MESH_LOGS$MESH_NAME-$MESH_RANK.log" 2>&1
+trap told=yes TERM USR1
 "$@"; status=$?
-echo "$MESH_EPOCH $status" > "$MESH_WORKERS/$MESH_NAME-$SLURM_PROCID.ended"
+echo "$MESH_EPOCH $status" > "$MESH_WORKERS/$MESH_NAME-$MESH_RANK.ended"
 : > "$MESH_WORKERS/slurm-$MESH_EPOCH-$SLURMD_NODENAME.ended"
 # The script that waits for us may have been lost with its node: then the last of us ends the job.
 while [ -z "$told" ]; do
@@ -56,7 +45,9 @@ done
 exit $status"""
 
 #: What the script does around the workers. `wait` ends early when a signal comes.
-_NOTE = """note() { echo "$(date +%s) $MESH_EPOCH $*" >> "$MESH_FOLDER/EVENTS"; } 2> /dev/null
+_NOTE = """note() {
+    echo "$(date +%s) ${SLURM_RESTART_COUNT:-0} $*" >> "$MESH_FOLDER/EVENTS"
+} 2> /dev/null
 trap 'note leaving the scheduler is about to end the job' USR1
 trap 'note stopping the scheduler ends the job' TERM"""
 _WAIT = """failed=0
@@ -114,97 +105,80 @@ class _Resources:
         yield from self.more
 
 
-def render(order: Order, options: Mapping[str, Any]) -> Submission:
-    """Returns the script for an order.
+def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submission:
+    """Returns the script for a batch job, which has no id yet.
 
     Raises:
         ConfigError: A value cannot be in a script.
     """
-    if is_heterogeneous(order, options):
-        parts = [[mesh] for mesh in order.spec.meshes]
-    else:
-        parts = [list(order.spec.meshes)]
-    lines = ["#!/bin/sh", *_directives(order, options, parts), "", "umask 077"]
-    lines += _exports(order)
+    is_heterogeneous = len({_of_share(order, options, share) for share in job.shares}) > 1
+    # Those that ask for unlike nodes are parts of their own.
+    parts = [[share] for share in job.shares] if is_heterogeneous else [list(job.shares)]
+    lines = ["#!/bin/sh", *_directives(order, options, job.name, parts), "", "umask 077"]
+    lines += _exports(order, options, job)
     lines += _NOTE.replace("EVENTS", EVENTS).splitlines()
     lines += [f"task={shlex.quote(_TASK)}", *options.get("setup", ()), ""]
     lines += _note_nodes(len(parts))
     offset = 0
-    for place, mesh in enumerate(order.spec.meshes):
-        words = _srun(order, mesh, options, place if len(parts) > 1 else None, offset)
-        # The shell puts in the text of what each task does.
-        command = " ".join([*words[:-1], "sh -c", '"$task"', "mesh", words[-1]])
-        lines += [f"MESH_NAME={mesh.name} {command} &", 'workers="$workers $!"']
-        offset += mesh.hosts
+    for place, share in enumerate(job.shares):
+        words = _srun(order, options, share, place if is_heterogeneous else None, offset)
+        own = f"MESH_NAME={share.mesh} MESH_FIRST={share.first}"
+        lines += [f"{own} {words} &", 'workers="$workers $!"']
+        offset += share.hosts
     lines += _WAIT.splitlines()
     named = [name for key, name in _VARIABLES.items() if options.get(key) is not None]
     return Submission("\n".join(lines) + "\n", [*_ALWAYS_OURS, *named])
 
 
-def is_heterogeneous(order: Order, options: Mapping[str, Any]) -> bool:
-    """Whether meshes ask for unlike nodes: then each is a part of its own of the job."""
-    return len({_resources(mesh, options) for mesh in order.spec.meshes}) > 1
-
-
-def job_name(order: Order) -> str:
-    """Returns the name of the job at the scheduler: the order can be found by it."""
-    return f"{order.spec.name}-{order.id}"
-
-
-def log_folder(order: Order, options: Mapping[str, Any]) -> Path:
-    """Returns where the output of script and workers goes."""
+def ticket_of(order: Order, options: Mapping[str, Any]) -> SlurmTicket:
+    """Returns the ticket of an order, with one batch job that has no id yet."""
+    meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+    shares = tuple(Share(mesh, 0, hosts) for mesh, hosts in meshes.items())
+    # The order can be found by it.
+    name = f"{order.spec.name}-{order.id}"
+    folder = order.folder.absolute()
     given = options.get("log_dir")
-    return Path(given) if given else (order.folder / "logs").absolute()
-
-
-def secret_file(order: Order, mesh: str) -> Path:
-    """Returns where the workers of a mesh find their secret."""
-    return (order.folder / "keys" / f"worker-{mesh}.json").absolute()
-
-
-def nodes_file(folder: Path, epoch: int) -> Path:
-    """Returns where the script has noted which nodes it began with, part by part."""
-    return folder / "workers" / f"slurm-{epoch}.nodes"
-
-
-def ended_file(folder: Path, mesh: str, rank: int) -> Path:
-    """Returns where a task notes how its worker has ended."""
-    return folder / "workers" / f"{mesh}-{rank}.ended"
+    batch_logs = given or f"{folder}/logs"
+    # In a folder that the user names there may be other jobs' too.
+    logs = f"{given}/{name}-" if given else f"{folder}/logs/"
+    job = BatchJob("", name, 0, shares)
+    return SlurmTicket(name, folder, logs, batch_logs, meshes, (job,), 1)
 
 
 def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand:
     """Returns what all tasks of a mesh run."""
+    folder = order.folder.absolute()
     return order.worker(
         mesh,
-        "env:SLURM_PROCID",
+        "env:MESH_RANK",
         python=options.get("python_exe"),
         listen=f"tcp://*:{options.get('port', 0)}",
         advertise=options.get("advertise"),
-        report=str((order.folder / "workers" / f"{mesh}-{{rank}}.json").absolute()),
-        secret=str(secret_file(order, mesh)),
+        report=f"{folder}/workers/{mesh}-{{rank}}.json",
+        secret=f"{folder}/keys/worker-{mesh}.json",
         epoch="env:MESH_EPOCH",
     )
 
 
 def _directives(
-    order: Order, options: Mapping[str, Any], parts: Sequence[Sequence[MeshSpec]]
+    order: Order, options: Mapping[str, Any], name: str, parts: Sequence[Sequence[Share]]
 ) -> list[str]:
-    logs = str(log_folder(order, options)).replace("%", "%%")
+    logs = ticket_of(order, options).batch_logs.replace("%", "%%")
     lines = [
-        _directive(f"--job-name={job_name(order)}"),
+        _directive(f"--job-name={name}"),
         _directive(f"--output={logs}/{BATCH_LOG}"),
         _directive("--open-mode=append"),
     ]
     if warning := options.get("warning_s"):
         # To the script alone: a worker would die of it.
         lines.append(_directive(f"--signal=B:USR1@{warning}"))
-    for number, meshes in enumerate(parts):
+    for number, shares in enumerate(parts):
         if number:
             lines.append("#SBATCH hetjob")
-        nodes = sum(mesh.hosts for mesh in meshes)
+        nodes = sum(share.hosts for share in shares)
         lines += [_directive(f"--nodes={nodes}"), _directive("--ntasks-per-node=1")]
         lines += map(_directive, _everywhere(options))
-        lines += map(_directive, _resources(meshes[0], options).options())
+        lines += map(_directive, _of_share(order, options, shares[0]).options())
     return lines
 
 
@@ -228,7 +202,9 @@ def _everywhere(options: Mapping[str, Any]) -> Iterator[str]:
         yield str(word)
 
 
-def _resources(mesh: MeshSpec, options: Mapping[str, Any]) -> _Resources:
+def _of_share(order: Order, options: Mapping[str, Any], share: Share) -> _Resources:
+    mesh = order.spec.mesh(share.mesh)
+
     def of(own: Any, key: str) -> Any:
         return options.get(key) if own is None else own
 
@@ -241,13 +217,15 @@ def _resources(mesh: MeshSpec, options: Mapping[str, Any]) -> _Resources:
     )
 
 
-def _exports(order: Order) -> list[str]:
+def _exports(order: Order, options: Mapping[str, Any], job: BatchJob) -> list[str]:
     folder = order.folder.absolute()
-    values = dict(order.worker(order.spec.meshes[0].name, 0).env)
-    values |= {"MESH_FOLDER": str(folder), "MESH_WORKERS": str(folder / "workers")}
+    values = dict(worker(order, job.shares[0].mesh, options).env)
+    values |= {"MESH_FOLDER": str(folder), "MESH_WORKERS": f"{folder}/workers"}
+    values |= {"MESH_LOGS": ticket_of(order, options).logs}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    epoch = f"$(({job.first_epoch} + ${{SLURM_RESTART_COUNT:-0}}))"
     # A user may run more beside the workers, with srun --jobid.
-    return [*lines, 'export MESH_EPOCH="${SLURM_RESTART_COUNT:-0}" SLURM_OVERLAP=1']
+    return [*lines, f'export MESH_EPOCH="{epoch}" SLURM_OVERLAP=1']
 
 
 def _note_nodes(parts: int) -> list[str]:
@@ -263,15 +241,13 @@ def _note_nodes(parts: int) -> list[str]:
 
 
 def _srun(
-    order: Order, mesh: MeshSpec, options: Mapping[str, Any], part: int | None, offset: int
-) -> list[str]:
-    """Returns the words that run the workers of a mesh, the last being the worker's own."""
-    logs = str(log_folder(order, options)).replace("%", "%%")
-    command = worker(order, mesh.name, options)
-    wanted = _resources(mesh, options)
+    order: Order, options: Mapping[str, Any], share: Share, part: int | None, offset: int
+) -> str:
+    """Returns the command that runs the workers of some hosts."""
+    wanted = _of_share(order, options, share)
     # One that ends, or is lost with its node, takes no other with it.
     words = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
-    words += [f"--nodes={mesh.hosts}", f"--ntasks={mesh.hosts}", "--ntasks-per-node=1"]
+    words += [f"--nodes={share.hosts}", f"--ntasks={share.hosts}", "--ntasks-per-node=1"]
     words.append(f"--relative={offset}" if part is None else f"--het-group={part}")
     # All that the job has on the node is for the processes that the worker starts.
     words.append("--cpu-bind=none")
@@ -279,16 +255,9 @@ def _srun(
         words.append(f"--cpus-per-task={wanted.cpus}")
     if wanted.gpus:
         words.append(f"--gpus-per-node={wanted.gpus}")
-    words += [f"--output={logs}/{log_name(order, options, mesh.name, '%t')}", "--open-mode=append"]
-    return [*map(shlex.quote, words), shlex.join(command.argv)]
-
-
-def log_name(order: Order, options: Mapping[str, Any], mesh: str, rank: int | str) -> str:
-    """Returns the name of the file with the output of a worker."""
-    # In a folder that the user names there may be other jobs' too.
-    return (
-        f"{job_name(order)}-{mesh}-{rank}.log" if options.get("log_dir") else f"{mesh}-{rank}.log"
-    )
+    command = worker(order, share.mesh, options)
+    # The shell puts in the text of what each task does.
+    return f'{shlex.join(words)} sh -c "$task" mesh {shlex.join(command.argv)}'
 
 
 def _directive(option: str) -> str:
