@@ -131,10 +131,15 @@ class Slurm:
                 raise SchedulerUnreachable(f"sbatch could not submit: {said}: try again later")
             raise JobError(f"the scheduler refuses the job: {said}")
         # With several clusters the name of this one follows.
-        return done.stdout.strip().splitlines()[-1].partition(";")[0]
+        job_id = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
+        if not job_id.isdecimal():
+            raise SchedulerUnreachable(
+                f"sbatch told no id of a job, but {done.stdout.strip()!r}: try again later"
+            )
+        return job_id
 
     def find(self, name: str) -> str | None:
-        """Returns the id of the last job of that name which the scheduler knows.
+        """Returns the id of the job of that name, also when it is over; None when there is none.
 
         Raises:
             SchedulerUnreachable: The scheduler cannot be asked.
