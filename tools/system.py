@@ -18,6 +18,15 @@ HOSTS = {
     "unshare": "util-linux",
 }
 
+#: What makes the cluster of tests/jobs/slurm.
+SLURM = {
+    **HOSTS,
+    "munged": "munge",
+    "sbatch": "slurm-client",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+}
+
 #: What the tests of jobs log in to.
 SSH = {
     "ps": "procps",

@@ -23,6 +23,7 @@ from mesh_jobs._local import LocalJob as LocalJob
 from mesh_jobs._process import ProcessJob as ProcessJob
 from mesh_jobs._report import JobEvent as JobEvent
 from mesh_jobs._report import Phase as Phase
+from mesh_jobs._slurm import SlurmJob as SlurmJob
 from mesh_jobs._spec import JobSpec as JobSpec
 from mesh_jobs._spec import MeshSpec as MeshSpec
 from mesh_jobs._ssh import SSHJob as SSHJob

@@ -1,0 +1,182 @@
+"""What SLURM's commands say, in several versions, and when they say nothing: fakes of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh_jobs import JobError, Phase, SchedulerUnreachable, SlurmJob
+from mesh_jobs.spi import write_private
+
+JOB = "JobId={id} JobName={name} UserId=me(1) JobState={state} Reason={reason} Requeue=1"
+JOB += " Restarts=0 NodeList={nodes} BatchHost=n1 Comment=JobState=FAILED"
+
+
+class Commands:
+    """A folder of commands that come first on PATH."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        folder.mkdir()
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        self.fake("sbatch", 'cat > "$0.script"; echo 17')
+        self.fake("squeue", "")
+        self.fake("scancel", 'echo "$@" >> "$0.calls"')
+
+    def fake(self, name: str, script: str) -> None:
+        path = self.folder / name
+        write_private(path, f"#!/bin/sh\n{script}\n".encode())
+        path.chmod(0o700)
+
+    def shows(self, job: SlurmJob, **fields: Any) -> None:
+        """Has scontrol show the job so."""
+        name = next(
+            line.partition("=")[2]
+            for line in (self.folder / "sbatch.script").read_text().splitlines()
+            if line.startswith("#SBATCH --job-name=")
+        )
+        values = {"id": 17, "name": name, "reason": "None", "nodes": "(null)", **fields}
+        self.fake("scontrol", f"echo '{JOB.format(**values)}'")
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    return Commands(tmp_path / "bin", monkeypatch)
+
+
+@pytest.fixture
+def job(commands: Commands, tmp_path: Path) -> SlurmJob:
+    return SlurmJob({"a": 1}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        ("PENDING", Phase.PENDING),
+        ("CONFIGURING", Phase.PENDING),
+        ("COMPLETING", Phase.PENDING),
+        ("REQUEUE_HOLD", Phase.PENDING),
+        ("RUNNING", Phase.RUNNING),
+        ("SUSPENDED", Phase.RUNNING),
+        ("SOMETHING_NEW", Phase.RUNNING),
+        ("RUNNING,RESIZING", Phase.RUNNING),
+        ("COMPLETED", Phase.ENDED),
+        ("CANCELLED", Phase.ENDED),
+        ("NODE_FAIL", Phase.ENDED),
+        ("OUT_OF_MEMORY", Phase.ENDED),
+        ("BOOT_FAIL", Phase.ENDED),
+        ("DEADLINE", Phase.ENDED),
+        ("REVOKED", Phase.ENDED),
+        ("PREEMPTED", Phase.ENDED),
+        ("TIMEOUT", Phase.ENDED),
+    ],
+)
+def test_state_is_told(commands: Commands, job: SlurmJob, state: str, phase: Phase) -> None:
+    job.apply()
+    commands.shows(job, state=state)
+    assert job.status().state is phase
+
+
+def test_reason_is_that_of_the_scheduler(commands: Commands, job: SlurmJob) -> None:
+    job.apply()
+    commands.shows(job, state="PENDING", reason="QOSMaxGRESPerUser")
+    assert job.status().reason == "PENDING (QOSMaxGRESPerUser)"
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        "slurm_load_jobs error: Socket timed out on send/recv operation",
+        "scontrol: error: something that no version has said so far",
+    ],
+)
+def test_complaint_is_no_end(commands: Commands, job: SlurmJob, complaint: str) -> None:
+    job.apply()
+    for name in ("scontrol", "squeue"):
+        commands.fake(name, f"echo '{complaint}' >&2; exit 1")
+    with pytest.raises(SchedulerUnreachable, match="try again later"):
+        job.status()
+    with pytest.raises(SchedulerUnreachable):
+        job.kill()
+    assert not (commands.folder / "scancel.calls").exists()
+
+
+def test_forgotten_job_has_ended(commands: Commands, job: SlurmJob) -> None:
+    job.apply()
+    commands.fake("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert job.status().state is Phase.ENDED
+    assert "does not know job 17" in job.status().reason
+
+
+def test_job_of_somebody_else_under_the_same_id_is_left_alone(
+    commands: Commands, job: SlurmJob
+) -> None:
+    job.apply()
+    commands.shows(job, state="RUNNING", name="theirs")
+    assert job.status().state is Phase.ENDED
+    job.kill()
+    assert not (commands.folder / "scancel.calls").exists()
+
+
+def test_refusal_is_told_and_nothing_is_kept(commands: Commands, job: SlurmJob) -> None:
+    commands.fake("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
+    with pytest.raises(JobError, match="invalid partition specified: x") as refused:
+        job.apply()
+    assert not isinstance(refused.value, SchedulerUnreachable)
+    with pytest.raises(JobError, match="not applied"):
+        job.status()
+
+
+def test_submission_that_nobody_heard_is_looked_for_before_it_is_done_again(
+    commands: Commands, job: SlurmJob
+) -> None:
+    commands.fake(
+        "sbatch",
+        'cat > "$0.script"; echo "sbatch: error: Socket timed out on send/recv" >&2; exit 1',
+    )
+    with pytest.raises(SchedulerUnreachable):
+        job.apply()
+    commands.fake("sbatch", 'echo again >> "$0.calls"; echo 18')
+    commands.fake("squeue", "echo 17")
+    commands.shows(job, state="RUNNING", nodes="n1")
+    job.apply()
+    assert job.status().state is Phase.RUNNING
+    assert not (commands.folder / "sbatch.calls").exists()
+
+
+def test_name_of_the_cluster_is_not_part_of_the_id(commands: Commands, job: SlurmJob) -> None:
+    commands.fake("sbatch", 'cat > "$0.script"; echo "17;west"')
+    job.apply()
+    commands.fake("scontrol", 'echo "$@" > "$0.call"; exit 1')
+    with pytest.raises(SchedulerUnreachable):
+        job.status()
+    assert (commands.folder / "scontrol.call").read_text().split()[-1] == "17"
+
+
+def test_variables_of_a_job_around_us_are_not_handed_on(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "7")
+    monkeypatch.setenv("SLURM_CONF", "/etc/ours.conf")
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "1")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "habit")
+    commands.fake("sbatch", 'cat > "$0.script"; env > "$0.env"; echo 17')
+    SlurmJob({"a": 1}, time_limit=30, folder=tmp_path).apply()
+    seen = dict(
+        line.split("=", 1) for line in (commands.folder / "sbatch.env").read_text().splitlines()
+    )
+    assert "SLURM_NTASKS" not in seen
+    assert "SBATCH_TIMELIMIT" not in seen, "it would be stronger than the script"
+    assert seen["SLURM_CONF"] == "/etc/ours.conf"
+    assert seen["SBATCH_ACCOUNT"] == "habit"
+
+
+def test_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(SchedulerUnreachable, match="squeue is not on this machine"):
+        SlurmJob({"a": 1}, folder=tmp_path).apply()

@@ -1,0 +1,45 @@
+"""Makes a cluster and runs the tests on its controller's host: `python -m tests.jobs.slurm`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.jobs.slurm.cluster import SlurmCluster
+from tests.jobs.slurm.possible import why_not
+from tests.jobs.slurm.remote import SOCKET_VARIABLE, Switchboard
+from tools.workspace import ROOT
+
+#: What pytest ends with where a choice of tests has left none.
+NONE_CHOSEN = 5
+
+
+def main(options: list[str]) -> int:
+    """Runs the tests here with more options for pytest; the exit status is that of pytest."""
+    tests = str(Path(__file__).parent.relative_to(ROOT))
+    command = [sys.executable, "-m", "pytest", tests, *options]
+    if why_not():
+        # They say so themselves, where people look for it.
+        return subprocess.run(command, cwd=ROOT).returncode
+    folder = Path(tempfile.mkdtemp(prefix="mesh-slurm-"))
+    (folder / "cluster").mkdir()
+    try:
+        with SlurmCluster(folder / "cluster", shared=[folder]) as cluster:
+            socket = folder / "switchboard"
+            switchboard = Switchboard(cluster, socket)
+            variables = {**cluster.variables, SOCKET_VARIABLE: str(socket)}
+            # Where all hosts see it: what a user has in a home folder on a cluster.
+            command.append(f"--basetemp={folder / 'tests'}")
+            with cluster.controller.popen(command, env=variables, cwd=ROOT) as tests_run:
+                status = tests_run.wait()
+            switchboard.close()
+        return 0 if status == NONE_CHOSEN else status
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

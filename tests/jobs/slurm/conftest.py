@@ -1,0 +1,63 @@
+"""The fixture `cluster`; nothing may be skipped where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.slurm.jobs import Jobs, end_all, ids
+from tests.jobs.slurm.possible import why_not
+from tests.jobs.slurm.remote import RemoteCluster
+
+
+def _reason() -> str | None:
+    """Returns why these tests cannot run here, or None where they can."""
+    if RemoteCluster.here():
+        return None
+    try:
+        return why_not() or "not on a cluster: run python -m tests.jobs.slurm"
+    except FileNotFoundError as error:
+        return str(error)
+
+
+def pytest_report_header() -> str:
+    return f"SLURM: {_reason() or 'on hosts of a world'}"
+
+
+@pytest.fixture
+def cluster() -> Iterator[RemoteCluster]:
+    """The cluster that the tests run on; what a test breaks is brought back behind it."""
+    cluster = RemoteCluster.here()
+    if cluster is None:
+        pytest.skip(_reason() or "")
+    yield cluster
+    cluster.mend()
+    end_all()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that is skipped on a cluster has failed, but for what a backend says it cannot do."""
+    report = yield
+    is_skipped = report.skipped and not hasattr(report, "wasxfail")
+    is_skipped = is_skipped and "this backend cannot" not in str(report.longrepr)
+    if is_skipped and item.path.is_relative_to(Path(__file__).parent) and not _reason():
+        report.outcome = "failed"
+        report.longrepr = f"skipped, though there is a cluster: {report.longrepr}"
+    return report
+
+
+@pytest.fixture
+def jobs(cluster: RemoteCluster, tmp_path: Path) -> Iterator[Jobs]:
+    """Makes jobs in a folder that all nodes see; after the test nothing of them may be there."""
+    jobs = Jobs(tmp_path)
+    yield jobs
+    cluster.mend()
+    jobs.close()
+    assert ids() == []
+    for node in cluster.nodes():
+        assert cluster.commands_on(node) == [], node

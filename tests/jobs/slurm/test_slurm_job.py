@@ -1,0 +1,187 @@
+"""Jobs get hosts from SLURM, keep them from program to program, and give them back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mesh_jobs import JobEnded, JobError, JobPending, Phase
+from tests.jobs.slurm.jobs import Jobs, ids, members, names, said, status_when
+from tools.workspace import ROOT
+
+AGAIN = """
+import sys
+from mesh_jobs import SlurmJob
+from tests.jobs.slurm.jobs import names
+job = SlurmJob({"a": 2}, job_name="test", time_limit=10, folder=sys.argv[1])
+print(*names(job.state(timeout=30).a))
+"""
+
+STRANGER = """
+import sys
+from mesh_core import Credentials, attach_to_workers, configured
+with configured(attach_timeout_s=3.0):
+    theirs = Credentials.create(valid_for=3600)
+    attach_to_workers(sys.argv[1:], credentials=theirs).initialized.get(timeout=30)
+"""
+
+BEGIN = """
+import sys
+from mesh_jobs import SlurmJob
+SlurmJob({"a": 1}, job_name="test", time_limit=10, folder=sys.argv[1]).apply()
+"""
+
+
+def test_one_job_has_the_hosts_of_all_meshes(jobs: Jobs) -> None:
+    state = jobs({"a": 2, "b": 1}).state(timeout=30)
+    found = names(state.a) + names(state.b)
+    assert len(set(found)) == 3
+    assert len(ids()) == 1
+
+
+def test_another_program_goes_on_with_the_same_job(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs({"a": 2}).apply()
+    words = [sys.executable, "-c", AGAIN, str(tmp_path)]
+    runs = [
+        subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
+        for _ in range(2)
+    ]
+    assert runs[0].stdout == runs[1].stdout
+    assert len(ids()) == 1
+    assert job.status().is_up
+
+
+def test_job_is_given_back_as_often_as_one_likes(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs({"a": 1})
+    job.state(timeout=30)
+    for _ in range(2):
+        job.kill()
+        assert ids() == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_program_killed_while_it_submits_leaves_one_job(jobs: Jobs, tmp_path: Path) -> None:
+    """The command that submits has begun, and is slow."""
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    command = slow / "sbatch"
+    begun, go = slow / "begun", slow / "go"
+    real = said("which", "sbatch").strip()
+    command.write_text(
+        f'#!/bin/sh\n: > {begun}\nwhile [ ! -e {go} ]; do sleep 0.05; done\nexec {real} "$@"\n'
+    )
+    command.chmod(0o755)
+    words = ["env", f"PATH={slow}:/usr/sbin:/usr/bin:/bin", sys.executable, "-c", BEGIN]
+    with subprocess.Popen([*words, str(tmp_path)], cwd=ROOT) as program:
+        while not begun.exists():
+            assert program.poll() is None
+        program.kill()
+    job = jobs({"a": 1})
+    with subprocess.Popen([sys.executable, "-c", BEGIN, str(tmp_path)], cwd=ROOT) as second:
+        go.touch()
+        assert second.wait(60) == 0
+    assert len(ids()) == 1
+    assert len(names(job.state(timeout=30).a)) == 1
+
+
+def test_meshes_ask_for_unlike_nodes(jobs: Jobs) -> None:
+    job = jobs({}, exclusive=False)
+    job.add_mesh("trainers", 2, gpus=2, cpus=4).add_mesh("servers", 1, cpus=1, memory="100M")
+    state = job.state(timeout=30)
+    devices = members(state.trainers).variable.call("CUDA_VISIBLE_DEVICES").get(timeout=30)
+    assert devices.values() == ["0,1", "0,1"]
+    devices = members(state.servers).variable.call("CUDA_VISIBLE_DEVICES").get(timeout=30)
+    assert devices.values() == [None]
+    assert "#SBATCH hetjob" in job.plan()
+
+
+def test_two_jobs_share_a_node(jobs: Jobs) -> None:
+    shared = {"exclusive": False, "slurm_args": ["--constraint=only-n2"], "mem": "100M"}
+    states = [jobs({"a": 1}, context, **shared).state(timeout=30) for context in ("one", "two")]
+    assert [names(state.a) for state in states] == [["n2"], ["n2"]]
+    assert len(ids()) == 2
+
+
+def test_waiting_job_says_why(jobs: Jobs) -> None:
+    only = {"slurm_args": ["--constraint=only-n1"]}
+    jobs({"a": 1}, "one", **only).state(timeout=30)
+    second = jobs({"a": 1}, "two", **only)
+    with pytest.raises(JobPending, match=r"PENDING \(Resources\)|PENDING \(Priority\)"):
+        second.state(timeout=3)
+    second.kill()
+    assert len(ids()) == 1
+
+
+def test_start_that_takes_too_long_is_told_by_the_job(jobs: Jobs) -> None:
+    job = jobs({"a": 1}, slurm_args=["--begin=now+1hour"], job_start_timeout=0.5)
+    with pytest.raises(JobPending, match="BeginTime"):
+        job.state()
+
+
+def test_refusal_has_the_words_of_the_scheduler(jobs: Jobs) -> None:
+    with pytest.raises(JobError, match="invalid partition specified"):
+        jobs({"a": 1}, partition="nowhere").apply()
+    with pytest.raises(JobError, match="node configuration is not available"):
+        jobs({"a": 1}, gpus_per_node=3).apply()
+    assert ids() == []
+
+
+def test_worker_that_cannot_start_is_in_the_error_with_its_output(jobs: Jobs) -> None:
+    broken = "/bin/ls"
+    with pytest.raises(JobEnded, match=r"unrecognized option|invalid option"):
+        jobs({"a": 1}, python_exe=broken).state(timeout=30)
+
+
+def test_who_has_another_secret_is_refused(jobs: Jobs) -> None:
+    job = jobs({"a": 1})
+    state = job.state(timeout=30)
+    assert names(state.a)
+    address = job.status().hosts[0].address
+    assert address is not None
+    words = [sys.executable, "-c", STRANGER, address]
+    stranger = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "HostDied" in stranger.stderr, stranger
+    assert names(state.a)
+
+
+def test_secrets_are_for_their_owner_alone(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs({"a": 1})
+    job.state(timeout=30)
+    secrets = [path for path in tmp_path.rglob("keys/**/*") if path.is_file()]
+    assert secrets
+    assert {path.stat().st_mode & 0o77 for path in secrets} == {0}
+    shown = said("scontrol", "write", "batch_script", ids()[0], "-")
+    assert "PRIVATE" not in shown
+
+
+def test_job_that_nobody_uses_ends(jobs: Jobs) -> None:
+    job = jobs({"a": 2}, ttl_s=0.5).apply()
+    ended = status_when(job, lambda status: status.state is Phase.ENDED)
+    assert "COMPLETED" in ended.reason
+    assert "no program came" in job.logs("a", 0)
+
+
+def test_memory_of_a_mesh_counts_before_that_of_the_job(jobs: Jobs) -> None:
+    job = jobs({}, mem="100M").add_mesh("a", 1, memory="200M").add_mesh("b", 1, memory="200M")
+    job.state(timeout=30)
+    shown = said("squeue", "--noheader", "--format=%m")
+    assert shown.strip() == "200M"
+
+
+def test_mesh_grows_and_shrinks_beside_others(jobs: Jobs) -> None:
+    job = jobs({"a": 2, "b": 1})
+    before = status_when(job.apply(), lambda status: status.is_up)
+    job.resize(mesh="a", hosts=1)
+    assert [host.address for host in job.status().of("a")] == [before.of("a")[0].address]
+    assert job.status().of("b") == before.of("b")
+    job.resize(mesh="a", hosts=3)
+    status = status_when(job, lambda status: status.is_up)
+    assert status.of("a")[0] == before.of("a")[0]
+    assert status.of("b") == before.of("b")
+    assert len(set(names(job.state(timeout=30).a))) == 3
+    assert len(ids()) == 2
+    job.resize(mesh="a", hosts=1)
+    assert len(ids()) == 1
