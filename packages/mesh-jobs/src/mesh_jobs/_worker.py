@@ -75,7 +75,7 @@ def serve(options: WorkerOptions) -> None:
         return None
 
     with unpacked(options.secret.format(rank=rank)) as keys, overheard(heard):
-        run_worker_loop_forever(options.listen, credentials=keys)
+        run_worker_loop_forever(_listened(options.listen), credentials=keys)
         if lease.is_over:
             print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
     if report is not None:
@@ -93,6 +93,16 @@ def _given(text: str) -> str:
     if value is None:
         raise ConfigError(f"the variable {name} is not set here: start the worker with it")
     return value
+
+
+def _listened(address: str) -> str:
+    """Gives the address, with the variable read where it has the form `tcp://env:NAME:PORT`."""
+    scheme, _, rest = address.partition("://")
+    if not rest.startswith("env:"):
+        return address
+    variable, _, port = rest.rpartition(":")
+    name = _given(variable)
+    return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
 
 
 def _number(text: str) -> int:

@@ -22,7 +22,10 @@ def main(arguments: list[str] | None = None) -> int:
     add("--mesh", required=True, metavar="NAME", help="the mesh that this host belongs to")
     add("--rank", required=True, metavar="N", help="its place there; env:NAME reads a variable")
     add(
-        "--secret", required=True, metavar="FILE", help="the worker's secret; - reads it from stdin"
+        "--secret",
+        required=True,
+        metavar="FILE",
+        help="the secret; - is stdin, env:NAME a variable",
     )
     add("--report", metavar="FILE", help="where to say where it listens; it is printed anyway")
     add("--listen", default="tcp://*:0", metavar="ADDRESS", help="where to listen (%(default)s)")
