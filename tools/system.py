@@ -18,6 +18,9 @@ HOSTS = {
     "unshare": "util-linux",
 }
 
+#: What the stand-in for a Kubernetes cluster of tests/jobs/kube calls.
+KUBE = {"openssl": "openssl", "setpriv": "util-linux"}
+
 #: Where programs of root are; the PATH of others often leaves them out.
 ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 

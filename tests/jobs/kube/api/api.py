@@ -18,6 +18,9 @@ from tests.jobs.kube.api.store import Store
 #: Kinds whose status only its subresource changes.
 _WITH_STATUS = {"Pod", "StatefulSet", "Job", "Node", "Service", "Namespace"}
 
+#: For whom tokens are that do not say.
+AUDIENCE = "https://kubernetes.default.svc"
+
 Answer = tuple[int, Object | str]
 
 
@@ -209,11 +212,12 @@ class Api:
     def _token(self, request: Request) -> Object:
         self._one(request)
         token = self.permissions.issue(request.namespace, request.name)
+        asked = (request.body or {}).get("spec") or {}
         return {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
             "metadata": {"name": request.name, "namespace": request.namespace},
-            "spec": (request.body or {}).get("spec") or {},
+            "spec": {**asked, "audiences": asked.get("audiences") or [AUDIENCE]},
             "status": {"token": token, "expirationTimestamp": "2099-01-01T00:00:00Z"},
         }
 
