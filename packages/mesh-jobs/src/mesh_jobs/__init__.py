@@ -16,13 +16,16 @@ from mesh_jobs._errors import JobPending as JobPending
 from mesh_jobs._errors import NotSupported as NotSupported
 from mesh_jobs._errors import SchedulerUnreachable as SchedulerUnreachable
 from mesh_jobs._job import Job as Job
+from mesh_jobs._job import job_list as job_list
 from mesh_jobs._job import job_load as job_load
 from mesh_jobs._job_state import JobState as JobState
 from mesh_jobs._kube_image import ImageSpec as ImageSpec
 from mesh_jobs._kubernetes import KubernetesJob as KubernetesJob
+from mesh_jobs._local import LocalJob as LocalJob
 from mesh_jobs._process import ProcessJob as ProcessJob
 from mesh_jobs._report import JobEvent as JobEvent
 from mesh_jobs._report import Phase as Phase
 from mesh_jobs._spec import JobSpec as JobSpec
 from mesh_jobs._spec import MeshSpec as MeshSpec
+from mesh_jobs._ssh import SSHJob as SSHJob
 from mesh_jobs._status import JobStatus as JobStatus
