@@ -21,6 +21,7 @@ from mesh_jobs import (
     JobError,
     JobPending,
     KubernetesJob,
+    Phase,
     SchedulerUnreachable,
 )
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
@@ -45,11 +46,10 @@ def jobs(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
     """Makes jobs that are given back after the test."""
     made: list[KubernetesJob] = []
 
-    def make(hosts: int = 1, **settings: Any) -> KubernetesJob:
-        settings = {"kubeconfig": cluster.kubeconfig, "folder": tmp_path, "name": "test"} | settings
-        mesh = {"image_spec": IMAGE} | settings.pop("mesh", {})
-        job = KubernetesJob(namespace, PATIENCE_S, **settings)
-        job.add_mesh("workers", hosts, **mesh)
+    def make(hosts: int = 1, mesh: Any = None, **settings: Any) -> KubernetesJob:
+        usual: dict[str, Any] = {"kubeconfig": cluster.kubeconfig, "folder": tmp_path}
+        job = KubernetesJob(namespace, PATIENCE_S, **{"name": "test", **usual, **settings})
+        job.add_mesh("workers", hosts, **{"image_spec": IMAGE, **(mesh or {})})
         made.append(job)
         return job
 
@@ -151,6 +151,25 @@ def test_a_pod_that_is_lost_is_replaced_in_the_mesh(
     assert after[1].epoch > before[1].epoch
     assert after[1].address != before[1].address
     assert _ranks(job) == [0, 1]
+
+
+def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
+    job = jobs()
+    job.state()
+    (pod,) = cluster.pods(namespace)
+    node = pod.spec.node_name
+    cluster.break_node(node, "dead")
+    try:
+        eventually(lambda: not job.status().is_up, patience_s=60)
+        (host,) = job.status().hosts
+        assert (host.state, host.reason) == (
+            Phase.PENDING,
+            f"pod {pod.metadata.name} runs on {node}, and is not ready",
+        )
+    finally:
+        cluster.break_node(node, None)
 
 
 def test_what_killed_a_pod_is_told(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
@@ -274,7 +293,7 @@ def test_a_plan_shows_manifests_and_leaves_nothing(
 def test_a_plan_that_the_server_refuses_says_why(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
-    privileged = {"spec": {"containers": [{"name": "worker", "image": "Not an image?"}]}}
+    privileged: Any = {"spec": {"containers": [{"name": "worker", "image": "Not an image?"}]}}
     privileged["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "1"}}
     job = jobs(mesh={"image_spec": None, "pod_template": privileged})
     with pytest.raises(JobError, match=r"must equal limit|Limit must be set"):

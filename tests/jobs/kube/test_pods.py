@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +53,42 @@ def test_a_pod_is_ready_when_its_port_is_open(cluster: Cluster, namespace: str) 
     assert "serving" in cluster.core.read_namespaced_pod_log("a", namespace)
     cluster.core.delete_namespaced_pod("a", namespace)
     eventually(lambda: not cluster.pods(namespace))
+
+
+#: A health service that says it serves, which Python's own HTTP cannot: it needs grpcio.
+HEALTHY = """
+import grpc, os, signal
+from concurrent import futures
+class Health(grpc.GenericRpcHandler):
+    def service(self, call):
+        if call.method == "/grpc.health.v1.Health/Check":
+            return grpc.unary_unary_rpc_method_handler(lambda asked, context: b"\\x08\\x01")
+server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Health()])
+server.add_insecure_port(os.environ["POD_IP"] + ":26600")
+server.start()
+signal.pause()
+"""
+
+
+def test_a_pod_is_ready_when_its_health_service_says_so(stand_in: Cluster, namespace: str) -> None:
+    pytest.importorskip("grpc")
+    probe = {"grpc": {"port": 26600}, "periodSeconds": 1}
+    stand_in.core.create_namespaced_pod(
+        namespace, pod("a", HEALTHY, env=[ADDRESS], readinessProbe=probe)
+    )
+    eventually(lambda: _is_ready(stand_in.pod(namespace, "a")))
+
+
+def test_a_pod_is_ready_when_a_command_says_so(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    command = ["test", "-e", str(tmp_path / "ready")]
+    probe = {"exec": {"command": command}, "periodSeconds": 1}
+    cluster.core.create_namespaced_pod(namespace, pod("a", WAIT, readinessProbe=probe))
+    eventually(lambda: cluster.pod(namespace, "a").status.phase == "Running")
+    assert not _is_ready(cluster.pod(namespace, "a"))
+    (tmp_path / "ready").touch()
+    eventually(lambda: _is_ready(cluster.pod(namespace, "a")))
 
 
 def test_a_container_finds_fields_and_secrets(cluster: Cluster, namespace: str) -> None:
