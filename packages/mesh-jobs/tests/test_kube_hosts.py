@@ -31,6 +31,8 @@ AT = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:04:06Z"
 GOING = {"meta": {"deletionTimestamp": AT}}
 OOM = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+WRONG = {"terminated": {"reason": "Error", "exitCode": 1, "startedAt": AT, "finishedAt": LATER}}
+LATE = {"terminated": {**WRONG["terminated"], "finishedAt": "2026-01-02T04:04:05Z"}}
 PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
 CRASH = {"waiting": {"reason": "CrashLoopBackOff"}}
 UNPLACED = [
@@ -71,6 +73,8 @@ CASES = [
         "pod w-0: CrashLoopBackOff (OOMKilled, exit status 137)",
     ),
     ([pod("Failed", true=[], state=OOM)], Phase.PENDING, "pod w-0: OOMKilled, exit status 137"),
+    ([pod("Failed", true=[], state=WRONG)], Phase.ENDED, "pod w-0: Error, exit status 1"),
+    ([pod("Failed", true=[], state=LATE)], Phase.PENDING, "pod w-0: Error, exit status 1"),
     ([pod(**GOING)], Phase.PENDING, "pod w-0 ends"),
     (
         [pod("Failed", true=[], status={"reason": "Evicted", "message": "low on memory"})],

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from kubernetes import client, config
 
 from tests.jobs.kube.cut import Cut
@@ -79,7 +80,13 @@ class Cluster:
         """Makes a namespace, and says how it is called."""
         name = f"mesh-test-{secrets.token_hex(4)}"
         self.core.create_namespace({"metadata": {"name": name, "labels": labels}})
+        # Until it is there, no pod is taken.
+        eventually(lambda: self._has_account(name))
         return name
+
+    def _has_account(self, namespace: str) -> bool:
+        found = self.core.list_namespaced_service_account(namespace).items
+        return any(one.metadata.name == "default" for one in found)
 
     def user(self, namespace: str, rules: list[dict[str, Any]]) -> Path:
         """Makes someone who may do no more than these rules say, and returns his kubeconfig."""
@@ -106,7 +113,7 @@ class Cluster:
         url = urllib.parse.urlsplit(self.client.configuration.host)
         assert url.hostname is not None
         way = Cut(url.hostname, url.port or 443)
-        loaded = json.loads(self.kubeconfig.read_text()) if self.is_stand_in else _yaml(self)
+        loaded: Any = yaml.safe_load(self.kubeconfig.read_text())
         loaded["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{way.port}"
         loaded["clusters"][0]["cluster"]["tls-server-name"] = url.hostname
         path = self._folder / f"{secrets.token_hex(4)}.kubeconfig"
@@ -157,12 +164,6 @@ class Cluster:
         return [
             f"{kind}/{one.metadata.name}" for kind, each in lists for one in each(namespace).items
         ]
-
-
-def _yaml(cluster: Cluster) -> Any:
-    import yaml
-
-    return yaml.safe_load(cluster.kubeconfig.read_text())
 
 
 def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:

@@ -24,6 +24,11 @@ _HOPELESS = frozenset(
     }
 )
 
+#: How a worker ends that could not begin: it would not begin the next time either.
+_CANNOT_BEGIN = frozenset({1, 2, 126, 127, 128})
+#: Who has worked for so long has begun.
+_BEGINNING_S = 60.0
+
 _OVER = ("Succeeded", "Failed")
 # Restarts of one container are told apart within a second.
 _RESTARTS_MAX = 1000
@@ -53,7 +58,8 @@ def host(
         return HostReport(mesh, rank, Phase.ENDED, reason="its pod was deleted")
     status = pod["status"]
     if status.get("phase") in _OVER or is_going(pod):
-        state = Phase.PENDING if is_replaced else Phase.ENDED
+        comes_again = is_replaced and not _never_began(pod)
+        state = Phase.PENDING if comes_again else Phase.ENDED
         reason = why_ended(pod) or f"pod {_name(pod)} ends"
         return HostReport(mesh, rank, state, reason=reason)
     if _is_ready(pod):
@@ -109,6 +115,19 @@ def _worker(pod: Object) -> Object:
         if one["name"] == CONTAINER:
             return dict(one)
     return {}
+
+
+def _never_began(pod: Object) -> bool:
+    """Says whether a pod failed in a way in which its successor will too."""
+    ended = (_worker(pod).get("state") or {}).get("terminated")
+    if pod["status"].get("phase") != "Failed" or not ended:
+        return False
+    if ended.get("exitCode") not in _CANNOT_BEGIN:
+        return False
+    if not (ended.get("startedAt") and ended.get("finishedAt")):
+        return True
+    began, over = (datetime.fromisoformat(ended[key]) for key in ("startedAt", "finishedAt"))
+    return (over - began).total_seconds() < _BEGINNING_S
 
 
 def _why_waiting(pod: Object) -> tuple[str, bool]:

@@ -39,9 +39,10 @@ WORKLOADS = {"job": "Job", "statefulset": "StatefulSet", "pods": "Pod"}
 
 _NAME_LEN_MAX = 40
 _ID_LEN = 8
-# How a worker ends that could not begin: it would not begin the next time either.
-_CANNOT_BEGIN = [1, 2, 126, 127, 128]
+# Lost pods count, whatever they were lost for, and large jobs lose more of them. A policy that does
+# not count evictions would replace no pod of a silent node before that node is gone for good.
 _FAILURES_MAX = 20
+_FAILURES_OF_HOST_MAX = 10
 _STAYS_S = 600.0
 
 Object = dict[str, Any]
@@ -121,13 +122,6 @@ def _job(order: Order, mesh: MeshSpec) -> Object:
     """An indexed job: a worker whose lease is over has ended well, and the job goes with it."""
     path = f"metadata.annotations['{RANK_LABELS['job']}']"
     rank = {"valueFrom": {"fieldRef": {"fieldPath": path}}}
-    rules = [
-        {
-            "action": "Ignore",
-            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-        },
-        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": _CANNOT_BEGIN}},
-    ]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -136,8 +130,7 @@ def _job(order: Order, mesh: MeshSpec) -> Object:
             "completionMode": "Indexed",
             "completions": mesh.hosts,
             "parallelism": mesh.hosts,
-            "backoffLimit": _FAILURES_MAX,
-            "podFailurePolicy": {"rules": rules},
+            "backoffLimit": _FAILURES_MAX + _FAILURES_OF_HOST_MAX * mesh.hosts,
             "ttlSecondsAfterFinished": int(min(order.spec.ttl_s, _STAYS_S)),
             "template": _template(order, mesh, "job", rank, {"restartPolicy": "Never"}),
         },

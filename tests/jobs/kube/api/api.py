@@ -125,6 +125,10 @@ class Api:
         made = self.store.create(kind, object)
         if kind.name == "CustomResourceDefinition":
             self.kinds.define(made)
+        if kind.name == "Namespace":
+            account = {"metadata": {"name": "default", "namespace": meta["name"]}}
+            accounts = kind_of(self.kinds, "serviceaccounts")
+            self.store.create(accounts, {"kind": "ServiceAccount", "apiVersion": "v1", **account})
         return made
 
     def _body(self, request: Request) -> Object:

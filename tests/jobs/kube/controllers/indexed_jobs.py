@@ -69,6 +69,9 @@ class IndexedJobs:
         if job["spec"]["suspend"]:
             wanted = set()
         there: set[int] = set()
+        if "podFailurePolicy" in job["spec"]:
+            # Then a pod has to be gone before there is another in its place.
+            there |= {_index(pod) for pod in pods if goes(pod) and not is_over(pod)}
         for pod in active:
             if _index(pod) in there or _index(pod) not in wanted:
                 self._pods.delete(pod)
