@@ -28,6 +28,9 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 #: Rust crates of the extension modules: they link only inside a Python, so cargo cannot test them.
 EXTENSION_CRATES = "*-py"
 
+#: A distribution that knows mesh-jobs by its doors alone, and brings a backend.
+EXAMPLE_BACKEND = ROOT / "tests/fixtures/mesh-jobs-example"
+
 #: What bench/run.py ends with when a count could not be taken.
 COUNTS_UNJUDGED = 2
 
@@ -113,7 +116,7 @@ def examples(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
-    _install(session, "test", "mesh-core")
+    _install(session, "test", "mesh-jobs")
     _pytest(session, "tests/docs")
 
 
@@ -141,6 +144,16 @@ def hosts(session: nox.Session) -> None:
     _install(session, "test", "mesh-core")
     _have(session, system.HOSTS)
     session.run("python", "-m", "tests.hosts", *(session.posargs or ["-m", "not slow"]))
+
+
+@nox.session
+def jobs(session: nox.Session) -> None:
+    """Run the tests of jobs on a real sshd, a Kubernetes API, a backend of third parties."""
+    _install(session, "kube", "mesh-jobs")
+    session.install(str(EXAMPLE_BACKEND))
+    _have(session, {**system.SSH, **system.KUBE})
+    folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
+    _pytest(session, *folders, *session.posargs)
 
 
 @nox.session

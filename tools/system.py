@@ -21,6 +21,13 @@ HOSTS = {
 #: What the stand-in for a Kubernetes cluster of tests/jobs/kube calls.
 KUBE = {"openssl": "openssl", "setpriv": "util-linux"}
 
+#: What the tests of jobs log in to.
+SSH = {
+    "ps": "procps",
+    "ssh": "openssh-client",
+    "sshd": "openssh-server",
+}
+
 #: Where programs of root are; the PATH of others often leaves them out.
 ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
