@@ -121,8 +121,8 @@ class Cluster:
         path.write_text(json.dumps(loaded))
         return way, path
 
-    def break_pod(self, namespace: str, name: str, fault: str) -> None:
-        """Does `oom` or `evict` to a pod."""
+    def break_pod(self, namespace: str, name: str, fault: str | None) -> None:
+        """Does `oom` or `evict` to a pod, until it is told None."""
         patch = {"metadata": {"annotations": {FAULT: fault}}}
         self.core.patch_namespaced_pod(name, namespace, patch)
 

@@ -153,6 +153,36 @@ def test_a_pod_that_is_lost_is_replaced_in_the_mesh(
     assert _ranks(job) == [0, 1]
 
 
+def test_a_worker_that_was_restarted_at_its_address_is_taken_for_another(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
+    job = jobs(workload="statefulset")
+    assert _ranks(job) == [0]
+    (before,) = job.status().hosts
+    (pod,) = cluster.pods(namespace)
+    cluster.break_pod(namespace, pod.metadata.name, "oom")
+    eventually(lambda: not job.status().is_up)
+    cluster.break_pod(namespace, pod.metadata.name, None)
+    eventually(lambda: job.status().is_up)
+    (after,) = job.status().hosts
+    assert after.address == before.address
+    assert after.epoch > before.epoch
+    assert _ranks(job) == [0]
+
+
+def test_a_pod_that_is_told_to_end_does_not_count_as_done(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
+    job = jobs()
+    job.state()
+    (pod,) = cluster.pods(namespace)
+    cluster.core.delete_namespaced_pod(pod.metadata.name, namespace)
+    eventually(lambda: not job.status().is_up)
+    eventually(lambda: job.status().is_up)
+    (made,) = cluster.batch.list_namespaced_job(namespace).items
+    assert not made.status.succeeded
+
+
 def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:

@@ -233,6 +233,7 @@ def _hosts(
             ended = f"{kind} {mesh['object']} was deleted"
         elif kind == "job":
             ended, waits = _state_of_job(maker)
+    given_up = _given_up(makers.get(mesh["object"], {})) if kind == "job" else set()
     by_rank: dict[int, list[Object]] = {}
     for pod in mine:
         by_rank.setdefault(_rank(kind, pod), []).append(pod)
@@ -242,7 +243,14 @@ def _hosts(
             for rank in range(mesh["hosts"])
         ]
     return [
-        host(mesh["name"], rank, by_rank.get(rank, []), mesh["port"], ended, kind != "pods")
+        host(
+            mesh["name"],
+            rank,
+            by_rank.get(rank, []),
+            mesh["port"],
+            ended or ("its pods have failed too often" if rank in given_up else ""),
+            kind != "pods",
+        )
         for rank in range(mesh["hosts"])
     ]
 
@@ -258,6 +266,15 @@ def _state_of_job(job: Object) -> tuple[str, str]:
     if job["spec"].get("suspend"):
         return "", f"job {name} is suspended: it waits in a queue"
     return "", ""
+
+
+def _given_up(job: Object) -> set[int]:
+    """The indexes whose pods have failed too often, told as `1,3-5`."""
+    found: set[int] = set()
+    for part in filter(None, (job.get("status") or {}).get("failedIndexes", "").split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
 
 
 def _summed(hosts: Sequence[HostReport]) -> Report:

@@ -39,10 +39,10 @@ WORKLOADS = {"job": "Job", "statefulset": "StatefulSet", "pods": "Pod"}
 
 _NAME_LEN_MAX = 40
 _ID_LEN = 8
-# Lost pods count, whatever they were lost for, and large jobs lose more of them. A policy that does
-# not count evictions would replace no pod of a silent node before that node is gone for good.
-_FAILURES_MAX = 20
-_FAILURES_OF_HOST_MAX = 10
+# Lost pods count, whatever they were lost for: a policy that does not count evictions would replace
+# no pod of a silent node before that node is gone for good. Each place is counted by itself, so that
+# one that often fails keeps no other waiting; older clusters know the sum alone.
+_FAILURES_OF_HOST_MAX = 20
 _STAYS_S = 600.0
 
 Object = dict[str, Any]
@@ -130,7 +130,8 @@ def _job(order: Order, mesh: MeshSpec) -> Object:
             "completionMode": "Indexed",
             "completions": mesh.hosts,
             "parallelism": mesh.hosts,
-            "backoffLimit": _FAILURES_MAX + _FAILURES_OF_HOST_MAX * mesh.hosts,
+            "backoffLimitPerIndex": _FAILURES_OF_HOST_MAX,
+            "backoffLimit": _FAILURES_OF_HOST_MAX * mesh.hosts,
             "ttlSecondsAfterFinished": int(min(order.spec.ttl_s, _STAYS_S)),
             "template": _template(order, mesh, "job", rank, {"restartPolicy": "Never"}),
         },

@@ -21,6 +21,8 @@ SECRET = "MESH_WORKER_SECRET"
 _ADDRESS = "POD_IP"
 
 _GRACE_S = 10
+# A pod that is deleted has not done its work: without this a job would take its index for done.
+_TOLD_STATUS = 143
 _PROBE = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
 # A pod of a lost node is replaced after so long. The cluster's own choice is five minutes.
 _LOST_S = 60
@@ -113,7 +115,7 @@ def _container(order: Order, mesh: MeshSpec, own: Object, extra: Object) -> Obje
         **own,
         "name": CONTAINER,
         "image": name,
-        "command": list(command.argv),
+        "command": [*command.argv, "--told-status", str(_TOLD_STATUS)],
         "env": env,
         "ports": [*(own.get("ports") or []), {"name": "mesh", "containerPort": port}],
         "resources": _resources(mesh, own.get("resources") or {}),

@@ -40,8 +40,10 @@ class WorkerOptions:
     order: str
 
 
-def serve(options: WorkerOptions) -> None:
+def serve(options: WorkerOptions) -> bool:
     """Serves this machine until it is told to end, or was not used for a while.
+
+    Returns whether it was not used.
 
     Raises:
         ConfigError: A variable that was to be read is not there.
@@ -82,6 +84,7 @@ def serve(options: WorkerOptions) -> None:
         # Who looks for it later must not take it for one that runs.
         with suppress(OSError):
             report.unlink()
+    return lease.is_over
 
 
 def _given(text: str) -> str:

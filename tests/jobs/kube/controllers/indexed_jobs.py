@@ -20,6 +20,8 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 RETRY_S = 1.0
 RETRY_MAX_S = 30.0
 
+DONE = ("Complete", "CompletionsReached")
+
 
 @dataclass
 class _Record:
@@ -61,9 +63,10 @@ class IndexedJobs:
                 self._pods.delete(pod)
             self._end(job, "Failed", reason)
             return
-        wanted = set(range(job["spec"]["completions"])) - record.succeeded
+        given_up = _given_up(job, record)
+        wanted = set(range(job["spec"]["completions"])) - record.succeeded - given_up
         if not wanted:
-            self._end(job, "Complete", "CompletionsReached")
+            self._end(job, *(("Failed", "FailedIndexes") if given_up else DONE))
             return
         self._tell(job, record, active)
         if job["spec"]["suspend"]:
@@ -98,7 +101,9 @@ class IndexedJobs:
 
     def _count(self, job: Object, record: _Record, pod: Object) -> None:
         uid, index = pod["metadata"]["uid"], _index(pod)
-        if not is_over(pod) or uid in record.counted:
+        # Who was deleted may never tell how it ended: it counts as failed at once.
+        is_lost = goes(pod) and "podFailurePolicy" not in job["spec"]
+        if not (is_over(pod) or is_lost) or uid in record.counted:
             return
         record.counted.add(uid)
         if pod["status"]["phase"] == "Succeeded":
@@ -118,6 +123,7 @@ class IndexedJobs:
             "ready": sum(map(is_ready, active)),
             "succeeded": len(record.succeeded),
             "failed": sum(record.failures.values()),
+            "failedIndexes": ",".join(map(str, sorted(_given_up(job, record)))),
         }
         job["metadata"] = self._store.replace(self._kind, job)["metadata"]
 
@@ -156,10 +162,15 @@ def _failure(job: Object, record: _Record) -> str:
         return "PodFailurePolicy"
     if sum(record.failures.values()) > spec["backoffLimit"]:
         return "BackoffLimitExceeded"
-    per_index = spec.get("backoffLimitPerIndex")
-    if per_index is not None and any(count > per_index for count in record.failures.values()):
-        return "FailedIndexes"
     return ""
+
+
+def _given_up(job: Object, record: _Record) -> set[int]:
+    """The indexes that have failed too often to be tried again."""
+    limit = job["spec"].get("backoffLimitPerIndex")
+    if limit is None:
+        return set()
+    return {index for index, failures in record.failures.items() if failures > limit}
 
 
 def _action(job: Object, pod: Object) -> str:
