@@ -56,7 +56,8 @@ class JobState:
 @dataclass
 class _Attached:
     mesh: HostMesh
-    addresses: list[str]
+    # Address and epoch: a worker may come again where the one before it was.
+    workers: list[tuple[str, int]]
 
 
 # A worker serves one program once: two `Job` objects of a program share what it has attached to.
@@ -78,6 +79,7 @@ def attach_mesh(
     """
     name = hosts[0].mesh
     addresses = [host.address or "" for host in hosts]
+    workers = [(host.address or "", host.epoch) for host in hosts]
     if addresses[0] == THIS_HOST:
         return this_host()
     key = (os.getpid(), order_id, name)
@@ -86,18 +88,18 @@ def attach_mesh(
         others = sum(pid == os.getpid() and other != order_id for pid, other, _ in _attached)
         trusted(credentials, is_attaching=True, others=others)
         mesh = attach_to_workers(addresses, credentials=credentials, gateway=gateway)
-        _attached[key] = _Attached(mesh, addresses)
+        _attached[key] = _Attached(mesh, workers)
         return mesh
-    if len(known.addresses) != len(addresses):
+    if len(known.workers) != len(workers):
         raise JobError(
-            f"mesh {name!r} had {len(known.addresses)} hosts when this program attached to it, "
-            f"and has {len(addresses)} now: call job.detach(), which stops what runs there, and "
+            f"mesh {name!r} had {len(known.workers)} hosts when this program attached to it, "
+            f"and has {len(workers)} now: call job.detach(), which stops what runs there, and "
             "then job.state()"
         )
-    for rank, (before, now) in enumerate(zip(known.addresses, addresses, strict=True)):
+    for rank, (before, now) in enumerate(zip(known.workers, workers, strict=True)):
         if before != now:
-            known.mesh.replace(rank, now)
-            known.addresses[rank] = now
+            known.mesh.replace(rank, now[0])
+            known.workers[rank] = now
     return known.mesh
 
 

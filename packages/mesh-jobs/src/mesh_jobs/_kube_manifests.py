@@ -39,9 +39,9 @@ WORKLOADS = {"job": "Job", "statefulset": "StatefulSet", "pods": "Pod"}
 
 _NAME_LEN_MAX = 40
 _ID_LEN = 8
-# Lost pods count, whatever they were lost for: a policy that does not count evictions would replace
-# no pod of a silent node before that node is gone for good. Each place is counted by itself, so that
-# one that often fails keeps no other waiting; older clusters know the sum alone.
+# Lost pods count, whatever for: a policy that does not count evictions would replace no pod of a
+# silent node before that node is gone for good. Each place is counted by itself, so that one that
+# often fails keeps no other waiting; older clusters know the sum alone.
 _FAILURES_OF_HOST_MAX = 20
 _STAYS_S = 600.0
 

@@ -80,10 +80,6 @@ def serve(options: WorkerOptions) -> bool:
         run_worker_loop_forever(_listened(options.listen), credentials=keys)
         if lease.is_over:
             print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
-    if report is not None:
-        # Who looks for it later must not take it for one that runs.
-        with suppress(OSError):
-            report.unlink()
     return lease.is_over
 
 
