@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from mesh_jobs._report import THIS_HOST, HostReport
 __all__ = ["JobState", "attach_mesh", "detach_meshes"]
 
 _SHUTDOWN_S = 15.0
+# Longer than the three heartbeats after which a silent host is lost, unless they are very slow.
+_NOTICE_S = 60.0
+_LOOK_S = 0.05
 
 
 class JobState:
@@ -98,9 +102,26 @@ def attach_mesh(
         )
     for rank, (before, now) in enumerate(zip(known.workers, workers, strict=True)):
         if before != now:
-            known.mesh.replace(rank, now[0])
+            _replace(known.mesh, rank, now[0])
             known.workers[rank] = now
     return known.mesh
+
+
+def _replace(mesh: HostMesh, rank: int, address: str) -> None:
+    """Puts another worker in a place.
+
+    A scheduler may know of a death before this program does, whose links are silent for a while.
+    """
+    deadline = time.monotonic() + _NOTICE_S
+    while True:
+        try:
+            mesh.replace(rank, address)
+        except RuntimeError as error:
+            if type(error) is not RuntimeError or time.monotonic() >= deadline:
+                raise
+            time.sleep(_LOOK_S)
+        else:
+            return
 
 
 def detach_meshes(order_id: str) -> None:
