@@ -148,10 +148,10 @@ def hosts(session: nox.Session) -> None:
 
 @nox.session
 def jobs(session: nox.Session) -> None:
-    """Run the tests of jobs on what has to be there: sshd, SLURM, a backend of third parties."""
-    _install(session, "test", "mesh-jobs")
+    """Run the tests of jobs on what has to be there: sshd, SLURM, a Kubernetes API."""
+    _install(session, "kube", "mesh-jobs")
     session.install(str(EXAMPLE_BACKEND))
-    _have(session, {**system.SSH, **system.SLURM})
+    _have(session, {**system.SSH, **system.SLURM, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
     _pytest(session, *folders, "--ignore=tests/jobs/slurm", *session.posargs)
     session.run("python", "-m", "tests.jobs.slurm", *(session.posargs or ["-m", "not slow"]))

@@ -27,6 +27,9 @@ SLURM = {
     "slurmd": "slurmd",
 }
 
+#: What the stand-in for a Kubernetes cluster of tests/jobs/kube calls.
+KUBE = {"openssl": "openssl", "setpriv": "util-linux"}
+
 #: What the tests of jobs log in to.
 SSH = {
     "ps": "procps",

@@ -19,6 +19,8 @@ from mesh_jobs._job import Job as Job
 from mesh_jobs._job import job_list as job_list
 from mesh_jobs._job import job_load as job_load
 from mesh_jobs._job_state import JobState as JobState
+from mesh_jobs._kube_image import ImageSpec as ImageSpec
+from mesh_jobs._kubernetes import KubernetesJob as KubernetesJob
 from mesh_jobs._local import LocalJob as LocalJob
 from mesh_jobs._process import ProcessJob as ProcessJob
 from mesh_jobs._report import JobEvent as JobEvent

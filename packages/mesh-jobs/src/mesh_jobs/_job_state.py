@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from mesh_jobs._report import THIS_HOST, HostReport
 __all__ = ["JobState", "attach_mesh", "detach_meshes"]
 
 _SHUTDOWN_S = 15.0
+# Longer than the three heartbeats after which a silent host is lost, unless they are very slow.
+_NOTICE_S = 60.0
+_LOOK_S = 0.05
 
 
 class JobState:
@@ -56,7 +60,8 @@ class JobState:
 @dataclass
 class _Attached:
     mesh: HostMesh
-    addresses: list[str]
+    # Address and epoch: a worker may come again where the one before it was.
+    workers: list[tuple[str, int]]
 
 
 # A worker serves one program once: two `Job` objects of a program share what it has attached to.
@@ -78,6 +83,7 @@ def attach_mesh(
     """
     name = hosts[0].mesh
     addresses = [host.address or "" for host in hosts]
+    workers = [(host.address or "", host.epoch) for host in hosts]
     if addresses[0] == THIS_HOST:
         return this_host()
     key = (os.getpid(), order_id, name)
@@ -86,19 +92,36 @@ def attach_mesh(
         others = sum(pid == os.getpid() and other != order_id for pid, other, _ in _attached)
         trusted(credentials, is_attaching=True, others=others)
         mesh = attach_to_workers(addresses, credentials=credentials, gateway=gateway)
-        _attached[key] = _Attached(mesh, addresses)
+        _attached[key] = _Attached(mesh, workers)
         return mesh
-    if len(known.addresses) != len(addresses):
+    if len(known.workers) != len(workers):
         raise JobError(
-            f"mesh {name!r} had {len(known.addresses)} hosts when this program attached to it, "
-            f"and has {len(addresses)} now: call job.detach(), which stops what runs there, and "
+            f"mesh {name!r} had {len(known.workers)} hosts when this program attached to it, "
+            f"and has {len(workers)} now: call job.detach(), which stops what runs there, and "
             "then job.state()"
         )
-    for rank, (before, now) in enumerate(zip(known.addresses, addresses, strict=True)):
+    for rank, (before, now) in enumerate(zip(known.workers, workers, strict=True)):
         if before != now:
-            known.mesh.replace(rank, now)
-            known.addresses[rank] = now
+            _replace(known.mesh, rank, now[0])
+            known.workers[rank] = now
     return known.mesh
+
+
+def _replace(mesh: HostMesh, rank: int, address: str) -> None:
+    """Puts another worker in a place.
+
+    A scheduler may know of a death before this program does, whose links are silent for a while.
+    """
+    deadline = time.monotonic() + _NOTICE_S
+    while True:
+        try:
+            mesh.replace(rank, address)
+        except RuntimeError as error:
+            if type(error) is not RuntimeError or time.monotonic() >= deadline:
+                raise
+            time.sleep(_LOOK_S)
+        else:
+            return
 
 
 def detach_meshes(order_id: str) -> None:

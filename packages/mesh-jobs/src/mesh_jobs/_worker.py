@@ -40,8 +40,10 @@ class WorkerOptions:
     order: str
 
 
-def serve(options: WorkerOptions) -> None:
+def serve(options: WorkerOptions) -> bool:
     """Serves this machine until it is told to end, or was not used for a while.
+
+    Returns whether it was not used.
 
     Raises:
         ConfigError: A variable that was to be read is not there.
@@ -75,9 +77,10 @@ def serve(options: WorkerOptions) -> None:
         return None
 
     with unpacked(options.secret.format(rank=rank)) as keys, overheard(heard):
-        run_worker_loop_forever(options.listen, credentials=keys)
+        run_worker_loop_forever(_listened(options.listen), credentials=keys)
         if lease.is_over:
             print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
+    return lease.is_over
 
 
 def _given(text: str) -> str:
@@ -89,6 +92,16 @@ def _given(text: str) -> str:
     if value is None:
         raise ConfigError(f"the variable {name} is not set here: start the worker with it")
     return value
+
+
+def _listened(address: str) -> str:
+    """Gives the address, with the variable read where it has the form `tcp://env:NAME:PORT`."""
+    scheme, _, rest = address.partition("://")
+    if not rest.startswith("env:"):
+        return address
+    variable, _, port = rest.rpartition(":")
+    name = _given(variable)
+    return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
 
 
 def _number(text: str) -> int:

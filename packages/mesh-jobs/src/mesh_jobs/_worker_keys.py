@@ -26,14 +26,13 @@ def unpacked(secret: str) -> Iterator[Path]:
     """Makes the folder that a worker's credentials are read from; removes it at the end.
 
     Args:
-        secret: The file with the secret; `-` is the standard input.
+        secret: The file with the secret; `-` is the standard input, and `env:NAME` a variable.
 
     Raises:
         CredentialsError: It is no secret.
         OSError: It cannot be read.
     """
-    content = sys.stdin.buffer.read() if secret == "-" else Path(secret).read_bytes()
-    files = _files(content, secret)
+    files = _files(_content(secret), secret)
     _sweep()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     lock = os.open(folder, os.O_RDONLY)
@@ -50,6 +49,15 @@ def unpacked(secret: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def _content(secret: str) -> bytes:
+    if secret == "-":
+        return sys.stdin.buffer.read()
+    if secret.startswith("env:"):
+        # Taken away, so that no process of a program inherits it.
+        return os.environ.pop(secret.removeprefix("env:"), "").encode()
+    return Path(secret).read_bytes()
 
 
 def _files(content: bytes, secret: str) -> dict[str, str]:

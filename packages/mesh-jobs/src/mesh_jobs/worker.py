@@ -22,7 +22,10 @@ def main(arguments: list[str] | None = None) -> int:
     add("--mesh", required=True, metavar="NAME", help="the mesh that this host belongs to")
     add("--rank", required=True, metavar="N", help="its place there; env:NAME reads a variable")
     add(
-        "--secret", required=True, metavar="FILE", help="the worker's secret; - reads it from stdin"
+        "--secret",
+        required=True,
+        metavar="FILE",
+        help="the secret; - is stdin, env:NAME a variable",
     )
     add("--report", metavar="FILE", help="where to say where it listens; it is printed anyway")
     add("--listen", default="tcp://*:0", metavar="ADDRESS", help="where to listen (%(default)s)")
@@ -31,9 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     add("--ttl", type=float, default=3600.0, metavar="S", help="end when unused so long")
     add("--epoch", default="0", metavar="N", help="how many workers had this place before")
     add("--order", default="", metavar="ID", help="the order that it was started for")
+    add("--told-status", type=int, default=0, metavar="N", help="exit status when told to end")
     given = parser.parse_args(arguments)
     try:
-        serve(
+        is_unused = serve(
             WorkerOptions(
                 mesh=given.mesh,
                 rank=given.rank,
@@ -49,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (MeshError, ValueError, OSError) as error:
         print(f"mesh worker: {error}", file=sys.stderr)
         return 2
-    return 0
+    return 0 if is_unused else int(given.told_status)
 
 
 def _at_port(listen: str, port: int) -> str:

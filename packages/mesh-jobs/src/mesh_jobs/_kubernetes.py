@@ -1,0 +1,174 @@
+"""Hosts that are pods of a Kubernetes cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from mesh_core import ConfigError
+from mesh_jobs._job import Job, Progress
+from mesh_jobs._job_state import JobState
+from mesh_jobs._kube_image import ImageSpec
+from mesh_jobs._kube_role import role
+from mesh_jobs._spec import MeshSpec
+
+__all__ = ["DEFAULT_PORT", "KubernetesJob"]
+
+DEFAULT_PORT = 26600
+_WORKLOADS = ("job", "statefulset", "pods")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class KubernetesJob(Job):
+    """A job whose hosts are pods; needs `mesh-jobs[kubernetes]`.
+
+        job = KubernetesJob("research", timeout=600)
+        job.add_mesh("trainers", 4, image_spec=ImageSpec("registry.example.org/train:7"), gpus=8)
+        state = job.state()
+
+    Nothing has to be installed in the cluster, and the pods keep to the restricted profile. A pod
+    that is lost is replaced, and `state` takes the new one into the mesh.
+
+    Args:
+        namespace: Where everything is made.
+        timeout: For how many seconds `state` waits; for ever when left out.
+        kubeconfig: The file that says where the cluster is. When left out the service account of
+            the pod that the program runs in, else the user's own file.
+        attach_to: The address of a worker, where the program does not reach pods by themselves,
+            such as one end of `kubectl port-forward`: `tcp://127.0.0.1:26600`.
+        workload: What a mesh is made of. `job`, an indexed Job, goes when its lease is over.
+            `statefulset` gives a pod the same name again; its pods are restarted for ever, so it
+            stays until it is killed. `pods` are replaced by nobody, and need the fewest rights.
+        cluster_context: The context in the kubeconfig; its current one when left out.
+        name: What the job is called.
+        ttl_s: How long the hosts stay when no program uses them.
+        context: Under what name it is applied.
+        folder: In which folder the state is; the current one when left out.
+
+    Raises:
+        ConfigError: A name or a choice is none.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        timeout: float | None = None,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        attach_to: str | None = None,
+        *,
+        workload: str = "job",
+        cluster_context: str | None = None,
+        name: str = "mesh",
+        ttl_s: float = 3600.0,
+        context: str | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not _NAMESPACE.fullmatch(namespace):
+            raise ConfigError(f"{namespace!r} is no namespace: use lower-case letters and digits")
+        if workload not in _WORKLOADS:
+            raise ConfigError(f"workload is {workload!r}: choose one of {', '.join(_WORKLOADS)}")
+        options = {
+            "namespace": namespace,
+            # Another program may apply from another folder.
+            "kubeconfig": None if kubeconfig is None else os.path.abspath(kubeconfig),
+            "attach_to": attach_to,
+            "workload": workload,
+            "cluster_context": cluster_context,
+        }
+        super().__init__(
+            backend="kubernetes",
+            name=name,
+            options=options,
+            ttl_s=ttl_s,
+            context=context,
+            folder=folder,
+        )
+        self._timeout = timeout
+
+    def add_mesh(  # type: ignore[override]
+        self,
+        name: str,
+        num_replicas: int,
+        *,
+        image_spec: ImageSpec | None = None,
+        port: int = DEFAULT_PORT,
+        pod_template: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        cpus: int | None = None,
+        memory: str | None = None,
+        gpus: int | None = None,
+        gpu_resource: str = "nvidia.com/gpu",
+        node_selector: Mapping[str, str] | None = None,
+        tolerations: Sequence[Mapping[str, Any]] = (),
+    ) -> Self:
+        """Asks for one more mesh; before `apply`.
+
+        Args:
+            name: What it is called in the program.
+            num_replicas: How many pods it has.
+            image_spec: The image, and how the worker is run in it.
+            port: Where workers listen, each at the address of its pod.
+            pod_template: A PodTemplateSpec as a mapping, for whatever is not an argument here. Its
+                container `worker` is the one that the worker runs in.
+            labels: More labels for the workload and its pods, such as
+                `{"kueue.x-k8s.io/queue-name": "research"}`.
+            annotations: More annotations for both.
+            cpus: Processors of each pod.
+            memory: Memory of each pod, such as `32Gi`.
+            gpus: GPUs of each pod.
+            gpu_resource: What the cluster calls them.
+            node_selector: The labels that a node must have.
+            tolerations: The taints that a node may have.
+
+        Raises:
+            ConfigError: The name is taken or not one, or a number is not one.
+        """
+        if not 0 < port < 65536:
+            raise ConfigError(f"port is {port}: give one from 1 to 65535")
+        options = {
+            "image_spec": None if image_spec is None else image_spec.to_json(),
+            "port": port,
+            "pod_template": pod_template,
+            "labels": dict(labels or {}),
+            "annotations": dict(annotations or {}),
+            "gpu_resource": gpu_resource,
+            "node_selector": dict(node_selector or {}),
+            "tolerations": [dict(one) for one in tolerations],
+        }
+        mesh = MeshSpec(name, num_replicas, cpus, memory, gpus, options)
+        self._spec = replace(self._spec, meshes=(*self._spec.meshes, mesh))
+        return self
+
+    def plan(self, *, check: bool = False) -> str:
+        """Gives the manifests that `apply` would submit, as YAML; submits nothing.
+
+        Args:
+            check: Let the server check them too, with quotas, rights and policies, and keep none.
+
+        Raises:
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses them; the message has its words.
+        """
+        spec = self._spec
+        self._spec = replace(spec, options={**spec.options, "is_checked_by_server": check})
+        try:
+            return super().plan()
+        finally:
+            self._spec = spec
+
+    def role(self) -> str:
+        """Gives the role that whoever applies this job needs in its namespace, as YAML."""
+        return role(str(self._spec.options["namespace"]), str(self._spec.options["workload"]))
+
+    def state(self, timeout: float | None = None, progress: Progress | None = None) -> JobState:
+        """Waits until all hosts are up, and attaches to them: see `Job.state`.
+
+        Args:
+            timeout: For how many seconds to wait; that of the job when left out.
+            progress: Is called with the status whenever that has changed.
+        """
+        return super().state(self._timeout if timeout is None else timeout, progress)

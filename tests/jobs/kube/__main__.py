@@ -1,0 +1,64 @@
+"""The stand-in as a program: `python -m tests.jobs.kube FOLDER` serves until its input ends."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import threading
+from pathlib import Path
+
+from tests.jobs.kube.api import certificate
+from tests.jobs.kube.api.api import Api, kind_of
+from tests.jobs.kube.api.kind import Kinds
+from tests.jobs.kube.api.permissions import Permissions
+from tests.jobs.kube.api.server import Server
+from tests.jobs.kube.api.store import Store
+from tests.jobs.kube.controllers.garbage import Garbage
+from tests.jobs.kube.controllers.indexed_jobs import IndexedJobs
+from tests.jobs.kube.controllers.loop import Loop
+from tests.jobs.kube.controllers.nodes import Nodes
+from tests.jobs.kube.controllers.stateful_sets import StatefulSets
+from tests.jobs.kube.kubeconfig import write
+from tests.jobs.kube.kubelet.kubelet import Kubelet
+from tests.jobs.kube.kubelet.scheduler import Scheduler
+
+#: How many nodes the cluster has.
+NODES = 4
+
+
+def main(folder: Path) -> None:
+    """Serves a cluster, writes `kubeconfig` into the folder and says so with a line of JSON."""
+    store, kinds, token = Store(), Kinds(), secrets.token_urlsafe(24)
+    api = Api(store, kinds, Permissions(store, kinds, token))
+    store.create(
+        kind_of(kinds, "namespaces"),
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "default"},
+            "status": {"phase": "Active"},
+        },
+    )
+    kubelet = Kubelet(store, kinds, folder / "pods", NODES)
+    api.read_log = kubelet.read_log
+    controllers = Loop(store, [StatefulSets(store, kinds), IndexedJobs(store, kinds)])
+    # Nodes and pods have their own loop, so that what a controller does wrong is no node's death.
+    nodes = Loop(store, [kubelet, Nodes(store, kinds, kubelet.heartbeats)])
+    others = Loop(store, [Scheduler(store, kinds), Garbage(store, kinds)])
+    server = Server(api, *certificate.make(folder))
+    threading.Thread(target=server.serve_forever, daemon=True, name="server").start()
+    for loop in (nodes, others, controllers):
+        loop.start()
+    path = folder / "kubeconfig"
+    write(path, f"https://127.0.0.1:{server.server_port}", folder / "ca.crt", token)
+    print(json.dumps({"kubeconfig": str(path)}), flush=True)
+    sys.stdin.read()
+    for loop in (controllers, others, nodes):
+        loop.end()
+    server.ended.set()
+    kubelet.end()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

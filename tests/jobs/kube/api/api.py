@@ -1,0 +1,272 @@
+"""The verbs of the API, on the objects in the store."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Callable
+
+from tests.jobs.kube.api import defaults, deletion, pod_security, validation
+from tests.jobs.kube.api.kind import Kind, Kinds, Object
+from tests.jobs.kube.api.patch import patched
+from tests.jobs.kube.api.permissions import Permissions
+from tests.jobs.kube.api.refusal import Refusal, not_found
+from tests.jobs.kube.api.request import Request
+from tests.jobs.kube.api.selector import Choice, by_field, by_label
+from tests.jobs.kube.api.store import Store
+
+#: Kinds whose status only its subresource changes.
+_WITH_STATUS = {"Pod", "StatefulSet", "Job", "Node", "Service", "Namespace"}
+
+#: For whom tokens are that do not say.
+AUDIENCE = "https://kubernetes.default.svc"
+
+Answer = tuple[int, Object | str]
+
+
+class Api:
+    """Answers requests of users that are known, whatever brought them."""
+
+    def __init__(self, store: Store, kinds: Kinds, permissions: Permissions) -> None:
+        self.store = store
+        self.kinds = kinds
+        self.permissions = permissions
+        #: Reads the log of a container; whoever runs the pods sets it.
+        self.read_log: Callable[[Object, str, bool], str | None] = lambda *_: None
+
+    def answer(self, request: Request) -> Answer:
+        """Does what is asked, all but watching.
+
+        Raises:
+            Refusal: It cannot be done.
+        """
+        match request.verb, request.subresource:
+            case "get", "log":
+                return 200, self._log(request)
+            case "get", "scale":
+                return 200, _scale(self._one(request))
+            case "get", _:
+                return 200, self._one(request)
+            case "list", _:
+                return 200, self._list(request)
+            case "create", "binding":
+                return 201, self._bind(request)
+            case "create", "token":
+                return 201, self._token(request)
+            case "create", "eviction":
+                return 201, self._evict(request)
+            case "create", "":
+                return 201, self._create(request)
+            case "update" | "patch", _:
+                return 200, self._change(request)
+            case "delete", "":
+                return 200, self._delete(request)
+            case "deletecollection", "":
+                for one in self._chosen(request):
+                    deletion.delete(self.store, self.kinds, request.kind, one, request.body)
+                return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+            case _:
+                raise Refusal(405, "the server does not allow this method")
+
+    def choice(self, request: Request) -> Choice:
+        """Which objects the selectors and the path of a list or a watch choose."""
+        labels = by_label(request.query.get("labelSelector", ""))
+        fields = by_field(request.kind.name, request.query.get("fieldSelector", ""))
+
+        def chosen(object: Object) -> bool:
+            where = object["metadata"].get("namespace", "")
+            return request.namespace in ("", where) and labels(object) and fields(object)
+
+        return chosen
+
+    def _one(self, request: Request) -> Object:
+        return self.store.get(request.kind, request.namespace, request.name)
+
+    def _chosen(self, request: Request) -> list[Object]:
+        chosen = self.choice(request)
+        return [one for one in self.store.every(request.kind, request.namespace) if chosen(one)]
+
+    def _list(self, request: Request) -> Object:
+        with self.store.changed:
+            version = self.store.version
+            items = self._chosen(request)
+        wanted = request.query.get("resourceVersion", "")
+        if wanted.isdigit() and int(wanted) > version:
+            raise too_large(int(wanted), version)
+        for item in items:
+            item.pop("apiVersion", None)
+            item.pop("kind", None)
+        return {
+            "kind": f"{request.kind.name}List",
+            "apiVersion": request.kind.api_version,
+            "metadata": {"resourceVersion": str(version)},
+            "items": items,
+        }
+
+    def _create(self, request: Request) -> Object:
+        kind, object = request.kind, self._body(request)
+        meta = object["metadata"]
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = meta["generateName"] + secrets.token_hex(3)[:5]
+        if kind.is_namespaced:
+            meta["namespace"] = request.namespace
+        for field in ("uid", "resourceVersion", "deletionTimestamp", "creationTimestamp"):
+            meta.pop(field, None)
+        self._check_namespace(request)
+        validation.check(kind, object, None)
+        defaults.fill_in(kind, object)
+        if kind.name == "Pod":
+            pod_security.check(self._namespace(request.namespace), object)
+        if request.is_dry_run:
+            if self.store.find(kind, request.namespace, meta["name"]):
+                message = f'{kind.resource} "{meta["name"]}" already exists'
+                raise Refusal(409, message, "AlreadyExists")
+            return object
+        made = self.store.create(kind, object)
+        if kind.name == "CustomResourceDefinition":
+            self.kinds.define(made)
+        if kind.name == "Namespace":
+            account = {"metadata": {"name": "default", "namespace": meta["name"]}}
+            accounts = kind_of(self.kinds, "serviceaccounts")
+            self.store.create(accounts, {"kind": "ServiceAccount", "apiVersion": "v1", **account})
+        return made
+
+    def _body(self, request: Request) -> Object:
+        object = copy.deepcopy(request.body)
+        kind = request.kind
+        if not isinstance(object, dict) or not isinstance(object.get("metadata"), dict):
+            raise Refusal(400, f"{kind.name} in version {kind.version} cannot be handled")
+        named = (object.get("apiVersion", kind.api_version), object.get("kind", kind.name))
+        if named != (kind.api_version, kind.name):
+            message = f"the API version in the data ({named[0]}, {named[1]}) does not match"
+            raise Refusal(400, f"{message} the expected API version ({kind.api_version})")
+        namespace = object["metadata"].get("namespace")
+        if namespace and request.namespace and namespace != request.namespace:
+            raise Refusal(400, "the namespace of the object does not match that of the request")
+        return {"apiVersion": kind.api_version, "kind": kind.name, **object}
+
+    def _namespace(self, name: str) -> Object:
+        kind = self.kinds.find("", "v1", "namespaces")
+        assert kind is not None
+        return self.store.get(kind, "", name)
+
+    def _check_namespace(self, request: Request) -> None:
+        if not request.kind.is_namespaced:
+            return
+        if self._namespace(request.namespace)["metadata"].get("deletionTimestamp"):
+            message = f"because namespace {request.namespace} is being terminated"
+            raise Refusal(403, f"unable to create new content: {message}")
+
+    def _change(self, request: Request) -> Object:
+        old = self._one(request)
+        if request.subresource == "scale":
+            new = copy.deepcopy(old)
+            spec = patched(_scale(old), request.content_type, request.body)["spec"]
+            new["spec"]["replicas"] = spec["replicas"]
+        elif request.verb == "patch":
+            new = patched(old, request.content_type, request.body)
+        else:
+            new = self._body(request)
+        kind = request.kind
+        uid = new["metadata"].get("uid")
+        if uid not in (None, old["metadata"]["uid"]):
+            raise Refusal(409, f"Precondition failed: UID in precondition: {uid}")
+        for field in ("uid", "name", "creationTimestamp", "deletionTimestamp", "generation"):
+            if field in old["metadata"]:
+                new["metadata"][field] = old["metadata"][field]
+        if kind.is_namespaced:
+            new["metadata"]["namespace"] = request.namespace
+        if request.subresource == "status":
+            new = {**old, "metadata": new["metadata"], "status": new.get("status") or {}}
+        elif kind.name in _WITH_STATUS and "status" in old:
+            new["status"] = old["status"]
+        validation.check(kind, new, old)
+        if request.is_dry_run:
+            return new
+        made = self.store.replace(kind, new)
+        deletion.finish(self.store, kind, made)
+        return made
+
+    def _delete(self, request: Request) -> Object:
+        object = self._one(request)
+        if request.is_dry_run:
+            return object
+        body = dict(request.body) if isinstance(request.body, dict) else {}
+        for name in ("gracePeriodSeconds", "propagationPolicy"):
+            if name in request.query:
+                asked = request.query[name]
+                body.setdefault(name, int(asked) if asked.isdigit() else asked)
+        return deletion.delete(self.store, self.kinds, request.kind, object, body)
+
+    def _evict(self, request: Request) -> Object:
+        options = (request.body or {}).get("deleteOptions") or {}
+        deletion.delete(self.store, self.kinds, request.kind, self._one(request), options)
+        return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+    def _bind(self, request: Request) -> Object:
+        pod = self._one(request)
+        if pod["spec"].get("nodeName"):
+            raise Refusal(409, f"pod {request.name} is already assigned to node")
+        pod["spec"]["nodeName"] = request.body["target"]["name"]
+        condition = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+        pod["status"] = patched(pod["status"], "application/strategic-merge-patch+json", condition)
+        self.store.replace(request.kind, pod)
+        return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+    def _token(self, request: Request) -> Object:
+        self._one(request)
+        token = self.permissions.issue(request.namespace, request.name)
+        asked = (request.body or {}).get("spec") or {}
+        return {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {"name": request.name, "namespace": request.namespace},
+            "spec": {**asked, "audiences": asked.get("audiences") or [AUDIENCE]},
+            "status": {"token": token, "expirationTimestamp": "2099-01-01T00:00:00Z"},
+        }
+
+    def _log(self, request: Request) -> str:
+        pod = self._one(request)
+        containers = [one["name"] for one in pod["spec"]["containers"]]
+        name = request.query.get("container") or containers[0]
+        if name not in containers:
+            raise Refusal(400, f"container {name} is not valid for pod {request.name}")
+        text = self.read_log(pod, name, request.flag("previous"))
+        if text is None:
+            message = f'container "{name}" in pod "{request.name}" is waiting to start'
+            raise Refusal(400, message)
+        lines = request.query.get("tailLines", "")
+        if lines.isdigit():
+            kept = text.splitlines(keepends=True)
+            text = "".join(kept[len(kept) - min(int(lines), len(kept)) :])
+        return text
+
+
+def too_large(wanted: int, version: int) -> Refusal:
+    """What a server says whose cache is behind what the client has seen."""
+    message = f"Too large resource version: {wanted}, current: {version}"
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    return Refusal(504, f"Timeout: {message}", "Timeout", {"causes": causes})
+
+
+def _scale(object: Object) -> Object:
+    replicas = object["spec"].get("replicas", 1)
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": object["metadata"],
+        "spec": {"replicas": replicas},
+        "status": {"replicas": (object.get("status") or {}).get("replicas", 0)},
+    }
+
+
+def kind_of(kinds: Kinds, plural: str, group: str = "") -> Kind:
+    """A built-in kind.
+
+    Raises:
+        Refusal: There is none of that name.
+    """
+    found = kinds.find(group, "v1", plural)
+    if found is None:
+        raise not_found("kinds", plural)
+    return found

@@ -1,0 +1,80 @@
+"""How objects go: pods with their grace period, others at once, all behind their finalizers."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from tests.jobs.kube.api.kind import Kind, Kinds, Object
+from tests.jobs.kube.api.refusal import Refusal
+from tests.jobs.kube.api.store import Store, now_text
+
+FOREGROUND = "foregroundDeletion"
+
+
+def delete(store: Store, kinds: Kinds, kind: Kind, object: Object, options: Any) -> Object:
+    """Deletes an object, or marks it as one that goes; returns what it is then."""
+    options = options if isinstance(options, dict) else {}
+    meta = object["metadata"]
+    _check_preconditions(kind, meta, options.get("preconditions") or {})
+    policy = options.get("propagationPolicy")
+    # What the client leaves open means for jobs what it meant in their first version.
+    if policy == "Orphan" or (policy is None and kind.name == "Job"):
+        _orphan(store, kinds, meta["uid"])
+    if policy == "Foreground" and FOREGROUND not in (meta.get("finalizers") or []):
+        meta["finalizers"] = [*(meta.get("finalizers") or []), FOREGROUND]
+    grace = _grace(kind, object, options)
+    is_namespace = kind.name == "Namespace"
+    if grace == 0 and not meta.get("finalizers") and not is_namespace:
+        return store.remove(kind, meta.get("namespace", ""), meta["name"])
+    known = meta.get("deletionGracePeriodSeconds")
+    if "deletionTimestamp" not in meta or (known is not None and grace < known):
+        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=grace)
+        meta["deletionTimestamp"] = until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        meta["deletionGracePeriodSeconds"] = grace
+    if is_namespace:
+        object["status"] = {"phase": "Terminating"}
+    return store.replace(kind, object)
+
+
+def _grace(kind: Kind, pod: Object, options: Object) -> int:
+    """Seconds that the processes of a pod have left; nobody else has any."""
+    if kind.name != "Pod" or not pod["spec"].get("nodeName"):
+        return 0
+    if pod["status"].get("phase") in ("Succeeded", "Failed"):
+        return 0
+    asked = options.get("gracePeriodSeconds")
+    return int(pod["spec"]["terminationGracePeriodSeconds"] if asked is None else asked)
+
+
+def _check_preconditions(kind: Kind, meta: Object, wanted: Object) -> None:
+    for field in ("uid", "resourceVersion"):
+        if wanted.get(field) and wanted[field] != meta[field]:
+            message = (
+                f'Operation cannot be fulfilled on {kind.resource} "{meta["name"]}": Precondition'
+                f" failed: {field} in precondition: {wanted[field]}, in object meta: {meta[field]}"
+            )
+            raise Refusal(409, message)
+
+
+def _orphan(store: Store, kinds: Kinds, uid: str) -> None:
+    for kind in kinds.every():
+        for one in store.every(kind):
+            owners = one["metadata"].get("ownerReferences") or []
+            if any(owner["uid"] == uid for owner in owners):
+                left = [owner for owner in owners if owner["uid"] != uid]
+                one["metadata"]["ownerReferences"] = left
+                store.replace(kind, one)
+
+
+def finish(store: Store, kind: Kind, object: Object) -> None:
+    """Removes an object that was only waiting for its finalizers."""
+    meta = object["metadata"]
+    waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
+    if "deletionTimestamp" in meta and not waits and kind.name not in ("Pod", "Namespace"):
+        store.remove(kind, meta.get("namespace", ""), meta["name"])
+
+
+def is_over(object: Object) -> bool:
+    """Says whether the time that an object was given to go is over."""
+    return bool(object["metadata"].get("deletionTimestamp", "~") <= now_text())

@@ -1,0 +1,129 @@
+"""The API over HTTPS, with a thread for each connection."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.jobs.kube.api import request as requests
+from tests.jobs.kube.api.api import Api
+from tests.jobs.kube.api.kind import Object
+from tests.jobs.kube.api.refusal import Refusal
+from tests.jobs.kube.api.watch import Watch
+
+#: A client that says nothing for so long is forgotten.
+IDLE_S = 120.0
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_S
+    disable_nagle_algorithm = True
+    server: Server
+
+    def log_message(self, format: str, *values: Any) -> None:
+        """Says nothing: the tests say what goes wrong."""
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        raw = self.rfile.read(length)
+        try:
+            self._answer(raw)
+        except Refusal as refusal:
+            self._send(refusal.code, refusal.body)
+        except (ConnectionError, TimeoutError, ssl.SSLError):
+            self.close_connection = True
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+
+    def _answer(self, raw: bytes) -> None:
+        api = self.server.api
+        if self.path.split("?")[0] in ("/readyz", "/livez", "/healthz"):
+            self._send(200, "ok")
+            return
+        user = api.permissions.user(self.headers.get("Authorization", ""))
+        if self.path.split("?")[0] == "/version":
+            self._send(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.0-standin"})
+            return
+        if self.path.startswith("/standin/"):
+            self._send(200, self.server.control(self.path.removeprefix("/standin/")))
+            return
+        content_type = self.headers.get("Content-Type", "").split(";")[0]
+        request = requests.read(api.kinds, self.command, self.path, _parsed(raw), content_type)
+        api.permissions.check(user, request)
+        if request.verb == "watch":
+            self._stream(Watch(api, request, self.server.ended))
+        else:
+            self._send(*api.answer(request))
+
+    def _send(self, code: int, body: Object | str) -> None:
+        is_text = isinstance(body, str)
+        raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain" if is_text else "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def _stream(self, events: Iterable[Object]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in events:
+            raw = json.dumps(event).encode() + b"\n"
+            self.wfile.write(f"{len(raw):x}\r\n".encode() + raw + b"\r\n")
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+
+def _parsed(raw: bytes) -> Any:
+    if not raw:
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError as error:
+        raise Refusal(400, f"the body of the request is no JSON: {error}") from error
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Listens on a port of this machine alone."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, api: Api, certificate: Path, key: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.api = api
+        self.ended = threading.Event()
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.load_cert_chain(certificate, key)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Takes a connection; its own thread shakes hands, so that nobody waits for the slow."""
+        connection, address = super().get_request()
+        connection.settimeout(IDLE_S)
+        return self._tls.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        ), address
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of clients that are gone; what else fails is seen on the error output."""
+        if not isinstance(sys.exception(), (ConnectionError, TimeoutError, ssl.SSLError)):
+            super().handle_error(request, client_address)
+
+    def control(self, order: str) -> Object:
+        """Does what no real server does: breaks something for a test."""
+        if order == "forget-history":
+            self.api.store.forget_history()
+            return {}
+        raise Refusal(404, f"nobody knows how to {order}")

@@ -1,0 +1,157 @@
+"""All objects of the cluster, and the log of what has changed, which watches read."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.jobs.kube.api.kind import Kind, Object
+from tests.jobs.kube.api.refusal import Refusal, not_found
+
+#: Changes that the log keeps; a watch from before them is too old.
+LOG_LEN_MAX = 20_000
+
+
+def now_text() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One object before and after, either of which may be missing."""
+
+    version: int
+    kind: Kind
+    old: Object | None
+    new: Object | None
+
+
+class Store:
+    """Objects by kind, namespace and name; each change has the next resource version.
+
+    Objects that it hands out are copies, but for those of `changes_since`, which nobody changes.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.version = 1000
+        self._oldest = 1000
+        self._objects: dict[tuple[Kind, str, str], Object] = {}
+        self._log: list[Change] = []
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        with self.changed:
+            found = self._objects.get((kind, namespace, name))
+            if found is None:
+                raise not_found(kind.resource, name)
+            return copy.deepcopy(found)
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        with self.changed:
+            return copy.deepcopy(self._objects.get((kind, namespace, name)))
+
+    def every(self, kind: Kind, namespace: str = "") -> list[Object]:
+        """All objects of a kind, of one namespace or of all, by name."""
+        with self.changed:
+            return [
+                copy.deepcopy(one)
+                for (its, where, _), one in sorted(
+                    self._objects.items(), key=lambda item: item[0][1:]
+                )
+                if its == kind and namespace in ("", where)
+            ]
+
+    def create(self, kind: Kind, object: Object) -> Object:
+        """Adds an object under a new uid."""
+        meta = object["metadata"]
+        key = (kind, meta.get("namespace", ""), meta["name"])
+        with self.changed:
+            if key in self._objects:
+                message = f'{kind.resource} "{meta["name"]}" already exists'
+                raise Refusal(409, message, "AlreadyExists", {"name": meta["name"]})
+            meta.update(uid=str(uuid.uuid4()), creationTimestamp=now_text(), generation=1)
+            self._keep(key, None, object)
+            return copy.deepcopy(object)
+
+    def replace(self, kind: Kind, object: Object) -> Object:
+        """Puts a new version in the place of the one that its `resourceVersion` names.
+
+        Raises:
+            Refusal: The object is gone, or has changed since.
+        """
+        meta = object["metadata"]
+        key = (kind, meta.get("namespace", ""), meta["name"])
+        with self.changed:
+            old = self._objects.get(key)
+            if old is None or old["metadata"]["uid"] != meta["uid"]:
+                raise not_found(kind.resource, meta["name"])
+            if meta.get("resourceVersion") not in (None, "", old["metadata"]["resourceVersion"]):
+                message = (
+                    f'Operation cannot be fulfilled on {kind.resource} "{meta["name"]}": the object'
+                    " has been modified; please apply your changes to the latest version"
+                )
+                raise Refusal(409, message)
+            if _but_version(old) == _but_version(object):
+                return copy.deepcopy(old)
+            if old.get("spec") != object.get("spec"):
+                meta["generation"] = old["metadata"].get("generation", 1) + 1
+            self._keep(key, old, object)
+            return copy.deepcopy(object)
+
+    def remove(self, kind: Kind, namespace: str, name: str) -> Object:
+        with self.changed:
+            old = self._objects.pop((kind, namespace, name), None)
+            if old is None:
+                raise not_found(kind.resource, name)
+            self.version += 1
+            gone = copy.deepcopy(old)
+            gone["metadata"]["resourceVersion"] = str(self.version)
+            self._tell(Change(self.version, kind, gone, None))
+            return copy.deepcopy(gone)
+
+    def _keep(self, key: tuple[Kind, str, str], old: Object | None, new: Object) -> None:
+        self.version += 1
+        new["metadata"]["resourceVersion"] = str(self.version)
+        self._objects[key] = copy.deepcopy(new)
+        self._tell(Change(self.version, key[0], old, self._objects[key]))
+
+    def _tell(self, change: Change) -> None:
+        self._log.append(change)
+        if len(self._log) > LOG_LEN_MAX:
+            self._oldest = self._log[LOG_LEN_MAX // 2].version
+            del self._log[: LOG_LEN_MAX // 2 + 1]
+        self.changed.notify_all()
+
+    def forget_history(self) -> None:
+        """Empties the log: every watch from an older version is too old from now on."""
+        with self.changed:
+            self._log.clear()
+            self._oldest = self.version
+            self.changed.notify_all()
+
+    def changes_since(self, version: int) -> Iterator[Change]:
+        """Yields what came after a version, until now.
+
+        Raises:
+            Refusal: The log no longer reaches back to it.
+        """
+        with self.changed:
+            if version < self._oldest:
+                message = f"too old resource version: {version} ({self._oldest})"
+                raise Refusal(410, message)
+            found = [change for change in self._log if change.version > version]
+        yield from found
+
+    def wait(self, version: int, seconds: float) -> None:
+        """Returns when there is a later version, or the time is over."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.version > version, seconds)
+
+
+def _but_version(object: Object) -> Object:
+    meta = {key: value for key, value in object["metadata"].items() if key != "resourceVersion"}
+    return {**object, "metadata": meta}

@@ -1,0 +1,183 @@
+"""A cluster for tests: the stand-in, or the one that MESH_TEST_KUBECONFIG names."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes import client, config
+
+from tests.jobs.kube.cut import Cut
+from tests.jobs.kube.kubeconfig import write
+from tests.jobs.kube.kubelet.pod import FAULT
+
+#: Older clients have no types, newer ones some.
+load: Any = config.new_client_from_config
+
+#: How long a test waits for the cluster to do something.
+PATIENCE_S = 30.0
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Cluster:
+    """What tests do with a cluster; begin one with `started` or `given`."""
+
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._folder = folder
+        self.client: Any = load(str(kubeconfig))
+        self.core: Any = client.CoreV1Api(self.client)
+        self.apps: Any = client.AppsV1Api(self.client)
+        self.batch: Any = client.BatchV1Api(self.client)
+        self.rbac: Any = client.RbacAuthorizationV1Api(self.client)
+        self._process: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def started(cls, folder: Path) -> Cluster:
+        """Starts the stand-in beside the tests; it ends with them, whatever becomes of them."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.jobs.kube", str(folder)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the stand-in did not start: status {process.wait()}")
+        cluster = cls(Path(json.loads(line)["kubeconfig"]), folder)
+        cluster._process = process
+        return cluster
+
+    @classmethod
+    def given(cls, folder: Path) -> Cluster | None:
+        """The cluster that the environment names, if it does."""
+        named = os.environ.get("MESH_TEST_KUBECONFIG")
+        return cls(Path(named), folder) if named else None
+
+    @property
+    def is_stand_in(self) -> bool:
+        return self._process is not None
+
+    def end(self) -> None:
+        self.client.close()
+        if self._process is not None:
+            self._process.communicate(timeout=PATIENCE_S)
+
+    def make_namespace(self, **labels: str) -> str:
+        """Makes a namespace, and says how it is called."""
+        name = f"mesh-test-{secrets.token_hex(4)}"
+        self.core.create_namespace({"metadata": {"name": name, "labels": labels}})
+        # Until it is there, no pod is taken.
+        eventually(lambda: self._has_account(name))
+        return name
+
+    def _has_account(self, namespace: str) -> bool:
+        found = self.core.list_namespaced_service_account(namespace).items
+        return any(one.metadata.name == "default" for one in found)
+
+    def user(self, namespace: str, rules: list[dict[str, Any]]) -> Path:
+        """Makes someone who may do no more than these rules say, and returns his kubeconfig."""
+        name = f"user-{secrets.token_hex(4)}"
+        meta = {"metadata": {"name": name, "namespace": namespace}}
+        self.core.create_namespaced_service_account(namespace, meta)
+        self.rbac.create_namespaced_role(namespace, {**meta, "rules": rules})
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+        binding = {**meta, "subjects": [subject], "roleRef": role}
+        self.rbac.create_namespaced_role_binding(namespace, binding)
+        asked = {"spec": {"expirationSeconds": 3600, "audiences": None}}
+        found = self.core.create_namespaced_service_account_token(name, namespace, asked)
+        path = self._folder / f"{name}.kubeconfig"
+        host = self.client.configuration.host
+        write(path, host, self._authority(), found.status.token)
+        return path
+
+    def _authority(self) -> bytes:
+        return Path(self.client.configuration.ssl_ca_cert).read_bytes()
+
+    def cut(self) -> tuple[Cut, Path]:
+        """A way to the server that can be cut, and a kubeconfig that leads there."""
+        url = urllib.parse.urlsplit(self.client.configuration.host)
+        assert url.hostname is not None
+        way = Cut(url.hostname, url.port or 443)
+        loaded: Any = yaml.safe_load(self.kubeconfig.read_text())
+        loaded["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{way.port}"
+        loaded["clusters"][0]["cluster"]["tls-server-name"] = url.hostname
+        path = self._folder / f"{secrets.token_hex(4)}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(loaded))
+        return way, path
+
+    def break_pod(self, namespace: str, name: str, fault: str | None) -> None:
+        """Does `oom` or `evict` to a pod, until it is told None."""
+        patch = {"metadata": {"annotations": {FAULT: fault}}}
+        self.core.patch_namespaced_pod(name, namespace, patch)
+
+    def break_node(self, name: str, fault: str | None) -> None:
+        """Makes a node `dead`, or `drain`s it; None mends it."""
+        self.core.patch_node(name, {"metadata": {"annotations": {FAULT: fault}}})
+
+    def forget_history(self) -> None:
+        """Makes every watch from an older version too old; only the stand-in can."""
+        self.client.rest_client.request(
+            "GET",
+            f"{self.client.configuration.host}/standin/forget-history",
+            headers=self.authorization(),
+        )
+
+    def authorization(self) -> dict[str, str]:
+        """The header that says who the admin is."""
+        configuration = self.client.configuration
+        for name in ("authorization", "BearerToken"):
+            if name in configuration.api_key:
+                return {"authorization": configuration.get_api_key_with_prefix(name)}
+        return {}
+
+    def pods(self, namespace: str, **choice: str) -> list[Any]:
+        return list(self.core.list_namespaced_pod(namespace, **choice).items)
+
+    def pod(self, namespace: str, name: str) -> Any:
+        return self.core.read_namespaced_pod(name, namespace)
+
+    def leftovers(self, namespace: str) -> list[str]:
+        """Everything in a namespace that tests may have made, as `kind/name`."""
+        lists = [
+            ("pod", self.core.list_namespaced_pod),
+            ("service", self.core.list_namespaced_service),
+            ("secret", self.core.list_namespaced_secret),
+            ("statefulset", self.apps.list_namespaced_stateful_set),
+            ("job", self.batch.list_namespaced_job),
+        ]
+        return [
+            f"{kind}/{one.metadata.name}" for kind, each in lists for one in each(namespace).items
+        ]
+
+
+def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+    """Looks until what is seen is true, and returns it.
+
+    Raises:
+        AssertionError: It never was.
+    """
+    end = time.monotonic() + patience_s
+    while not (seen := look()):
+        assert time.monotonic() < end, f"not seen in {patience_s:g} s: {seen!r}"
+        time.sleep(0.02)
+    return seen
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

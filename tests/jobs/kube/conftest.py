@@ -1,0 +1,34 @@
+"""The fixtures `cluster` and `namespace`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.jobs.kube.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for all tests: they are kept apart by namespaces."""
+    folder = tmp_path_factory.mktemp("kube")
+    cluster = Cluster.given(folder) or Cluster.started(folder)
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace for one test, which enforces the restricted pod profile."""
+    name = cluster.make_namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
+    yield name
+    cluster.core.delete_namespace(name)
+
+
+@pytest.fixture
+def stand_in(cluster: Cluster) -> Cluster:
+    """The cluster, where it is the stand-in: for what cannot be done to a real one."""
+    if not cluster.is_stand_in:
+        pytest.skip("only the stand-in can be told to fail in this way")
+    return cluster

@@ -1,0 +1,79 @@
+"""Pods that a controller has made, and how it makes them."""
+
+from __future__ import annotations
+
+import copy
+
+from tests.jobs.kube.api import defaults, pod_security, validation
+from tests.jobs.kube.api.api import kind_of
+from tests.jobs.kube.api.deletion import delete
+from tests.jobs.kube.api.kind import Kinds, Object
+from tests.jobs.kube.api.store import Store
+
+
+class Owned:
+    """The pods of controllers."""
+
+    def __init__(self, store: Store, kinds: Kinds) -> None:
+        self._store = store
+        self._kinds = kinds
+        self.kind = kind_of(kinds, "pods")
+        self._namespaces = kind_of(kinds, "namespaces")
+
+    def of(self, owner: Object) -> list[Object]:
+        meta = owner["metadata"]
+        return [
+            pod
+            for pod in self._store.every(self.kind, meta["namespace"])
+            if any(one["uid"] == meta["uid"] for one in pod["metadata"].get("ownerReferences", []))
+        ]
+
+    def make(self, owner: Object, name: str, extra: Object) -> None:
+        """Makes a pod after the owner's template, with more labels, annotations or hostname."""
+        template = copy.deepcopy(owner["spec"]["template"])
+        meta = template.get("metadata") or {}
+        pod: Object = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": owner["metadata"]["namespace"],
+                "labels": {**(meta.get("labels") or {}), **extra.get("labels", {})},
+                "annotations": {**(meta.get("annotations") or {}), **extra.get("annotations", {})},
+                "ownerReferences": [
+                    {
+                        "apiVersion": owner["apiVersion"],
+                        "kind": owner["kind"],
+                        "name": owner["metadata"]["name"],
+                        "uid": owner["metadata"]["uid"],
+                        "controller": True,
+                        "blockOwnerDeletion": True,
+                    }
+                ],
+            },
+            "spec": {**template["spec"], **extra.get("spec", {})},
+        }
+        for container in pod["spec"]["containers"]:
+            container["env"] = [*(container.get("env") or []), *extra.get("env", [])]
+        validation.check(self.kind, pod, None)
+        namespace = self._store.get(self._namespaces, "", owner["metadata"]["namespace"])
+        pod_security.check(namespace, pod)
+        defaults.fill_in(self.kind, pod)
+        self._store.create(self.kind, pod)
+
+    def delete(self, pod: Object) -> None:
+        if "deletionTimestamp" not in pod["metadata"]:
+            delete(self._store, self._kinds, self.kind, pod, None)
+
+
+def is_ready(pod: Object) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def is_over(pod: Object) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def goes(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

@@ -1,0 +1,120 @@
+"""The nodes of the cluster: they run the containers of their pods as processes of this machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.jobs.kube.api.api import kind_of
+from tests.jobs.kube.api.deletion import delete
+from tests.jobs.kube.api.kind import Kinds, Object
+from tests.jobs.kube.api.refusal import Refusal
+from tests.jobs.kube.api.store import Store
+from tests.jobs.kube.kubelet.addresses import Addresses
+from tests.jobs.kube.kubelet.pod import FAULT, Pod
+from tests.jobs.kube.kubelet.surroundings import Surroundings
+
+#: What each node has.
+CAPACITY = {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"}
+
+
+class Kubelet:
+    """All nodes in one; an annotation on a node makes it `dead` or `drain`s it."""
+
+    def __init__(self, store: Store, kinds: Kinds, folder: Path, nodes: int) -> None:
+        self.heartbeats: dict[str, float] = {}
+        self._store = store
+        self._kinds = kinds
+        self._folder = folder
+        self._nodes = kind_of(kinds, "nodes")
+        self._kind = kind_of(kinds, "pods")
+        self._addresses = Addresses()
+        self._pods: dict[str, Pod] = {}
+        self._dead: set[str] = set()
+        for number in range(nodes):
+            self._register(f"node-{number}", number)
+
+    def _register(self, name: str, number: int) -> None:
+        labels = {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+            "topology.kubernetes.io/zone": f"zone-{number % 2}",
+        }
+        self.heartbeats[name] = time.monotonic()
+        node: Object = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {},
+            "status": {"capacity": CAPACITY, "allocatable": CAPACITY},
+        }
+        self._store.create(self._nodes, node)
+
+    def step(self) -> None:
+        for node in self._store.every(self._nodes):
+            self._tend(node)
+        objects = {one["metadata"]["uid"]: one for one in self._store.every(self._kind)}
+        for uid, pod in list(self._pods.items()):
+            if pod.is_over:
+                self._addresses.give_back(pod.address)
+                del self._pods[uid]
+            elif uid not in objects:
+                pod.wake(None)
+            elif objects[uid] != pod.object:
+                pod.wake(objects[uid])
+        for uid, object in objects.items():
+            name = object["spec"].get("nodeName")
+            if uid not in self._pods and name in self.heartbeats and name not in self._dead:
+                self._begin(object)
+
+    def _tend(self, node: Object) -> None:
+        name = node["metadata"]["name"]
+        fault = (node["metadata"].get("annotations") or {}).get(FAULT)
+        mine = [pod for pod in self._pods.values() if pod.object["spec"]["nodeName"] == name]
+        if fault == "dead":
+            self._dead.add(name)
+            for pod in mine:
+                pod.lose()
+            return
+        self._dead.discard(name)
+        self.heartbeats[name] = time.monotonic()
+        if fault == "drain":
+            for pod in mine:
+                if "deletionTimestamp" not in pod.object["metadata"]:
+                    delete(self._store, self._kinds, self._kind, pod.object, None)
+
+    def _begin(self, object: Object) -> None:
+        meta = object["metadata"]
+        if object["status"]["phase"] in ("Succeeded", "Failed") or "deletionTimestamp" in meta:
+            if "deletionTimestamp" in meta and not meta.get("finalizers"):
+                self._store.remove(self._kind, meta["namespace"], meta["name"])
+            return
+        folder = self._folder / meta["uid"]
+        folder.mkdir(parents=True, exist_ok=True)
+        around = Surroundings(self._store, self._kinds, folder)
+        address = self._addresses.take()
+        self._pods[meta["uid"]] = Pod(self._store, self._kind, object, address, around)
+
+    def read_log(self, object: Object, container: str, previous: bool) -> str | None:
+        """The log of a container; None when it has not begun.
+
+        Raises:
+            Refusal: There was no earlier run.
+        """
+        pod = self._pods.get(object["metadata"]["uid"])
+        for one in pod.containers if pod else []:
+            if one.name == container:
+                path = one.log_path(previous)
+                if path.exists():
+                    return path.read_text(errors="replace")
+                if previous:
+                    message = f'previous terminated container "{container}" not found'
+                    raise Refusal(400, message)
+        return None
+
+    def end(self) -> None:
+        """Kills everything that runs."""
+        for pod in self._pods.values():
+            pod.lose()
+        for pod in self._pods.values():
+            pod.join()

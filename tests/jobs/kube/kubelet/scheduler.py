@@ -1,0 +1,121 @@
+"""Finds a node for each pod, or says why there is none."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from tests.jobs.kube.api.api import kind_of
+from tests.jobs.kube.api.kind import Kinds, Object
+from tests.jobs.kube.api.store import Store, now_text
+
+_UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNITS |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+
+
+class Scheduler:
+    """Binds pods to the emptiest node that takes them."""
+
+    def __init__(self, store: Store, kinds: Kinds) -> None:
+        self._store = store
+        self._pods = kind_of(kinds, "pods")
+        self._nodes = kind_of(kinds, "nodes")
+
+    def step(self) -> None:
+        pods = self._store.every(self._pods)
+        waiting = [pod for pod in pods if _waits(pod)]
+        if not waiting:
+            return
+        nodes = self._store.every(self._nodes)
+        used: dict[str, Counter[str]] = {one["metadata"]["name"]: Counter() for one in nodes}
+        for pod in pods:
+            name = pod["spec"].get("nodeName", "")
+            if name in used and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+                used[name].update(requests(pod))
+        for pod in waiting:
+            self._place(pod, nodes, used)
+
+    def _place(self, pod: Object, nodes: list[Object], used: dict[str, Counter[str]]) -> None:
+        reasons: Counter[str] = Counter()
+        fitting = []
+        for node in nodes:
+            name = node["metadata"]["name"]
+            if reason := _unfit(pod, node, used[name]):
+                reasons[reason] += 1
+            else:
+                fitting.append(name)
+        if pod["spec"].get("schedulingGates"):
+            self._tell(pod, "SchedulingGated", "Scheduling is blocked due to non-empty gates")
+        elif fitting:
+            best = min(fitting, key=lambda name: used[name]["pods"])
+            pod["spec"]["nodeName"] = best
+            used[best].update(requests(pod))
+            self._tell(pod, "", "")
+        else:
+            told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+            self._tell(pod, "Unschedulable", f"0/{len(nodes)} nodes are available: {told}.")
+
+    def _tell(self, pod: Object, reason: str, message: str) -> None:
+        old = pod["status"].get("conditions") or []
+        if any(one.get("message") == message and one.get("reason") == reason for one in old):
+            return
+        condition = {"type": "PodScheduled", "status": "False", "lastTransitionTime": now_text()}
+        condition |= {"reason": reason, "message": message}
+        if not reason:
+            condition = {**condition, "status": "True"}
+        others = [one for one in old if one["type"] != "PodScheduled"]
+        pod["status"]["conditions"] = [*others, condition]
+        self._store.replace(self._pods, pod)
+
+
+def quantity(text: object) -> float:
+    found = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(text))
+    assert found is not None, f"no quantity: {text}"
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def requests(pod: Object) -> dict[str, float]:
+    """What a pod asks of its node."""
+    asked: Counter[str] = Counter({"pods": 1})
+    for container in pod["spec"]["containers"]:
+        resources = container.get("resources") or {}
+        wanted = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        for name, amount in wanted.items():
+            asked[name] += quantity(amount)  # type: ignore[assignment]
+    return dict(asked)
+
+
+def _waits(pod: Object) -> bool:
+    spec = pod["spec"]
+    ours = spec.get("schedulerName") == "default-scheduler"
+    return ours and not spec.get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+
+
+def _unfit(pod: Object, node: Object, used: Counter[str]) -> str:
+    """Why a node does not take a pod; empty when it does."""
+    labels = node["metadata"].get("labels") or {}
+    wanted = pod["spec"].get("nodeSelector") or {}
+    if node["spec"].get("unschedulable"):
+        return "node(s) were unschedulable"
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return "node(s) didn't match Pod's node affinity/selector"
+    for taint in node["spec"].get("taints") or []:
+        if taint["effect"] != "PreferNoSchedule" and not _tolerates(pod, taint):
+            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    free = {name: quantity(size) for name, size in node["status"]["allocatable"].items()}
+    for name, amount in requests(pod).items():
+        if used[name] + amount > free.get(name, 0.0):
+            return "Too many pods" if name == "pods" else f"Insufficient {name}"
+    return ""
+
+
+def _tolerates(pod: Object, taint: Object) -> bool:
+    for one in pod["spec"].get("tolerations") or []:
+        same_value = one.get("operator") == "Exists" or one.get("value", "") == taint.get(
+            "value", ""
+        )
+        same_effect = one.get("effect") in (None, "", taint["effect"])
+        if one.get("key") in (None, "", taint["key"]) and same_value and same_effect:
+            # For a while is not for ever: nothing new comes to a node that is lost.
+            return True
+    return False

@@ -1,0 +1,79 @@
+"""Pods and what makes them, as tests write them down."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def container(code: str, **more: Any) -> dict[str, Any]:
+    """A container that runs a line of Python."""
+    command = [sys.executable, "-u", "-c", code]
+    return {
+        "name": "main",
+        "image": "test",
+        "command": command,
+        "securityContext": RESTRICTED,
+        **more,
+    }
+
+
+def spec(code: str, restart: str = "Never", of_pod: Any = None, **more: Any) -> dict[str, Any]:
+    return {
+        "containers": [container(code, **more)],
+        "restartPolicy": restart,
+        "terminationGracePeriodSeconds": 5,
+        **(of_pod or {}),
+    }
+
+
+def pod(name: str, code: str, meta: Any = None, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **(meta or {})}, "spec": spec(code, **more)}
+
+
+def stateful_set(name: str, code: str, replicas: int, **more: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": spec(code, "Always", **more)}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": name,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels},
+            "template": template,
+        },
+    }
+
+
+def indexed_job(name: str, code: str, completions: int, **settings: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": completions,
+            "parallelism": completions,
+            "template": {"spec": spec(code)},
+            **settings,
+        },
+    }
+
+
+#: Listens on the pod's address, after which a TCP probe finds it ready.
+SERVE = (
+    "import os, socket, signal\n"
+    "server = socket.create_server((os.environ['POD_IP'], 26600))\n"
+    "print('serving', flush=True)\n"
+    "signal.pause()"
+)
+
+ADDRESS = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+TCP_PROBE = {"tcpSocket": {"port": 26600}, "periodSeconds": 1}
+WAIT = "import signal; print('begun', flush=True); signal.pause()"

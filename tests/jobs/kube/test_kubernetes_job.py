@@ -1,0 +1,372 @@
+"""Hosts of a job that are pods: found, used, lost, replaced and given back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mesh_core import Actor, ConfigError, endpoint
+from mesh_jobs import (
+    ImageSpec,
+    JobEnded,
+    JobError,
+    JobPending,
+    KubernetesJob,
+    Phase,
+    SchedulerUnreachable,
+)
+from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+
+IMAGE = ImageSpec("mesh-test", python=sys.executable)
+
+Jobs = Callable[..., KubernetesJob]
+
+
+class Where(Actor):
+    @endpoint
+    def rank(self) -> int:
+        return int(os.environ["MESH_RANK"])
+
+    @endpoint
+    def secret(self) -> str | None:
+        return os.environ.get("MESH_WORKER_SECRET")
+
+
+@pytest.fixture
+def jobs(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
+    """Makes jobs that are given back after the test."""
+    made: list[KubernetesJob] = []
+
+    def make(hosts: int = 1, mesh: Any = None, **settings: Any) -> KubernetesJob:
+        usual: dict[str, Any] = {"kubeconfig": cluster.kubeconfig, "folder": tmp_path}
+        job = KubernetesJob(namespace, PATIENCE_S, **{"name": "test", **usual, **settings})
+        job.add_mesh("workers", hosts, **{"image_spec": IMAGE, **(mesh or {})})
+        made.append(job)
+        return job
+
+    yield make
+    for job in made:
+        job.kill()
+
+
+def _ranks(job: KubernetesJob) -> list[int]:
+    procs = job.state().workers.spawn_procs({"procs": 1})
+    actors = procs.spawn("where", Where)
+    found = list(actors.rank.call().get(timeout=PATIENCE_S).values())
+    assert set(actors.secret.call().get(timeout=PATIENCE_S).values()) == {None}
+    procs.stop().get(timeout=PATIENCE_S)
+    return found
+
+
+@pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
+def test_pods_are_hosts_until_they_are_given_back(
+    cluster: Cluster, namespace: str, jobs: Jobs, workload: str
+) -> None:
+    job = jobs(2, workload=workload)
+    assert _ranks(job) == [0, 1]
+    assert "mesh worker serves" in job.logs("workers", 1)
+    job.kill()
+    eventually(lambda: not cluster.leftovers(namespace))
+
+
+def test_a_worker_says_nothing_of_being_probed(cluster: Cluster, jobs: Jobs) -> None:
+    job = jobs()
+    job.state()
+    assert len(job.logs("workers", 0).splitlines()) == 2
+
+
+def test_one_delete_takes_everything(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+    job = jobs(2).apply()
+    (made,) = cluster.batch.list_namespaced_job(namespace).items
+    cluster.batch.delete_namespaced_job(
+        made.metadata.name, namespace, propagation_policy="Background"
+    )
+    eventually(lambda: not cluster.leftovers(namespace))
+    with pytest.raises(JobEnded, match="was deleted"):
+        job.state()
+
+
+def test_nothing_is_left_when_nobody_comes(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+    job = jobs(2, ttl_s=2).apply()
+    eventually(lambda: not cluster.leftovers(namespace))
+    with pytest.raises(JobEnded):
+        job.state()
+
+
+def test_another_program_finds_the_same_pods(
+    cluster: Cluster, namespace: str, jobs: Jobs, tmp_path: Path
+) -> None:
+    jobs().apply()
+    before = eventually(lambda: [one.metadata.uid for one in cluster.pods(namespace)])
+    code = (
+        "from mesh_jobs import job_load\n"
+        f"job = job_load(folder={str(tmp_path)!r})\n"
+        "print(job.state(timeout=30).workers.extent)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert told.stdout.strip() == "{hosts: 1}"
+    assert [one.metadata.uid for one in cluster.pods(namespace)] == before
+
+
+def test_an_order_is_submitted_once_however_often_it_is_tried(
+    cluster: Cluster, namespace: str, jobs: Jobs, tmp_path: Path
+) -> None:
+    job = jobs(2).apply()
+    before = sorted(cluster.leftovers(namespace))
+    path = Path(job.folder, "job.json")
+    # As if the program had died before it could note the ticket.
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"ticket": None}))
+    jobs(2).apply()
+    made = [one for one in sorted(cluster.leftovers(namespace)) if not one.startswith("pod/")]
+    assert made == [one for one in before if not one.startswith("pod/")]
+
+
+@pytest.mark.parametrize("workload", ["job", "statefulset"])
+def test_a_pod_that_is_lost_is_replaced_in_the_mesh(
+    cluster: Cluster, namespace: str, jobs: Jobs, workload: str
+) -> None:
+    job = jobs(2, workload=workload)
+    assert _ranks(job) == [0, 1]
+    before = {host.rank: host for host in job.status().hosts}
+    lost = next(
+        one for one in cluster.pods(namespace) if one.status.pod_ip in str(before[1].address)
+    )
+    cluster.core.delete_namespaced_pod(lost.metadata.name, namespace)
+    eventually(lambda: not job.status().is_up)
+    eventually(lambda: job.status().is_up)
+    after = {host.rank: host for host in job.status().hosts}
+    assert after[0] == before[0]
+    assert after[1].epoch > before[1].epoch
+    assert after[1].address != before[1].address
+    assert _ranks(job) == [0, 1]
+
+
+def test_a_worker_that_was_restarted_at_its_address_is_taken_for_another(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
+    job = jobs(workload="statefulset")
+    assert _ranks(job) == [0]
+    (before,) = job.status().hosts
+    (pod,) = cluster.pods(namespace)
+    cluster.break_pod(namespace, pod.metadata.name, "oom")
+    eventually(lambda: not job.status().is_up)
+    cluster.break_pod(namespace, pod.metadata.name, None)
+    eventually(lambda: job.status().is_up)
+    (after,) = job.status().hosts
+    assert after.address == before.address
+    assert after.epoch > before.epoch
+    assert _ranks(job) == [0]
+
+
+def test_a_pod_that_is_told_to_end_does_not_count_as_done(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
+    job = jobs()
+    job.state()
+    (pod,) = cluster.pods(namespace)
+    cluster.core.delete_namespaced_pod(pod.metadata.name, namespace)
+    eventually(lambda: not job.status().is_up)
+    eventually(lambda: job.status().is_up)
+    (made,) = cluster.batch.list_namespaced_job(namespace).items
+    assert not made.status.succeeded
+
+
+def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
+    job = jobs()
+    job.state()
+    (pod,) = cluster.pods(namespace)
+    node = pod.spec.node_name
+    cluster.break_node(node, "dead")
+    try:
+        eventually(lambda: not job.status().is_up, patience_s=60)
+        (host,) = job.status().hosts
+        assert (host.state, host.reason) == (
+            Phase.PENDING,
+            f"pod {pod.metadata.name} runs on {node}, and is not ready",
+        )
+    finally:
+        cluster.break_node(node, None)
+
+
+def test_what_killed_a_pod_is_told(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+    job = jobs(workload="pods")
+    job.state()
+    (pod,) = cluster.pods(namespace)
+    cluster.break_pod(namespace, pod.metadata.name, "oom")
+    with pytest.raises(JobEnded, match="OOMKilled, exit status 137"):
+        eventually(lambda: not job.status().is_up) and job.state()
+
+
+def test_a_server_that_is_away_ends_nothing(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+    way, kubeconfig = cluster.cut()
+    job = jobs(2, kubeconfig=kubeconfig)
+    assert _ranks(job) == [0, 1]
+    before = [one.metadata.uid for one in cluster.pods(namespace)]
+    with way.closed():
+        with pytest.raises(SchedulerUnreachable, match="does not answer"):
+            job.state(timeout=3)
+        with pytest.raises(SchedulerUnreachable):
+            job.kill()
+    assert [one.metadata.uid for one in cluster.pods(namespace)] == before
+    job.kill()
+    assert not cluster.pods(namespace)
+    way.end()
+
+
+def test_waiting_outlasts_a_server_that_is_away(cluster: Cluster, jobs: Jobs) -> None:
+    way, kubeconfig = cluster.cut()
+    job = jobs(2, kubeconfig=kubeconfig).apply()
+    with way.closed():
+        ended = threading.Timer(3, lambda: None)
+        ended.start()
+        waiting = threading.Thread(target=job.state)
+        waiting.start()
+        ended.join()
+    waiting.join(PATIENCE_S)
+    assert job.status().is_up
+    job.kill()
+    way.end()
+
+
+def test_a_pod_that_no_node_takes_says_why(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+    job = jobs(mesh={"gpus": 1000})
+    with pytest.raises(JobPending, match=r"Unschedulable.*Insufficient nvidia.com/gpu"):
+        job.state(timeout=2)
+    job.kill()
+    assert not cluster.leftovers(namespace)
+
+
+def test_an_image_that_cannot_be_pulled_ends_the_wait(cluster: Cluster, jobs: Jobs) -> None:
+    job = jobs(mesh={"annotations": {"test/kubelet": "hang-pull"}})
+    with pytest.raises(JobEnded, match="ImagePullBackOff"):
+        job.state()
+
+
+@pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
+def test_the_last_words_of_a_worker_that_cannot_begin_are_told(
+    cluster: Cluster, jobs: Jobs, workload: str
+) -> None:
+    wrong = ImageSpec("mesh-test", python=sys.executable, env={"PYTHONHOME": "nowhere"})
+    job = jobs(workload=workload, mesh={"image_spec": wrong})
+    with pytest.raises(JobEnded, match=r"(?s)exit status 1.*last lines of workers\[0\].*encodings"):
+        job.state()
+
+
+def test_the_role_is_enough_and_no_right_in_it_too_many(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
+    rules = yaml.safe_load(jobs().role())["rules"]
+    job = jobs(kubeconfig=cluster.user(namespace, rules))
+    assert _ranks(job) == [0]
+    job.logs("workers", 0)
+    job.resize(mesh="workers", hosts=2)
+    job.kill()
+
+
+def test_a_missing_right_is_named(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
+    rules = yaml.safe_load(jobs().role())["rules"]
+    less = [one for one in rules if one["resources"] != ["jobs"]]
+    job = jobs(kubeconfig=cluster.user(namespace, less))
+    with pytest.raises(JobError, match=r"no right to create jobs in namespace .*role\(\)"):
+        job.apply()
+
+
+@pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
+def test_a_mesh_grows_and_shrinks(
+    cluster: Cluster, namespace: str, jobs: Jobs, workload: str
+) -> None:
+    job = jobs(1, workload=workload)
+    job.state()
+    first = job.status().hosts[0]
+    job.resize(mesh="workers", hosts=2)
+    eventually(lambda: job.status().is_up)
+    assert len(job.status().hosts) == 2
+    assert job.status().hosts[0] == first
+    job.resize(mesh="workers", hosts=1)
+    eventually(lambda: len(cluster.pods(namespace)) == 1)
+    assert job.status().hosts == (first,)
+
+
+def test_two_jobs_share_a_namespace(cluster: Cluster, jobs: Jobs) -> None:
+    one, other = jobs(context="one"), jobs(context="other")
+    assert _ranks(one) == [0]
+    assert _ranks(other) == [0]
+    one.kill()
+    assert other.status().is_up
+
+
+@pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
+def test_a_plan_shows_manifests_and_leaves_nothing(
+    cluster: Cluster, namespace: str, jobs: Jobs, workload: str
+) -> None:
+    job = jobs(2, workload=workload, mesh={"gpus": 1, "labels": {"team": "blue"}})
+    kinds = [one["kind"] for one in yaml.safe_load_all(job.plan(check=True))]
+    made = {"job": ["Job"], "statefulset": ["StatefulSet"], "pods": ["Pod", "Pod"]}[workload]
+    assert kinds == ["Secret", "Service", *made]
+    assert not cluster.leftovers(namespace)
+
+
+def test_a_plan_that_the_server_refuses_says_why(
+    cluster: Cluster, namespace: str, jobs: Jobs
+) -> None:
+    privileged: Any = {"spec": {"containers": [{"name": "worker", "image": "Not an image?"}]}}
+    privileged["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "1"}}
+    job = jobs(mesh={"image_spec": None, "pod_template": privileged})
+    with pytest.raises(JobError, match=r"must equal limit|Limit must be set"):
+        job.plan(check=True)
+
+
+def test_a_template_adds_to_the_pod(cluster: Cluster, jobs: Jobs) -> None:
+    worker = {"name": "worker", "env": [{"name": "COLOR", "value": "red"}]}
+    template = {
+        "metadata": {"labels": {"team": "blue"}},
+        "spec": {"containers": [worker, {"name": "aside", "image": "other"}], "priority": 7},
+    }
+    job = jobs(
+        mesh={
+            "pod_template": template,
+            "cpus": 4,
+            "node_selector": {"zone": "a"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        }
+    )
+    *_, made = yaml.safe_load_all(job.plan())
+    pod = made["spec"]["template"]
+    assert pod["metadata"]["labels"]["team"] == "blue"
+    assert pod["spec"]["priority"] == 7
+    assert pod["spec"]["nodeSelector"] == {"zone": "a"}
+    assert pod["spec"]["tolerations"][0]["key"] == "gpu"
+    first, second = pod["spec"]["containers"]
+    assert second["name"] == "aside"
+    assert {"name": "COLOR", "value": "red"} in first["env"]
+    assert first["resources"]["limits"] == first["resources"]["requests"] == {"cpu": "4"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"namespace": "No Namespace"}, {"namespace": "a", "workload": "crew"}],
+)
+def test_a_wrong_choice_is_refused_at_once(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        KubernetesJob(**settings, folder=tmp_path)
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    job = KubernetesJob("default", kubeconfig=tmp_path / "none", folder=tmp_path)
+    job.add_mesh("workers", 1, image_spec=IMAGE)
+    with pytest.raises(ConfigError, match=r"none cannot be used.*give kubeconfig="):
+        job.apply()
