@@ -1,3 +1,3 @@
 """Get hosts from a scheduler once, and run program after program on them."""
 
-__all__: list[str] = []
+from mesh_jobs._exec import exec_command as exec_command
