@@ -1,3 +1,17 @@
-"""What a new scheduler implements: the backend protocol."""
+"""What a new scheduler implements: the backend, and what it is given and gives.
 
-__all__: list[str] = []
+A backend is a class that derives from `Backend`, offered under a name in the entry-point group
+`mesh_jobs.backends`. `mesh_jobs.testing` has the tests that it must pass.
+"""
+
+from mesh_jobs._backend import Backend as Backend
+from mesh_jobs._files import read_json as read_json
+from mesh_jobs._files import write_private as write_private
+from mesh_jobs._order import Order as Order
+from mesh_jobs._order import WorkerCommand as WorkerCommand
+from mesh_jobs._plugins import backend_names as backend_names
+from mesh_jobs._report import THIS_HOST as THIS_HOST
+from mesh_jobs._report import HostReport as HostReport
+from mesh_jobs._report import Report as Report
+from mesh_jobs._state import contexts as contexts
+from mesh_jobs._tail import tail as tail

@@ -1,0 +1,25 @@
+"""The end of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["tail"]
+
+_LINE_LEN = 400
+
+
+def tail(path: Path, lines: int) -> str:
+    """Gives the last lines of a file, without reading all of it; nothing when there is none.
+
+    Raises:
+        OSError: It is there and cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(file.tell() - lines * _LINE_LEN, 0))
+            content = file.read()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(content.decode(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,60 @@
+"""`python -m mesh_jobs.worker`: serves a machine as a host of a job, for as long as it is wanted.
+
+Backends start it. It listens on a port that the system chooses, reports where, serves one program
+after another, and ends by itself when none was there for a while.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from mesh_core import MeshError
+from mesh_jobs._worker import WorkerOptions, serve
+
+__all__: list[str] = []
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; gives the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m mesh_jobs.worker", description=__doc__)
+    add = parser.add_argument
+    add("--mesh", required=True, metavar="NAME", help="the mesh that this host belongs to")
+    add("--rank", required=True, metavar="N", help="its place there; env:NAME reads a variable")
+    add(
+        "--secret", required=True, metavar="FILE", help="the worker's secret; - reads it from stdin"
+    )
+    add("--report", metavar="FILE", help="where to say where it listens; it is printed anyway")
+    add("--listen", default="tcp://*:0", metavar="ADDRESS", help="where to listen (%(default)s)")
+    add("--port", type=int, metavar="N", help="the port, when it is to be a certain one")
+    add("--advertise", metavar="HOST", help="what others call this machine; env:NAME is possible")
+    add("--ttl", type=float, default=3600.0, metavar="S", help="end when unused so long")
+    add("--epoch", default="0", metavar="N", help="how many workers had this place before")
+    add("--order", default="", metavar="ID", help="the order that it was started for")
+    given = parser.parse_args(arguments)
+    try:
+        serve(
+            WorkerOptions(
+                mesh=given.mesh,
+                rank=given.rank,
+                secret=given.secret,
+                report=given.report,
+                listen=given.listen if given.port is None else _at_port(given.listen, given.port),
+                advertise=given.advertise,
+                ttl_s=given.ttl,
+                epoch=given.epoch,
+                order=given.order,
+            )
+        )
+    except (MeshError, ValueError, OSError) as error:
+        print(f"mesh worker: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _at_port(listen: str, port: int) -> str:
+    return f"{listen.rpartition(':')[0]}:{port}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
