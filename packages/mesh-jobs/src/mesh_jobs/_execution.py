@@ -13,7 +13,7 @@ from mesh_jobs._rank_runner import OUTPUT_WINDOW, RankRunner
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mesh_core import Future, HostMesh, Port, PortReceiver
+    from mesh_core import Future, HostMesh, Port, PortReceiver, ProcMesh
     from mesh_jobs._rank_output import RankOutput
     from mesh_jobs._rank_runner import Order, RankNews
 
@@ -38,7 +38,7 @@ class Execution:
 
     def run(
         self,
-        order: Order,
+        order: Order | Callable[[], Order],
         output: RankOutput,
         *,
         on_exit: Callable[[int, int], object] | None = None,
@@ -46,7 +46,7 @@ class Execution:
         """Runs the command everywhere, and waits for its end; gives the exit statuses.
 
         Args:
-            order: What to run.
+            order: What to run, or what makes that once the processes are there.
             output: Takes what the ranks say.
             on_exit: Called with the rank and the status of each that has ended.
 
@@ -54,7 +54,8 @@ class Execution:
             MeshError: A rank is lost; the others are ended.
         """
         try:
-            self._runners.start.call(order, self._port).get()
+            made = order() if callable(order) else order
+            self._runners.start.call(made, self._port).get()
             while len(self.statuses) < len(self._procs):
                 rank, about, said = self._news.recv().get()
                 if isinstance(said, bytes):
@@ -68,6 +69,10 @@ class Execution:
             self._procs.stop().exception()
         statuses = [self.statuses[rank] for rank in range(len(self._procs))]
         return ValueMesh(self.extent, statuses)
+
+    def first_of_hosts(self, per_host: int) -> ProcMesh:
+        """Gives the first process of each host."""
+        return self._procs.flatten("rank").slice(rank=slice(0, None, per_host))
 
     def signal(self, number: int) -> None:
         """Sends a signal to the command on all ranks that still run."""
