@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 from mesh_core import ConfigError
+from mesh_jobs._applying import begin, carry_on, give_back, resize
 from mesh_jobs._backend import Backend
 from mesh_jobs._errors import (
     JobEnded,
@@ -22,13 +22,13 @@ from mesh_jobs._errors import (
 from mesh_jobs._job_state import JobState, attach_mesh, detach_meshes
 from mesh_jobs._order import Order
 from mesh_jobs._plugins import load_backend
-from mesh_jobs._record import Record, this_owner
+from mesh_jobs._record import Record
 from mesh_jobs._report import JobEvent, Phase, Report, Ticket
 from mesh_jobs._spec import JobSpec, MeshSpec, differences
-from mesh_jobs._state import StateFolder, find_folder, remember
+from mesh_jobs._state import StateFolder, applied_folders, find_folder
 from mesh_jobs._status import JobStatus
 
-__all__ = ["Job", "job_load"]
+__all__ = ["Job", "job_list", "job_load"]
 
 _FIRST_POLL_S = 0.02
 _LOG_LINES = 20
@@ -81,6 +81,31 @@ class Job:
         # A job that was loaded is what it is: it is never applied implicitly.
         self._is_declared = True
         self._is_applied = False
+
+    @classmethod
+    def of(
+        cls,
+        spec: JobSpec,
+        *,
+        context: str | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> Job:
+        """Makes a job of a spec, such as that of another.
+
+        Args:
+            spec: What is asked for.
+            context: Under what name it is applied.
+            folder: In which folder the state is.
+
+        Raises:
+            ConfigError: The context is none.
+        """
+        job = object.__new__(Job)
+        job._spec = spec
+        job._folder = find_folder(context, folder)
+        job._is_declared = True
+        job._is_applied = False
+        return job
 
     @property
     def spec(self) -> JobSpec:
@@ -141,18 +166,15 @@ class Job:
             raise ConfigError("the job has no mesh: give one, or call add_mesh")
         with self._folder.locked():
             record = self._folder.read()
-            if record is not None and record.is_ending:
-                self._give_back(record)
-                record = None
             if record is not None:
-                record = self._carried_on(record)
+                record = carry_on(self._folder, record, self._spec)
             if record is not None and (found := differences(record.spec, self._spec)):
                 if not replace:
                     raise JobMismatch(self.context, found)
-                self._give_back(record)
+                give_back(self._folder, record)
                 record = None
             if record is None:
-                self._begin()
+                begin(self._folder, self._spec)
         self._is_applied = True
         return self
 
@@ -250,8 +272,7 @@ class Job:
         """
         with self._folder.locked():
             record, _ = self._record()
-            wanted = record.spec.resized(mesh, hosts)
-            record = self._resized(replace(record, resizing=wanted))
+            record = resize(self._folder, record, record.spec.resized(mesh, hosts))
             self._folder.note("resized", f"to {hosts} hosts", mesh)
         self._spec = record.spec
         return self
@@ -262,8 +283,12 @@ class Job:
         if record is not None:
             detach_meshes(record.order_id)
 
-    def kill(self) -> None:
+    def kill(self, *, force: bool = False) -> None:
         """Gives the hosts back and forgets the job; nothing when there is none.
+
+        Args:
+            force: Forget it also when the scheduler cannot be asked. Workers then end by themselves
+                when no program has used them for `ttl_s`.
 
         Raises:
             JobBusy: Another program is changing the job.
@@ -275,19 +300,14 @@ class Job:
         with self._folder.locked():
             record = self._folder.read()
             if record is not None:
-                self._give_back(record)
+                give_back(self._folder, record, is_forced=force)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{mesh.name}: {mesh.hosts}" for mesh in self._spec.meshes)
         return f"<{type(self).__name__} {self._spec.name!r} of {{{sizes}}}, in {self.folder}>"
 
-    # What follows is about the record, and whoever calls it holds the lock where it changes one.
-
     def _backend(self, spec: JobSpec) -> Backend:
         return load_backend(spec.backend, spec.options)
-
-    def _order(self, record: Record) -> Order:
-        return Order(record.order_id, record.spec, self._folder.path, self._folder.credentials())
 
     def _record(self) -> tuple[Record, Ticket]:
         """Gives what is applied, with its ticket."""
@@ -304,66 +324,6 @@ class Job:
             )
         return record, record.ticket
 
-    def _begin(self) -> None:
-        """Asks for hosts under a new id, which is stored before anybody hears of it."""
-        self._folder.begin()
-        record = Record(self._spec, uuid.uuid4().hex)
-        self._folder.write(record)
-        self._folder.note("applied", f"by process {record.owner['pid']}")
-        remember(self._folder.path)
-        try:
-            self._submit(record)
-        except SchedulerUnreachable:
-            raise  # It may have heard the order: its id stays, for the next call.
-        except JobError:
-            self._folder.clear()
-            raise
-
-    def _submit(self, record: Record) -> Record:
-        ticket = self._backend(record.spec).allocate(self._order(record))
-        record = replace(record, ticket=ticket)
-        self._folder.write(record)
-        return record
-
-    def _carried_on(self, record: Record) -> Record | None:
-        """Finishes what a program before this one began; None when the allocation has ended."""
-        if record.ticket is None:
-            if not differences(record.spec, self._spec):
-                self._folder.note("found", f"what process {record.owner.get('pid')} began")
-                return self._submit(replace(record, owner=this_owner()))
-            return record
-        if record.resizing is not None:
-            record = self._resized(record)
-        assert record.ticket is not None
-        report = self._backend(record.spec).report(record.ticket)
-        if report.state is not Phase.ENDED:
-            return record
-        # What is over can be lost no more: what is left of it is tidied up.
-        self._give_back(record)
-        return None
-
-    def _resized(self, record: Record) -> Record:
-        assert record.ticket is not None
-        assert record.resizing is not None
-        self._folder.write(record)
-        wanted = replace(record, spec=record.resizing, resizing=None)
-        ticket = self._backend(wanted.spec).resize(record.ticket, self._order(wanted))
-        wanted = replace(wanted, ticket=ticket)
-        self._folder.write(wanted)
-        return wanted
-
-    def _give_back(self, record: Record) -> None:
-        """Releases the allocation, also one of which only the id is known, and forgets it."""
-        self._folder.write(replace(record, is_ending=True))
-        detach_meshes(record.order_id)
-        backend = self._backend(record.spec)
-        ticket = record.ticket
-        if ticket is None:
-            ticket = backend.find(self._order(record))
-        if ticket is not None:
-            backend.release(ticket)
-        self._folder.clear()
-
     def _status(self, record: Record, report: Report) -> JobStatus:
         return JobStatus(
             context=self.context,
@@ -375,6 +335,7 @@ class Job:
             owner=record.owner,
             applied=record.applied,
             folder=self.folder,
+            order_id=record.order_id,
         )
 
     def _until(
@@ -444,6 +405,16 @@ def job_load(context: str | None = None, *, folder: str | os.PathLike[str] | Non
     if record is None:
         raise JobError(f"no job is applied in {found.path}: apply one first")
     return _loaded(found, record)
+
+
+def job_list(folder: str | os.PathLike[str] | None = None) -> list[Job]:
+    """Gives all jobs that are applied in a folder, and those with a name in any.
+
+    Args:
+        folder: The folder; the current one when left out.
+    """
+    found = ((one, one.read()) for one in applied_folders(folder))
+    return [_loaded(one, record) for one, record in found if record is not None]
 
 
 def _loaded(folder: StateFolder, record: Record) -> Job:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
-from mesh_core import Credentials, HostMesh, MeshError, attach_to_workers, this_host
+from mesh_core import Credentials, Future, HostMesh, MeshError, attach_to_workers, this_host
 from mesh_jobs._errors import JobError
+from mesh_jobs._program_trust import trusted
 from mesh_jobs._report import THIS_HOST, HostReport
 
 __all__ = ["JobState", "attach_mesh", "detach_meshes"]
@@ -81,6 +83,8 @@ def attach_mesh(
     key = (os.getpid(), order_id, name)
     known = _attached.get(key)
     if known is None:
+        others = sum(pid == os.getpid() and other != order_id for pid, other, _ in _attached)
+        trusted(credentials, is_attaching=True, others=others)
         mesh = attach_to_workers(addresses, credentials=credentials, gateway=gateway)
         _attached[key] = _Attached(mesh, addresses)
         return mesh
@@ -100,8 +104,14 @@ def attach_mesh(
 def detach_meshes(order_id: str) -> None:
     """Stops what this program runs on a job's hosts, and leaves them to the next program."""
     mine = [key for key in _attached if key[:2] == (os.getpid(), order_id)]
-    ending = [_attached.pop(key).mesh.shutdown() for key in mine]
-    for one in ending:
-        # A host that is lost already needs no good-bye.
+    meshes = [_attached.pop(key).mesh for key in mine]
+    # Who is still on the way to a worker cannot leave it: it would arrive after the good-bye.
+    _settle([mesh.initialized for mesh in meshes])
+    _settle([mesh.shutdown() for mesh in meshes])
+
+
+def _settle(pending: Sequence[Future[Any]]) -> None:
+    """Waits for all; a host that is lost already needs neither welcome nor good-bye."""
+    for one in pending:
         with suppress(MeshError, TimeoutError):
             one.get(timeout=_SHUTDOWN_S)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,14 @@ from mesh_jobs._errors import JobError
 from mesh_jobs._files import read_json
 from mesh_jobs._job import Job
 from mesh_jobs._order import Order, WorkerCommand
-from mesh_jobs._processes import Process, command_of, end_all, processes
+from mesh_jobs._own_workers import end_workers, running_workers, start_worker
+from mesh_jobs._processes import Process
 from mesh_jobs._report import HostReport, Phase, Report, Ticket
 from mesh_jobs._spec import MeshSpec
 from mesh_jobs._tail import tail
 
 __all__ = ["ProcessBackend", "ProcessJob"]
 
-_END_S = 10.0
-# A worker that reports is up: nothing is asked of it in between.
 _STARTING = "its worker has not reported yet"
 
 
@@ -75,7 +72,7 @@ class ProcessBackend(Backend):
 
     def allocate(self, order: Order) -> Ticket:
         """Starts each worker that does not run yet."""
-        running = _running(order.id)
+        running = running_workers(order.id)
         for mesh, rank in order.hosts():
             if (mesh, rank) not in running:
                 self._start(order, mesh, rank)
@@ -87,7 +84,7 @@ class ProcessBackend(Backend):
 
     def report(self, ticket: Ticket) -> Report:
         """Looks which workers run, and which of them have reported."""
-        running = _running(ticket["order"])
+        running = running_workers(ticket["order"])
         hosts = tuple(
             _host(ticket, mesh, rank, running.get((mesh, rank)))
             for mesh, count in ticket["meshes"].items()
@@ -101,13 +98,13 @@ class ProcessBackend(Backend):
 
     def release(self, ticket: Ticket) -> None:
         """Ends the workers, and what they run."""
-        end_all(_running(ticket["order"]).values(), _END_S)
+        end_workers([*running_workers(ticket["order"]).values()])
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
         """Starts the workers that are new, and ends those that are too many."""
         wanted = set(order.hosts())
-        running = _running(order.id)
-        end_all([one for place, one in running.items() if place not in wanted], _END_S)
+        running = running_workers(order.id)
+        end_workers([one for place, one in running.items() if place not in wanted])
         return self.allocate(order)
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
@@ -120,41 +117,19 @@ class ProcessBackend(Backend):
     def _start(self, order: Order, mesh: str, rank: int) -> None:
         command = self._command(order, mesh, rank)
         command.save_secret()
-        env = {**os.environ, **self.options.get("env", {}), **command.env}
-        number = os.open(
-            order.log_file(mesh, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
         try:
-            # A session of its own: Ctrl-C in the program's terminal is not meant for it.
-            subprocess.Popen(
+            start_worker(
                 command.argv,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=number,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                {**self.options.get("env", {}), **command.env},
+                order.log_file(mesh, rank),
             )
         except OSError as error:
             raise JobError(f"the worker cannot be started: {error}: see plan()") from error
-        finally:
-            os.close(number)
 
 
 def _ticket(order: Order) -> dict[str, Any]:
     meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
     return {"order": order.id, "folder": str(order.folder), "meshes": meshes}
-
-
-def _running(order_id: str) -> dict[tuple[str, int], Process]:
-    """Finds the workers of an order, by mesh and rank, whoever has started them."""
-    found = {}
-    for process in processes():
-        words = command_of(process.pid)
-        if "mesh_jobs.worker" in words and order_id in words:
-            told = dict(pairwise(words))
-            if process.session == process.pid and told.get("--order") == order_id:
-                found[told["--mesh"], int(told["--rank"])] = process
-    return found
 
 
 def _host(ticket: Ticket, mesh: str, rank: int, process: Process | None) -> HostReport:

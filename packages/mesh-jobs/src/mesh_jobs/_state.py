@@ -14,11 +14,12 @@ from mesh_core import Credentials
 from mesh_jobs._errors import JobError
 from mesh_jobs._files import private_folder, read_json, write_json
 from mesh_jobs._lock import locked
+from mesh_jobs._program_trust import trusted
 from mesh_jobs._record import Record
 from mesh_jobs._report import JobEvent
 from mesh_jobs._spec import check_name
 
-__all__ = ["DEFAULT_CONTEXT", "StateFolder", "contexts", "find_folder"]
+__all__ = ["DEFAULT_CONTEXT", "StateFolder", "applied_folders", "find_folder", "forget", "remember"]
 
 DEFAULT_CONTEXT = "default"
 _FOLDER = ".mesh"
@@ -70,14 +71,18 @@ class StateFolder:
         """Stores the record, whole or not at all."""
         write_json(self.path / "job.json", record.to_json())
 
-    def begin(self) -> Credentials:
-        """Makes the folder's parts, and the credentials of a new job."""
+    def begin(self, shared: Credentials | None) -> None:
+        """Makes the folder's parts, and the credentials of a new job.
+
+        Args:
+            shared: Those of other jobs of the same program, to use the same ones.
+        """
         for part in _PARTS:
             shutil.rmtree(self.path / part, ignore_errors=True)
             private_folder(self.path / part)
-        credentials = Credentials.create(valid_for=_KEYS_LIVE_S)
+        credentials = shared or Credentials.create(valid_for=_KEYS_LIVE_S)
         credentials.save(self.path / "keys" / "controller")
-        return credentials
+        trusted(credentials, is_attaching=False, others=0)
 
     def credentials(self) -> Credentials:
         """Reads the credentials of the job's controller.
@@ -147,7 +152,7 @@ def find_folder(context: str | None, folder: str | os.PathLike[str] | None) -> S
     return StateFolder(known[0] if known else here)
 
 
-def contexts(folder: str | os.PathLike[str] | None = None) -> list[StateFolder]:
+def applied_folders(folder: str | os.PathLike[str] | None = None) -> list[StateFolder]:
     """Gives all jobs that are applied here, and those with a name anywhere."""
     here = Path(folder or ".").absolute() / _FOLDER
     found = [here, *here.iterdir()] if here.is_dir() else []

@@ -25,6 +25,7 @@ class JobStatus:
         owner: Who has applied it: user, host and pid.
         applied: When, in ISO format.
         folder: Where its state is.
+        order_id: Under what id it was ordered; each worker has it on its command line.
     """
 
     context: str
@@ -36,6 +37,7 @@ class JobStatus:
     owner: Mapping[str, Any]
     applied: str
     folder: str
+    order_id: str
 
     @property
     def is_up(self) -> bool:
@@ -64,6 +66,7 @@ class JobStatus:
             "owner": dict(self.owner),
             "applied": self.applied,
             "folder": self.folder,
+            "order_id": self.order_id,
         }
 
     def __str__(self) -> str:

@@ -13,5 +13,4 @@ from mesh_jobs._plugins import backend_names as backend_names
 from mesh_jobs._report import THIS_HOST as THIS_HOST
 from mesh_jobs._report import HostReport as HostReport
 from mesh_jobs._report import Report as Report
-from mesh_jobs._state import contexts as contexts
 from mesh_jobs._tail import tail as tail

@@ -1,3 +1,26 @@
-"""The conformance kit that every job backend must pass."""
+"""For the tests of backends, with pytest: the conformance kit that each of them passes.
 
-__all__: list[str] = []
+from mesh_jobs.testing import JobConformance
+
+class TestMine(JobConformance):
+@pytest.fixture
+def factory(self, tmp_path): ...
+"""
+
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from mesh_jobs._kit import JobConformance as JobConformance
+    from mesh_jobs._kit import JobFactory as JobFactory
+
+
+def __getattr__(name: str) -> object:
+    if name in ("JobConformance", "JobFactory"):
+        from mesh_jobs import _kit
+
+        return getattr(_kit, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "JobConformance", "JobFactory"})

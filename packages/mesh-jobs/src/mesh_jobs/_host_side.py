@@ -1,0 +1,124 @@
+"""What runs on a machine for a program elsewhere: `python -m mesh_jobs._host_side`, over ssh.
+
+It reads one request as JSON from its standard input, does it, and prints one answer as JSON. All
+that it leaves there is one folder for each order, removed with the order's workers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mesh_jobs._files import private_folder, read_json
+from mesh_jobs._own_workers import end_workers, running_workers, start_worker
+from mesh_jobs._tail import tail
+
+__all__: list[str] = []
+
+# How long logs of workers stay that ended by themselves, before the next order clears them away.
+_OLD_S = 24 * 3600.0
+_LAST_LINES = 5
+
+
+def main() -> int:
+    """Does what is asked; gives the exit status."""
+    verbs: Mapping[str, Callable[[dict[str, Any]], Any]] = {
+        "start": _start,
+        "report": _report,
+        "end": _end,
+        "logs": _logs,
+    }
+    request = json.load(sys.stdin)
+    print(json.dumps({"answer": verbs[request["verb"]](request)}))
+    return 0
+
+
+def _folder(order_id: str) -> Path:
+    home = Path(os.environ.get("MESH_HOME") or Path.home() / ".mesh")
+    return home / "hosts" / os.path.basename(order_id)
+
+
+def _start(request: dict[str, Any]) -> None:
+    folder = private_folder(_folder(request["order"]))
+    _sweep(folder)
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # The same order may be on its way twice: from a program that died, and from the next.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = running_workers(request["order"])
+        for worker in request["workers"]:
+            if (worker["mesh"], worker["rank"]) in running:
+                continue
+            report, log = _files(folder, worker["mesh"], worker["rank"])
+            report.unlink(missing_ok=True)
+            argv = [sys.executable if word == "{python}" else word for word in worker["argv"]]
+            argv += ["--report", str(report)]
+            start_worker(argv, worker["env"], log, worker["secret"].encode())
+    finally:
+        os.close(lock)
+
+
+def _report(request: dict[str, Any]) -> list[dict[str, Any]]:
+    folder = _folder(request["order"])
+    running = running_workers(request["order"])
+    found = []
+    for mesh, rank in request["places"]:
+        process = running.get((mesh, rank))
+        report, log = _files(folder, mesh, rank)
+        told = read_json(report) or {}
+        is_told = process is not None and told.get("pid") == process.pid
+        found.append(
+            {
+                "mesh": mesh,
+                "rank": rank,
+                "is_running": process is not None,
+                "address": told["address"] if is_told else None,
+                "last": "" if process is not None else tail(log, _LAST_LINES),
+            }
+        )
+    return found
+
+
+def _end(request: dict[str, Any]) -> None:
+    folder = _folder(request["order"])
+    running = running_workers(request["order"])
+    places = [(mesh, rank) for mesh, rank in request["places"]]
+    end_workers([running[place] for place in places if place in running])
+    for place in places:
+        for path in _files(folder, *place):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+        folder.parent.rmdir()
+
+
+def _logs(request: dict[str, Any]) -> str:
+    _, log = _files(_folder(request["order"]), request["mesh"], request["rank"])
+    return tail(log, request["lines"])
+
+
+def _files(folder: Path, mesh: str, rank: int) -> tuple[Path, Path]:
+    # Homes may be shared by all hosts: mesh and rank keep their files apart.
+    return folder / f"{mesh}-{rank}.json", folder / f"{mesh}-{rank}.log"
+
+
+def _sweep(mine: Path) -> None:
+    """Removes what orders left whose workers ended by themselves."""
+    for folder in mine.parent.iterdir():
+        with suppress(OSError):
+            newest = max(path.stat().st_mtime for path in [folder, *folder.iterdir()])
+            is_old = folder != mine and time.time() - newest > _OLD_S
+            if is_old and not running_workers(folder.name):
+                shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
