@@ -28,6 +28,9 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 #: Rust crates of the extension modules: they link only inside a Python, so cargo cannot test them.
 EXTENSION_CRATES = "*-py"
 
+#: What the tests of a package install, where its extras need more than the tests of others.
+GROUPS = {"mesh-jobs": "jobs"}
+
 #: What bench/run.py ends with when a count could not be taken.
 COUNTS_UNJUDGED = 2
 
@@ -41,7 +44,7 @@ def tests(session: nox.Session, part: str) -> None:
         folders = [f"tests/{name}" for name in ("integration", "compat", "plugins")]
         _pytest(session, "tests/test_programs.py", *folders)
     else:
-        _install(session, "test", part)
+        _install(session, GROUPS.get(part, "test"), part)
         _pytest(session, f"packages/{part}/tests")
 
 
@@ -113,7 +116,7 @@ def examples(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
-    _install(session, "test", "mesh-core")
+    _install(session, "jobs", "mesh-core", "mesh-jobs")
     _pytest(session, "tests/docs")
 
 

@@ -14,7 +14,7 @@ from mesh_jobs._cli.target import load_target
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 from mesh_jobs._job import job_load
 from mesh_jobs._report import Phase
-from mesh_jobs._state import contexts as known_contexts
+from mesh_jobs._state import applied_folders
 
 __all__ = ["apply", "contexts", "kill", "logs", "plan", "status"]
 
@@ -98,7 +98,7 @@ def logs(
 def contexts(is_json: Json = False) -> None:
     """List the jobs that are applied here, and those with a name anywhere."""
     rows = []
-    for folder in known_contexts():
+    for folder in applied_folders():
         try:
             found = job_load(folder.context, folder=folder.path.parent.parent).status()
             state, reason = found.state.value, found.reason
