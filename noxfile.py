@@ -31,6 +31,9 @@ EXTENSION_CRATES = "*-py"
 #: What the tests of a package install, where its extras need more than the tests of others.
 GROUPS = {"mesh-jobs": "jobs"}
 
+#: A distribution that knows mesh-jobs by its doors alone, and brings a backend.
+EXAMPLE_BACKEND = ROOT / "tests/fixtures/mesh-jobs-example"
+
 #: What bench/run.py ends with when a count could not be taken.
 COUNTS_UNJUDGED = 2
 
@@ -116,7 +119,7 @@ def examples(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
-    _install(session, "jobs", "mesh-core", "mesh-jobs")
+    _install(session, "jobs", "mesh-jobs")
     _pytest(session, "tests/docs")
 
 
@@ -144,6 +147,16 @@ def hosts(session: nox.Session) -> None:
     _install(session, "test", "mesh-core")
     _have(session, system.HOSTS)
     session.run("python", "-m", "tests.hosts", *(session.posargs or ["-m", "not slow"]))
+
+
+@nox.session
+def jobs(session: nox.Session) -> None:
+    """Run the tests of jobs on what has to be there: a real sshd, a backend of third parties."""
+    _install(session, "jobs", "mesh-jobs")
+    session.install(str(EXAMPLE_BACKEND))
+    _have(session, system.SSH)
+    folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
+    _pytest(session, *folders, *session.posargs)
 
 
 @nox.session

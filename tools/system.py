@@ -18,6 +18,13 @@ HOSTS = {
     "unshare": "util-linux",
 }
 
+#: What the tests of jobs log in to.
+SSH = {
+    "ps": "procps",
+    "ssh": "openssh-client",
+    "sshd": "openssh-server",
+}
+
 #: Where programs of root are; the PATH of others often leaves them out.
 ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 

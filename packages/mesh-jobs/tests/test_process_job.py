@@ -7,10 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from own_workers import worker_pids
 
 from mesh_jobs import Job, ProcessJob
-from mesh_jobs.testing import JobConformance, JobFactory
+from mesh_jobs.testing import JobConformance, JobFactory, worker_pids
 
 
 class TestProcessJob(JobConformance):

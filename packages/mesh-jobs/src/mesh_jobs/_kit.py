@@ -156,15 +156,15 @@ class JobConformance:
 
     def test_another_spec_changes_nothing_and_says_what_differs(self, make: JobFactory) -> None:
         """What runs is given back when that is asked for, and not before."""
-        job = make({"ones": 1}, "differs")
+        job = make({"ones": 2}, "differs")
         before = _addresses(_up(job.apply(), self.up_s))
-        other = Job.of(job.spec.resized("ones", 2), **_place(job))
+        other = Job.of(job.spec.resized("ones", 1), **_place(job))
         with pytest.raises(JobMismatch) as raised:
             other.apply()
-        assert raised.value.differences == (("meshes.ones.hosts", 1, 2),)
+        assert raised.value.differences == (("meshes.ones.hosts", 2, 1),)
         assert _addresses(job.status()) == before
         other.apply(replace=True)
-        assert len(_addresses(_up(other, self.up_s))) == 2
+        assert len(_addresses(_up(other, self.up_s))) == 1
 
     def test_killing_leaves_nothing_and_can_be_done_twice(self, make: JobFactory) -> None:
         """No worker, no file, and a job that can be applied anew."""

@@ -9,6 +9,8 @@ def factory(self, tmp_path): ...
 
 import typing as _typing
 
+from mesh_jobs._kit_workers import worker_pids as worker_pids
+
 if _typing.TYPE_CHECKING:
     from mesh_jobs._kit import JobConformance as JobConformance
     from mesh_jobs._kit import JobFactory as JobFactory

@@ -12,9 +12,8 @@ from mesh_jobs._cli.options import Context, Json, MeshName, Timeout
 from mesh_jobs._cli.show import print_json, print_status, print_table
 from mesh_jobs._cli.target import load_target
 from mesh_jobs._errors import JobError, SchedulerUnreachable
-from mesh_jobs._job import job_load
+from mesh_jobs._job import job_list, job_load
 from mesh_jobs._report import Phase
-from mesh_jobs._state import applied_folders
 
 __all__ = ["apply", "contexts", "kill", "logs", "plan", "status"]
 
@@ -98,15 +97,15 @@ def logs(
 def contexts(is_json: Json = False) -> None:
     """List the jobs that are applied here, and those with a name anywhere."""
     rows = []
-    for folder in applied_folders():
+    for job in job_list():
         try:
-            found = job_load(folder.context, folder=folder.path.parent.parent).status()
+            found = job.status()
             state, reason = found.state.value, found.reason
         except SchedulerUnreachable as error:
             state, reason = "unknown", str(error)
         except JobError as error:
             state, reason = Phase.ENDED.value, str(error)
-        rows.append((folder.context, state, str(folder.path), reason))
+        rows.append((job.context, state, job.folder, reason))
     if is_json:
         columns = ("context", "state", "folder", "reason")
         print_json([dict(zip(columns, row, strict=True)) for row in rows])

@@ -1,17 +1,18 @@
-"""The workers that run on this machine, as a user finds them."""
+"""The workers that run on this machine, as a person would look for them."""
 
 from __future__ import annotations
 
 import subprocess
 
+__all__ = ["worker_pids"]
+
 
 def worker_pids(order_id: str) -> dict[tuple[str, int], int]:
-    """Gives the pid of each worker of an order, by mesh and rank."""
-    listed = subprocess.run(
-        ["ps", "-eww", "-o", "pid=,args="], capture_output=True, text=True, check=True
-    )
+    """Gives the pid of each worker of an order that runs on this machine, by mesh and rank."""
+    command = ["ps", "-eww", "-o", "pid=,args="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = {}
-    for line in listed.stdout.splitlines():
+    for line in listed.splitlines():
         pid, *words = line.split()
         if "mesh_jobs.worker" in words and order_id in words:
             mesh, rank = words[words.index("--mesh") + 1], words[words.index("--rank") + 1]

@@ -1,0 +1,145 @@
+"""What a job leaves on disk, and who may change it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+import mesh_jobs._state
+from mesh_core import this_host
+from mesh_jobs import Job, JobBusy, JobError, JobMismatch, LocalJob, job_list, job_load
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home and a folder of this test's own."""
+    monkeypatch.setenv("MESH_HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "home"
+
+
+def test_the_record_is_json_of_a_known_version_with_its_owner() -> None:
+    job = LocalJob().apply()
+    stored = json.loads(Path(job.folder, "job.json").read_text())
+    assert stored["schema"] == 1
+    assert stored["spec"]["meshes"][0]["name"] == "hosts"
+    assert stored["owner"]["pid"] == os.getpid()
+    assert job.status().owner["pid"] == os.getpid()
+    job.kill()
+
+
+def test_kill_removes_the_folder_and_nothing_of_others() -> None:
+    one, other = LocalJob(context="one").apply(), LocalJob(context="other").apply()
+    one.kill()
+    assert not Path(one.folder).exists()
+    assert Path(other.folder, "job.json").exists()
+    other.kill()
+    assert not Path(".mesh").exists()
+
+
+def test_a_named_context_is_found_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    job = LocalJob(context="training").apply()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert job_load("training").folder == job.folder
+    assert [one.folder for one in job_list()] == [job.folder]
+    job_load("training").kill()
+    assert job_list() == []
+    assert list((home / "contexts").glob("[!.]*")) == []
+    with pytest.raises(JobError, match="no job is applied"):
+        job_load("training")
+
+
+def test_a_name_that_two_folders_have_is_not_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [LocalJob(context="training", folder=tmp_path / name).apply() for name in ("one", "two")]
+    with pytest.raises(JobError, match=r"several folders .*one.*two"):
+        job_load("training")
+    assert job_load("training", folder=tmp_path / "two").folder == jobs[1].folder
+    for job in jobs:
+        job.kill()
+
+
+def test_the_default_context_belongs_to_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = LocalJob().apply()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JobError, match="no job is applied"):
+        job_load()
+    job.kill()
+
+
+def test_a_record_of_another_version_is_left_alone() -> None:
+    job = LocalJob().apply()
+    path = Path(job.folder, "job.json")
+    whole = path.read_text()
+    path.write_text(whole.replace('"schema": 1', '"schema": 2'))
+    for change in (job.apply, job.kill, job.status):
+        with pytest.raises(JobError, match="schema 2"):
+            change()
+    path.write_text(whole)
+    job.kill()
+
+
+def test_a_record_that_was_spoilt_is_named() -> None:
+    job = LocalJob().apply()
+    path = Path(job.folder, "job.json")
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    with pytest.raises(JobError, match=r"job\.json cannot be read"):
+        job.status()
+    path.write_text(whole)
+    job.kill()
+
+
+def test_who_changes_a_job_is_named_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh_jobs._state, "_LOCK_S", 0.1)
+    job = LocalJob().apply()
+    path = Path(job.folder, "lock")
+    with path.open("w") as lock:
+        lock.write(json.dumps({"user": "ada", "host": "node7", "pid": 41}))
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(JobBusy, match="process 41 of ada on node7"):
+            job.kill()
+    job.kill()
+
+
+def test_a_context_that_is_a_path_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot name a context"):
+        LocalJob(context="../other")
+
+
+def test_a_mismatch_says_each_field_and_can_be_sent() -> None:
+    LocalJob(["ones"]).apply()
+    with pytest.raises(JobMismatch) as raised:
+        LocalJob(["ones", "others"], name="second").apply()
+    error: JobMismatch = pickle.loads(pickle.dumps(raised.value))
+    assert [path for path, _, _ in error.differences] == ["name", "meshes.others"]
+    assert "name: 'mesh' is applied, 'second' asked" in str(error)
+    assert "apply(replace=True)" in str(error)
+    job_load().kill()
+
+
+def test_a_backend_that_is_not_installed_is_named_with_those_that_are() -> None:
+    job = Job({"ones": 1}, backend="moon")
+    with pytest.raises(JobError, match=r"no backend is named 'moon', there are .*process"):
+        job.apply()
+
+
+def test_the_machine_of_the_program_is_a_host() -> None:
+    job = LocalJob(["ones", "others"])
+    state = job.state(timeout=1)
+    assert sorted(state) == ["ones", "others"]
+    assert state.ones == state["others"] == this_host()
+    job.kill()

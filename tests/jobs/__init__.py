@@ -1,0 +1,1 @@
+"""Jobs on schedulers that the machine has to have: a real sshd, and what third parties bring."""

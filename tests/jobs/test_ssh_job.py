@@ -1,0 +1,126 @@
+"""Machines that are reached by ssh: here through a real sshd, each name the same machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from mesh_core import ConfigError
+from mesh_jobs import Job, JobEnded, JobError, NotSupported, SSHJob
+from mesh_jobs.testing import JobConformance, JobFactory, worker_pids
+from tests.jobs.ssh_server import SSHServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SSHServer]:
+    if missing := SSHServer.missing():
+        pytest.skip(missing)
+    server = SSHServer(tmp_path_factory.mktemp("sshd"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """The home of the machines, in which nothing may be left."""
+    path = tmp_path / "machine"
+    path.mkdir()
+    yield path
+    left = [one for one in path.rglob("*") if one.is_file()]
+    assert left == []
+
+
+def job_on(
+    server: SSHServer, home: Path, meshes: dict[str, list[str]], name: str, **more: object
+) -> SSHJob:
+    return SSHJob(
+        meshes,
+        python_exe=str(more.pop("python_exe", sys.executable)),
+        ssh_args=server.arguments,
+        env={"MESH_HOME": str(home)},
+        name=name,
+        folder=home.parent / name,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.timeout(240)
+class TestSSHJob(JobConformance):
+    server: SSHServer
+
+    @pytest.fixture
+    def factory(self, server: SSHServer, home: Path) -> JobFactory:
+        # Each test has an object of its own.
+        self.server = server
+
+        def make(meshes: dict[str, int], name: str, *, ttl_s: float = 600.0) -> Job:
+            # One machine more than hosts, so that a mesh can grow.
+            named = {mesh: [f"node{n}" for n in range(hosts + 1)] for mesh, hosts in meshes.items()}
+            spec = job_on(server, home, named, name, ttl_s=ttl_s).spec
+            for mesh, hosts in meshes.items():
+                spec = spec.resized(mesh, hosts)
+            return Job.of(spec, folder=home.parent / name)
+
+        return make
+
+    def workers(self, order_id: str) -> int:
+        return len(worker_pids(order_id))
+
+    def lose_host(self, job: Job, mesh: str, rank: int) -> None:
+        os.kill(worker_pids(job.status().order_id)[mesh, rank], signal.SIGKILL)
+
+    def block_scheduler(self) -> AbstractContextManager[None]:
+        return self.server.silent()
+
+
+def test_a_machine_that_cannot_be_logged_in_to_is_named_and_nothing_is_left(
+    server: SSHServer, home: Path
+) -> None:
+    job = job_on(server, home, {"ones": ["node1", "elsewhere.invalid"]}, "typo")
+    with pytest.raises(JobError, match=r"1 of 2 machines .*ssh elsewhere\.invalid: .*resolve"):
+        job.apply()
+    assert not Path(job.folder).exists()
+
+
+def test_a_python_that_is_not_there_is_named(server: SSHServer, home: Path) -> None:
+    job = job_on(server, home, {"ones": ["node1"]}, "snake", python_exe="/nowhere/python")
+    with pytest.raises(JobError, match="/nowhere/python"):
+        job.apply()
+
+
+def test_a_worker_that_dies_says_why(server: SSHServer, home: Path) -> None:
+    taken = job_on(server, home, {"ones": ["node1"]}, "taken", advertise="worker")
+    taken.state(timeout=60)
+    port = int(str(taken.status().hosts[0].address).rpartition(":")[2])
+    job = job_on(server, home, {"ones": ["node1"]}, "crash", port=port)
+    with pytest.raises(JobEnded, match=f"{port} is taken") as raised:
+        job.state(timeout=60)
+    assert "is taken" in raised.value.logs["ones", 0]
+    job.kill()
+    taken.kill()
+
+
+def test_a_mesh_is_resized_within_its_machines(server: SSHServer, home: Path) -> None:
+    job = job_on(server, home, {"ones": ["node1", "node2"]}, "room")
+    job.state(timeout=60)
+    job.resize(mesh="ones", hosts=1)
+    order_id = job.status().order_id
+    assert set(worker_pids(order_id)) == {("ones", 0)}
+    job.resize(mesh="ones", hosts=2)
+    assert set(worker_pids(order_id)) == {("ones", 0), ("ones", 1)}
+    with pytest.raises(NotSupported, match="names 2 machines"):
+        job.resize(mesh="ones", hosts=3)
+    assert len(job.status().hosts) == 2
+    job.kill()
+
+
+def test_machines_have_to_be_named() -> None:
+    with pytest.raises(ConfigError, match="give a list of machines"):
+        SSHJob().add_mesh("ones", 2)

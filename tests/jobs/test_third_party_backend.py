@@ -1,0 +1,45 @@
+"""A backend that somebody else wrote: found by its entry point, and written against the doors."""
+
+from __future__ import annotations
+
+import ast
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from mesh_jobs.spi import Backend, backend_names
+from tools.workspace import ROOT
+
+SOURCE = ROOT / "tests/fixtures/mesh-jobs-example/src/mesh_jobs_example/backend.py"
+GUIDE = ROOT / "docs/guides/custom-job-backend.md"
+DOORS = {"mesh_core", "mesh_jobs", "mesh_jobs.spi", "mesh_jobs.testing"}
+
+
+def test_it_is_found_beside_our_own() -> None:
+    assert {"local", "process", "ssh", "yard"} <= set(backend_names())
+    (found,) = entry_points(group="mesh_jobs.backends", name="yard")
+    assert found.dist is not None
+    assert found.dist.name == "mesh-jobs-example"
+    assert issubclass(found.load(), Backend)
+
+
+def test_it_needs_the_doors_alone() -> None:
+    tree = ast.parse(SOURCE.read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {one for one in imported if one and one.startswith("mesh_")} <= DOORS
+
+
+@pytest.mark.parametrize("lines_max", [60])
+def test_it_is_short(lines_max: int) -> None:
+    body = [line for line in SOURCE.read_text().splitlines() if line.strip()]
+    code = [line for line in body if not line.lstrip().startswith(('"""', "#", "from", "import"))]
+    assert len(code) <= lines_max
+
+
+def test_the_guide_shows_it_as_it_is() -> None:
+    blocks = GUIDE.read_text().split("```pyi\n")[1:]
+    assert blocks
+    for block in blocks:
+        shown = block.partition("\n```")[0]
+        assert shown in SOURCE.read_text(), f"the guide shows what is not there:\n{shown}"
