@@ -270,6 +270,29 @@ def test_doctor_examines_each_pair(applied: Folder) -> None:
     assert all(abs(host["clock_ahead_s"]) < 1 for host in mesh["hosts"])
 
 
+def test_doctor_says_which_worker_is_not_there(folder: Folder) -> None:
+    folder.said("apply")
+    report = json.loads(next(folder.path.glob(".mesh/default/workers/*-1.json")).read_text())
+    os.kill(report["pid"], signal.SIGKILL)
+    wait_until(lambda: folder.run("doctor", "--megabytes", "0").returncode == 1)
+    said = folder.run("doctor", "--megabytes", "0").stdout
+    assert said.strip().startswith("trainers host 1: ")
+    assert "look at mesh logs" in said
+
+
+def test_a_job_is_resized_and_its_events_are_told(folder: Folder) -> None:
+    folder.said("apply")
+    assert len(folder.json("resize", "3")["hosts"]) == 3
+    told = folder.json("events")
+    assert [one["kind"] for one in told][-1] == "resized"
+    assert [one["at"] for one in told] == sorted(one["at"] for one in told)
+    run = folder.run("wait", "--timeout", "0.2")
+    assert (run.returncode, run.stderr) == (
+        1,
+        "mesh: the job still runs after 0.2 s: wait longer, or kill it\n",
+    )
+
+
 def test_a_named_context_is_found_from_another_folder(folder: Folder, tmp_path: Path) -> None:
     folder.write("job.py", JOB.replace('name="demo"', 'name="demo", context="named"'))
     folder.said("apply", "--no-wait")

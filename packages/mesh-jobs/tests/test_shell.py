@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 PROGRAM = """
 import signal, subprocess, sys
-from mesh_core import attach_to_workers
+from mesh_core import attach_to_workers, configure
 from mesh_jobs import shell
+configure(host_lease_s=3.0)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
 worker = subprocess.Popen(

@@ -38,7 +38,8 @@ def run_spmd(
 ) -> Future[int]:
     """Runs a script on every rank as torchrun would, once; run it again as often as you like.
 
-    Ranks find the variables of torchrun in their environment. `MASTER_ADDR` is a name of the first
+    Ranks find the variables of torchrun in their environment, all but `TORCHELASTIC_ERROR_FILE`,
+    for tracebacks come from stderr. `MASTER_ADDR` is a name of the first
     host that all hosts can reach, and `MASTER_PORT` a port there that is kept free for the script.
     When a rank fails, the others are ended, and its traceback is printed last.
 

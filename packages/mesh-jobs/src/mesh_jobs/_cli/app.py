@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mesh_jobs._cli import allocation, health, reaching, running
+from mesh_jobs._cli import allocation, course, health, reaching, running
 from mesh_jobs._errors import JobError
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "attach": reaching.attach,
     "forward": reaching.forward,
     "logs": allocation.logs,
+    "events": course.events,
+    "wait": course.wait,
+    "resize": course.resize,
     "kill": allocation.kill,
     "contexts": allocation.contexts,
     "doctor": health.doctor,

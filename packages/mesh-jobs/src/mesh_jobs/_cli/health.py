@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -14,6 +14,7 @@ from mesh_jobs._cli.options import Context, Json, MeshName, Timeout
 from mesh_jobs._cli.show import print_json, print_table
 from mesh_jobs._doctor import Diagnosis, Finding, examine
 from mesh_jobs._job import job_load
+from mesh_jobs._reach import reach_all
 from mesh_jobs._report import THIS_HOST
 
 if TYPE_CHECKING:
@@ -38,16 +39,29 @@ def doctor(
     job = job_load(context)
     names = [job.spec.mesh(mesh).name] if mesh else [one.name for one in job.spec.meshes]
     trust = list(_of_trust(job))
+    reached = reach_all([host for host in job.status().hosts if host.mesh in names])
+    lost = [
+        Finding(f"{one.host.mesh} host {one.host.rank}", one.problem, one.advice)
+        for one in reached
+        if one.problem
+    ]
+    if lost:
+        _tell(is_json, [*trust, *lost], [])
     with attached(job, timeout, is_quiet=is_json) as state:
         found = [examine(name, state[name], payload_len=megabytes * _MEGABYTE) for name in names]
+    _tell(is_json, trust, found)
+
+
+def _tell(is_json: bool, of_job: list[Finding], found: list[Diagnosis]) -> NoReturn:
+    """Prints what was found, and ends the command."""
     if is_json:
-        told = [{"where": one.where, "what": one.what, "advice": one.advice} for one in trust]
+        told = [{"where": one.where, "what": one.what, "advice": one.advice} for one in of_job]
         print_json({"job": told, "meshes": [one.to_json() for one in found]})
     else:
         for one in found:
             _print(one)
-        _print_findings([*trust, *(finding for one in found for finding in one.findings)])
-    raise typer.Exit(1 if trust or any(one.findings for one in found) else 0)
+        _print_findings([*of_job, *(finding for one in found for finding in one.findings)])
+    raise typer.Exit(1 if of_job or any(one.findings for one in found) else 0)
 
 
 def _of_trust(job: Job) -> list[Finding]:

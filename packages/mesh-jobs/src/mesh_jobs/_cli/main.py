@@ -32,7 +32,8 @@ def main() -> None:
         _complain(f"the command needs {error.name}: pip install 'mesh-jobs[cli]'")
         sys.exit(_FAILED)
     # As an exception, so that what was started is ended in good order.
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
     try:
         make_app()()
     except KeyboardInterrupt:
