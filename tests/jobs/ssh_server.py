@@ -7,10 +7,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from mesh_core.testing import wait_until
 
 _UP_S = 10.0
 _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -59,15 +60,16 @@ class SSHServer:
         log = str(self._folder / "sshd.log")
         command = [_SSHD, "-D", "-f", str(self._folder / "sshd_config"), "-E", log]
         self._process = subprocess.Popen(command)
-        until = time.monotonic() + _UP_S
-        while True:
-            try:
-                with socket.create_connection(("127.0.0.1", self._port), timeout=1):
-                    return
-            except OSError:
-                assert time.monotonic() < until, Path(log).read_text()
-                assert self._process.poll() is None, Path(log).read_text()
-                time.sleep(0.02)
+        wait_until(lambda: self._answers(Path(log)), _UP_S)
+
+    def _answers(self, log: Path) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, log.read_text()
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1):
+                return True
+        except OSError:
+            return False
 
     def stop(self) -> None:
         """Ends it; what was started over it goes on."""
