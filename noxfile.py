@@ -144,7 +144,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def hosts(session: nox.Session) -> None:
     """Run the tests across hosts, in namespaces of this machine: `-- -k power_cut`."""
-    _install(session, "test", "mesh-core")
+    _install(session, "test", "mesh-jobs")
     _have(session, system.HOSTS)
     session.run("python", "-m", "tests.hosts", *(session.posargs or ["-m", "not slow"]))
 
