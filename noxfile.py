@@ -28,6 +28,9 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 #: Rust crates of the extension modules: they link only inside a Python, so cargo cannot test them.
 EXTENSION_CRATES = "*-py"
 
+#: What the tests of a package install, where its extras need more than the tests of others.
+GROUPS = {"mesh-jobs": "jobs"}
+
 #: A distribution that knows mesh-jobs by its doors alone, and brings a backend.
 EXAMPLE_BACKEND = ROOT / "tests/fixtures/mesh-jobs-example"
 
@@ -44,7 +47,7 @@ def tests(session: nox.Session, part: str) -> None:
         folders = [f"tests/{name}" for name in ("integration", "compat", "plugins")]
         _pytest(session, "tests/test_programs.py", *folders)
     else:
-        _install(session, "test", part)
+        _install(session, GROUPS.get(part, "test"), part)
         _pytest(session, f"packages/{part}/tests")
 
 
@@ -116,7 +119,7 @@ def examples(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
-    _install(session, "test", "mesh-jobs")
+    _install(session, "jobs", "mesh-jobs")
     _pytest(session, "tests/docs")
 
 
@@ -141,7 +144,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def hosts(session: nox.Session) -> None:
     """Run the tests across hosts, in namespaces of this machine: `-- -k power_cut`."""
-    _install(session, "test", "mesh-core")
+    _install(session, "test", "mesh-jobs")
     _have(session, system.HOSTS)
     session.run("python", "-m", "tests.hosts", *(session.posargs or ["-m", "not slow"]))
 
@@ -149,7 +152,7 @@ def hosts(session: nox.Session) -> None:
 @nox.session
 def jobs(session: nox.Session) -> None:
     """Run the tests of jobs on what has to be there: sshd, SLURM, a Kubernetes API."""
-    _install(session, "kube", "mesh-jobs")
+    _install(session, "jobs", "mesh-jobs")
     session.install(str(EXAMPLE_BACKEND))
     _have(session, {**system.SSH, **system.SLURM, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]

@@ -14,7 +14,7 @@ from tools.workspace import PACKAGES, ROOT
 README = Document(ROOT / "README.md")
 
 #: Commands of other people's tools, whose arguments are theirs to check.
-FOREIGN = frozenset({"cargo", "cd", "git", "maturin", "pre-commit"})
+FOREIGN = frozenset({"cargo", "cat", "cd", "echo", "git", "maturin", "pre-commit"})
 
 
 def decorated(path: Path, decorator: str) -> set[str]:
@@ -31,6 +31,13 @@ def decorated(path: Path, decorator: str) -> set[str]:
 
 SESSIONS = decorated(ROOT / "noxfile.py", "nox.session")
 TOOLS = set(re.findall(r'^    Command\("(\w+)"', (ROOT / "tools/__main__.py").read_text(), re.M))
+MESH_COMMANDS = set(
+    re.findall(
+        r'^    "(\w+)": \w+\.\w+,$',
+        (ROOT / "packages/mesh-jobs/src/mesh_jobs/_cli/app.py").read_text(),
+        re.M,
+    )
+)
 
 
 def shown_commands(document: Document) -> Iterator[tuple[int, list[str]]]:
@@ -63,6 +70,8 @@ def complaint(words: list[str]) -> str | None:
             package, _, name = module.partition(".")
             found = sorted(ROOT.glob(f"packages/*/src/{package}/{name}.py"))
             return None if found else f"no command {module}"
+        case ["mesh", name, *_]:
+            return None if name.rstrip(";") in MESH_COMMANDS else f"no command mesh {name}"
         case ["python3", script, *_] if (ROOT / script).is_file():
             return None
         case [name, *_] if name in FOREIGN:

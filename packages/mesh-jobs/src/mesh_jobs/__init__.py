@@ -15,6 +15,8 @@ from mesh_jobs._errors import JobMismatch as JobMismatch
 from mesh_jobs._errors import JobPending as JobPending
 from mesh_jobs._errors import NotSupported as NotSupported
 from mesh_jobs._errors import SchedulerUnreachable as SchedulerUnreachable
+from mesh_jobs._exec import exec_command as exec_command
+from mesh_jobs._forward import PortForwarder as PortForwarder
 from mesh_jobs._job import Job as Job
 from mesh_jobs._job import job_list as job_list
 from mesh_jobs._job import job_load as job_load
@@ -25,8 +27,10 @@ from mesh_jobs._local import LocalJob as LocalJob
 from mesh_jobs._process import ProcessJob as ProcessJob
 from mesh_jobs._report import JobEvent as JobEvent
 from mesh_jobs._report import Phase as Phase
+from mesh_jobs._shell import shell as shell
 from mesh_jobs._slurm import SlurmJob as SlurmJob
 from mesh_jobs._spec import JobSpec as JobSpec
 from mesh_jobs._spec import MeshSpec as MeshSpec
+from mesh_jobs._spmd import run_spmd as run_spmd
 from mesh_jobs._ssh import SSHJob as SSHJob
 from mesh_jobs._status import JobStatus as JobStatus

@@ -1,0 +1,82 @@
+"""The commands of `mesh`: ours, and those that other packages bring."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+import typer
+
+from mesh_jobs._cli import allocation, course, health, reaching, running
+from mesh_jobs._errors import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["GROUP", "make_app"]
+
+GROUP = "mesh.commands"
+"""The entry points of other packages: a function, or a `typer.Typer` with commands of its own."""
+
+# What follows a command belongs to that: its options are not ours.
+_WITH_COMMAND = {"allow_interspersed_args": False}
+
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "apply": allocation.apply,
+    "plan": allocation.plan,
+    "status": allocation.status,
+    "exec": running.execute,
+    "spmd": running.spmd,
+    "shell": reaching.shell,
+    "attach": reaching.attach,
+    "forward": reaching.forward,
+    "logs": allocation.logs,
+    "events": course.events,
+    "wait": course.wait,
+    "resize": course.resize,
+    "kill": allocation.kill,
+    "contexts": allocation.contexts,
+    "doctor": health.doctor,
+}
+_RUNNING = ("exec", "spmd", "shell", "attach", "forward")
+
+
+def make_app() -> typer.Typer:
+    """Puts the command together."""
+    app = typer.Typer(
+        name="mesh",
+        help="Get hosts from a scheduler once, and run program after program on them.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name, function in _COMMANDS.items():
+        settings = _WITH_COMMAND if name in _RUNNING else None
+        app.command(name, context_settings=settings)(function)
+    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+        if point.name not in _COMMANDS:
+            _add(app, point)
+    return app
+
+
+def _add(app: typer.Typer, point: EntryPoint) -> None:
+    """Adds the command of another package; one that is broken says so when it is used."""
+    try:
+        found = point.load()
+    except Exception as error:
+        app.command(point.name, help="Cannot be loaded.")(_broken(point, error))
+        return
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=point.name)
+    else:
+        app.command(point.name)(found)
+
+
+def _broken(point: EntryPoint, error: Exception) -> Callable[[], None]:
+    def complain() -> None:
+        raise JobError(
+            f"the command {point.name!r} of {point.value} cannot be loaded: "
+            f"{type(error).__name__}: {error}: mend or remove the package that brings it"
+        )
+
+    return complain

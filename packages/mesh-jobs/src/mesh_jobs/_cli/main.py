@@ -1,0 +1,83 @@
+"""Where the command `mesh` begins, and where whatever goes wrong becomes one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from mesh_core import ActorError, MeshError, SupervisionError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["main"]
+
+# Commands that give the exit status of others have one of their own for when they could not.
+_RELAYING = ("exec", "shell", "spmd", "attach", "forward")
+_RELAY_FAILED = 125
+_FAILED = 1
+_BROKEN = 70
+_WITH_TRACEBACK = "MESH_TRACEBACK"
+
+
+def main() -> None:
+    """Runs the command line; ends the program with its exit status."""
+    try:
+        from mesh_jobs._cli.app import make_app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        _complain(f"the command needs {error.name}: pip install 'mesh-jobs[cli]'")
+        sys.exit(_FAILED)
+    # As an exception, so that what was started is ended in good order.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
+    try:
+        make_app()()
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read what we print has gone, as `head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 128 + signal.SIGPIPE
+    except Exception as error:
+        if os.environ.get(_WITH_TRACEBACK):
+            raise
+        status = _tell(error)
+    else:
+        return
+    sys.exit(status)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _tell(error: Exception) -> int:
+    """Says what went wrong; gives the exit status."""
+    known = (MeshError, ValueError, OSError)
+    text = str(error) or type(error).__name__
+    if isinstance(error, (ActorError, SupervisionError)):
+        # The rest is the traceback of the other side, or advice for programs.
+        text = text.partition("\n")[0]
+    if not isinstance(error, known):
+        text = (
+            f"internal error: {type(error).__name__}: {text}: set {_WITH_TRACEBACK}=1 to see "
+            "where, and report it"
+        )
+    arguments = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+    if "--json" in arguments:
+        from mesh_jobs._cli.show import print_json
+
+        print_json({"error": {"type": type(error).__name__, "message": text}})
+    else:
+        _complain(text)
+    if not isinstance(error, known):
+        return _BROKEN
+    return _RELAY_FAILED if arguments[:1] and arguments[0] in _RELAYING else _FAILED
+
+
+def _complain(text: str) -> None:
+    print(f"mesh: {text}", file=sys.stderr)

@@ -1,0 +1,77 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mesh_core import ConfigError
+
+__all__ = [
+    "Context",
+    "Environment",
+    "Json",
+    "MeshName",
+    "OutputDir",
+    "PerHost",
+    "Rank",
+    "Timeout",
+    "Workdir",
+    "read_dims",
+    "read_environment",
+]
+
+Context = Annotated[
+    str | None, typer.Option("--context", "-c", help="Which job, where there are several.")
+]
+Environment = Annotated[
+    list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Add a variable.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MeshName = Annotated[
+    str | None, typer.Option("--mesh", "-m", help="Which mesh; needed where there are several.")
+]
+OutputDir = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Keep what each rank says in this folder.")
+]
+PerHost = Annotated[
+    list[str] | None,
+    typer.Option("--per-host", metavar="[DIM=]N", help="So many ranks on each host."),
+]
+Rank = Annotated[int | None, typer.Option("--host", "-H", help="Which host of the mesh.")]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", "-t", help="Wait so many seconds for hosts.")
+]
+Workdir = Annotated[str | None, typer.Option("--workdir", "-w", help="The folder to run in.")]
+
+
+def read_environment(given: list[str] | None) -> dict[str, str]:
+    """Reads variables, as `NAME=VALUE`.
+
+    Raises:
+        ConfigError: One has no name or no `=`.
+    """
+    told = {}
+    for one in given or ():
+        name, equals, value = one.partition("=")
+        if not name or not equals:
+            raise ConfigError(f"{one!r} is not a variable: write NAME=VALUE")
+        told[name] = value
+    return told
+
+
+def read_dims(given: list[str] | None) -> dict[str, int]:
+    """Reads dimensions, as `DIM=N`; `N` alone is of the dimension `procs`.
+
+    Raises:
+        ConfigError: A size is no positive number.
+    """
+    dims = {}
+    for one in given or ():
+        name, _, size = one.rpartition("=")
+        if not size.isdecimal() or int(size) < 1:
+            raise ConfigError(f"{one!r} is not a dimension: write DIM=N with N from 1 up")
+        dims[name or "procs"] = int(size)
+    return dims

@@ -1,0 +1,329 @@
+"""The command `mesh`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from workers import END_LIMIT_S
+
+from mesh_core.testing import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytest.importorskip("typer")
+
+COMMAND = [sys.executable, "-c", "from mesh_jobs._cli.main import main; main()"]
+JOB = """
+from mesh_jobs import ProcessJob
+job = ProcessJob({"trainers": 2}, name="demo", ttl_s=60)
+two = ProcessJob({"trainers": 1, "readers": 1}, name="demo", ttl_s=60)
+number = 7
+"""
+
+
+class Folder:
+    """A folder of a user's, where the command is run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.environment = {**os.environ, "MESH_HOME": str(path / "home"), "COLUMNS": "200"}
+        self.write("job.py", JOB)
+
+    def write(self, name: str, text: str) -> None:
+        (self.path / name).write_text(text, encoding="utf-8")
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Runs the command to its end."""
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=self.path,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=2 * END_LIMIT_S,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts the command."""
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=self.path,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def said(self, *arguments: str, stdin: str = "") -> str:
+        """Runs the command, which has to succeed, and gives what it printed."""
+        run = self.run(*arguments, stdin=stdin)
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    def json(self, *arguments: str) -> Any:
+        """Runs the command with `--json`, and reads what it printed."""
+        return json.loads(self.run(arguments[0], "--json", *arguments[1:]).stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    """A folder where nothing is applied."""
+    folder = Folder(tmp_path)
+    yield folder
+    folder.run("kill")
+
+
+@pytest.fixture(scope="module")
+def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    """A folder where a job of two hosts is applied."""
+    folder = Folder(tmp_path_factory.mktemp("applied"))
+    folder.said("apply")
+    yield folder
+    folder.said("kill")
+
+
+def test_a_job_is_planned_applied_shown_and_given_back(folder: Folder) -> None:
+    assert "mesh_jobs.worker" in folder.said("plan")
+    assert "2 of 2 hosts up" in folder.said("apply")
+    assert folder.json("status")["state"] == "running"
+    again = folder.json("apply")
+    assert [host["state"] for host in again["hosts"]] == ["running"] * 2
+    assert [one["context"] for one in folder.json("contexts")] == ["default"]
+    assert "were given back" in folder.said("kill")
+    assert folder.json("contexts") == []
+
+
+def test_a_job_that_differs_is_named_field_by_field_and_replaced_on_request(
+    folder: Folder,
+) -> None:
+    folder.said("apply", "--no-wait")
+    run = folder.run("apply", "job.py:two")
+    assert run.returncode == 1
+    assert run.stderr.startswith("mesh: the job of context 'default' differs from what is asked:")
+    assert "Traceback" not in run.stderr
+    folder.said("apply", "job.py:two", "--replace")
+    assert {host["mesh"] for host in folder.json("status")["hosts"]} == {"trainers", "readers"}
+    run = folder.run("exec", "--", "true")
+    assert run.returncode == 125
+    assert run.stderr == "mesh: the job has the meshes trainers, readers: say which with --mesh\n"
+    assert folder.said("exec", "--mesh", "readers", "echo $MESH_SIZE_HOSTS") == (
+        "[readers hosts=0] 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["status"], 1, "no job is applied in"),
+        (["exec", "true"], 125, "no job is applied in"),
+        (["apply", "none.py"], 1, "there is no file 'none.py': say where the job is defined"),
+        (["apply", "no_such_module"], 1, "'no_such_module' cannot be imported"),
+        (["apply", "job.py:other"], 1, "job.py defines no 'other'"),
+        (["apply", "job.py:number"], 1, "'number' of job.py is a int: a job is needed"),
+        (["apply", "bad.py"], 1, "bad.py fails on line 2: ZeroDivisionError: division by zero"),
+        (["forward", "x"], 125, "'x' is not a port: write PORT or LOCAL:PORT"),
+        (["exec", "-e", "x", "true"], 125, "'x' is not a variable: write NAME=VALUE"),
+        (["exec"], 125, "nothing to run, or two things: give a command or --script"),
+    ],
+)
+def test_what_is_known_to_go_wrong_is_one_line(
+    folder: Folder, arguments: list[str], status: int, said: str
+) -> None:
+    folder.write("bad.py", "\n1 / 0\n")
+    run = folder.run(*arguments)
+    assert run.returncode == status
+    assert run.stderr.startswith(f"mesh: {said}")
+    assert len(run.stderr.splitlines()) == 1
+    assert run.stdout == ""
+
+
+def test_an_error_is_json_where_json_is_asked_for(folder: Folder) -> None:
+    told = folder.json("status")["error"]
+    assert told["type"] == "JobError"
+    assert told["message"].startswith("no job is applied in")
+
+
+def test_exec_prefixes_keeps_and_relays(applied: Folder) -> None:
+    run = applied.run("exec", "-o", "kept", "echo at $MESH_RANK_HOSTS; exit $((MESH_RANK_HOSTS*3))")
+    assert run.returncode == 3
+    assert sorted(run.stdout.splitlines()) == ["[trainers hosts=0] at 0", "[trainers hosts=1] at 1"]
+    assert (applied.path / "kept/trainers/hosts-1/stdout.txt").read_text() == "at 1\n"
+
+
+def test_exec_takes_options_of_the_command_as_they_are(applied: Folder) -> None:
+    assert applied.said("exec", "-H", "1", "echo", "-n", "--json") == "[trainers] --json\n"
+
+
+def test_exec_runs_a_script_from_stdin(applied: Folder) -> None:
+    run = applied.said("exec", "--host", "0", "--script", "-", stdin="x=4\necho ${x}2\n")
+    assert run == "[trainers] 42\n"
+
+
+def test_exec_says_in_json_what_each_rank_says(applied: Folder) -> None:
+    run = applied.run("exec", "--json", "--per-host", "gpus=2", "echo $MESH_RANK_GPUS")
+    *lines, last = map(json.loads, run.stdout.splitlines())
+    assert last == {"exit_codes": [0, 0, 0, 0]}
+    assert {(one["rank"]["hosts"], one["rank"]["gpus"], one["line"]) for one in lines} == {
+        (host, gpu, str(gpu)) for host in (0, 1) for gpu in (0, 1)
+    }
+
+
+def test_a_host_that_is_not_there_is_told(applied: Folder) -> None:
+    run = applied.run("exec", "--host", "2", "true")
+    assert (run.returncode, run.stderr) == (
+        125,
+        "mesh: mesh 'trainers' has no host 2: give 0 to 1\n",
+    )
+
+
+def test_ctrl_c_reaches_the_command_on_all_ranks(applied: Folder) -> None:
+    line = "trap 'echo interrupted; exit 4' INT; echo begun; while :; do sleep 0.05; done"
+    with applied.start("exec", line) as running:
+        assert running.stdout is not None
+        assert [running.stdout.readline()[-6:] for _ in range(2)] == ["begun\n"] * 2
+        running.send_signal(signal.SIGINT)
+        said = running.stdout.read()
+        assert running.wait(END_LIMIT_S) == 4
+    assert sorted(said.splitlines()) == [f"[trainers hosts={at}] interrupted" for at in (0, 1)]
+
+
+def test_spmd_runs_a_script_of_this_folder(applied: Folder) -> None:
+    applied.write("train.py", "import os, sys; print(os.environ['RANK'], sys.argv[1:])\n")
+    said = applied.said("spmd", "--per-host", "2", "train.py", "--lr", "1")
+    assert sorted(line.split("] ")[1] + "]" for line in said.splitlines()) == [
+        f"{rank} ['--lr', '1']]" for rank in range(4)
+    ]
+    applied.write("bad.py", "raise SystemExit(9)\n")
+    run = applied.run("spmd", "bad.py")
+    assert run.returncode == 9
+    assert "failed first, with exit status 9" in run.stderr
+
+
+def test_shell_runs_under_a_terminal_there(applied: Folder) -> None:
+    run = applied.run("shell", "--host", "1", "--", "sh", "-c", "test -t 0 && echo tty; exit 5")
+    assert (run.returncode, run.stdout.strip()) == (5, "tty")
+
+
+def test_forward_reaches_a_port_of_what_it_runs_there(applied: Folder) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    serve = f"echo served > a; exec python -um http.server -b 127.0.0.1 {port}"
+    arguments = ["--json", "--host", "1", "-w", str(applied.path), f"0:{port}", "sh", "-c", serve]
+    with applied.start("forward", *arguments) as forward:
+        assert forward.stdout is not None
+        address = json.loads(forward.stdout.readline())["listening"]
+        assert "Serving HTTP" in forward.stdout.readline()
+        with urllib.request.urlopen(f"http://{address}/a", timeout=END_LIMIT_S) as answer:
+            assert answer.read() == b"served\n"
+        forward.send_signal(signal.SIGINT)
+        assert forward.wait(END_LIMIT_S) in (0, 130)
+
+
+def test_hosts_that_another_program_uses_are_told(applied: Folder) -> None:
+    with applied.start("exec", "echo begun; sleep 600") as other:
+        assert other.stdout is not None
+        assert "begun" in other.stdout.readline()
+        run = applied.run("exec", "--timeout", "0.5", "true")
+        assert run.returncode == 125
+        assert run.stderr.startswith("mesh: the hosts of mesh 'trainers' cannot be used: ")
+        assert f"(process {other.pid})" in run.stderr
+        assert len(run.stderr.splitlines()) == 1
+        for _ in range(2):
+            other.send_signal(signal.SIGINT)
+        assert other.wait(END_LIMIT_S) == 130
+
+
+def test_attach_gives_the_hosts_to_a_program(applied: Folder) -> None:
+    program = "print(dict(hosts.extent), trainers == state.trainers, job.spec.name)"
+    assert applied.said("attach", stdin=program) == "{'hosts': 2} True demo\n"
+    applied.write("use.py", "import sys; print(__name__, sys.argv, len(hosts))")
+    assert applied.said("attach", "use.py", "-x") == "__main__ ['use.py', '-x'] 2\n"
+
+
+def test_logs_are_those_of_one_worker(applied: Folder) -> None:
+    told = applied.json("logs", "--host", "1")
+    assert (told["mesh"], told["host"]) == ("trainers", 1)
+    assert any("listens" in line or "serves" in line for line in told["lines"])
+    assert len(applied.json("logs", "--lines", "1")["lines"]) == 1
+
+
+def test_doctor_examines_each_pair(applied: Folder) -> None:
+    run = applied.run("doctor", "--megabytes", "1")
+    assert (run.returncode, run.stdout.splitlines()[-1]) == (0, "nothing to mend")
+    told = applied.json("doctor")
+    assert told["job"] == []
+    (mesh,) = told["meshes"]
+    assert [(pair["from"], pair["to"]) for pair in mesh["pairs"]] == [(0, 1), (1, 0)]
+    assert all(pair["bytes_per_s"] > 0 and pair["latency_s"] > 0 for pair in mesh["pairs"])
+    assert all(abs(host["clock_ahead_s"]) < 1 for host in mesh["hosts"])
+
+
+def test_doctor_says_which_worker_is_not_there(folder: Folder) -> None:
+    folder.said("apply")
+    report = json.loads(next(folder.path.glob(".mesh/default/workers/*-1.json")).read_text())
+    os.kill(report["pid"], signal.SIGKILL)
+    wait_until(lambda: folder.run("doctor", "--megabytes", "0").returncode == 1)
+    said = folder.run("doctor", "--megabytes", "0").stdout
+    assert said.strip().startswith("trainers host 1: ")
+    assert "look at mesh logs" in said
+
+
+def test_a_job_is_resized_and_its_events_are_told(folder: Folder) -> None:
+    folder.said("apply")
+    assert len(folder.json("resize", "3")["hosts"]) == 3
+    told = folder.json("events")
+    assert [one["kind"] for one in told][-1] == "resized"
+    assert [one["at"] for one in told] == sorted(one["at"] for one in told)
+    run = folder.run("wait", "--timeout", "0.2")
+    assert (run.returncode, run.stderr) == (
+        1,
+        "mesh: the job still runs after 0.2 s: wait longer, or kill it\n",
+    )
+
+
+def test_a_named_context_is_found_from_another_folder(folder: Folder, tmp_path: Path) -> None:
+    folder.write("job.py", JOB.replace('name="demo"', 'name="demo", context="named"'))
+    folder.said("apply", "--no-wait")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    there = Folder(elsewhere)
+    there.environment = folder.environment
+    assert there.json("status", "-c", "named")["context"] == "named"
+    there.said("kill", "-c", "named")
+    wait_until(lambda: folder.json("contexts") == [])
+
+
+def test_other_packages_add_commands(folder: Folder) -> None:
+    folder.write(
+        "more.py",
+        "import typer\n"
+        "def hello(name: str) -> None:\n    print('hello', name)\n"
+        "group = typer.Typer()\n"
+        "@group.command()\ndef one() -> None:\n    print('one')\n"
+        "@group.command()\ndef two() -> None:\n    print('two')\n",
+    )
+    metadata = folder.path / "more-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: more\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[mesh.commands]\nhello = more:hello\ngroup = more:group\nbroken = missing:x\n"
+    )
+    folder.environment["PYTHONPATH"] = str(folder.path)
+    assert folder.said("hello", "you") == "hello you\n"
+    assert folder.said("group", "two") == "two\n"
+    run = folder.run("broken")
+    assert run.returncode == 1
+    assert "the command 'broken' of missing:x cannot be loaded: ModuleNotFoundError" in run.stderr
+    assert folder.json("contexts") == []

@@ -1,0 +1,81 @@
+"""What the doctor makes of what hosts have found out about each other."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from mesh_jobs._doctor import Thresholds, _findings, rounds
+from mesh_jobs._examiner import HostFacts, PairFacts, core_version
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
+def test_each_pair_meets_once_in_rounds_in_which_nobody_is_met_twice(count: int) -> None:
+    met = []
+    for meetings in rounds(count):
+        everybody = [one for pair in meetings for one in pair]
+        assert len(everybody) == len(set(everybody))
+        met += meetings
+    assert sorted(met) == [(a, b) for a in range(count) for b in range(count) if a != b]
+
+
+def host(name: str, python: str = platform.python_version()) -> HostFacts:
+    return HostFacts(name, python, core_version(), 8, 1)
+
+
+FINE = PairFacts(("10.0.0.2",), 0.0002, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (FINE, []),
+        (
+            PairFacts((), 0.0002, 1e9),
+            ["host 1 to host 2: the name c is not known there: add it to the DNS or to /etc/hosts"],
+        ),
+        (PairFacts(("10.0.0.2",), 0.03, 1e9), ["host 1 to host 2: a call takes 30.0 ms: look for"]),
+        (
+            PairFacts(("10.0.0.2",), 0.0002, 1e8),
+            ["host 1 to host 2: 100 MB/s, where 1000 MB/s are usual in the mesh: look at"],
+        ),
+        (
+            PairFacts(("10.0.0.2",), problem="no answer in 20 s"),
+            ["host 1 to host 2: cannot call it: no answer in 20 s: open the port of its worker"],
+        ),
+    ],
+)
+def test_a_pair_that_is_not_as_the_others_is_told(changed: PairFacts, told: list[str]) -> None:
+    hosts = [host("a"), host("b"), host("c")]
+    pairs = {(a, b): FINE for a in range(3) for b in range(3) if a != b}
+    pairs[1, 2] = changed
+    check(hosts, [0.0, 0.0, 0.0], pairs, told)
+
+
+def test_a_clock_that_is_ahead_is_told_once_for_each_other_host() -> None:
+    told = [
+        "host 0 to host 1: the clock of b is 90.0 s ahead: set the clocks of a and b",
+        "host 2 to host 1: the clock of b is 90.5 s ahead: set the clocks of c and b",
+    ]
+    pairs = {(a, b): FINE for a in range(3) for b in range(3) if a != b}
+    check([host("a"), host("b"), host("c")], [0.0, 90.0, -0.5], pairs, told)
+
+
+def test_another_python_is_told() -> None:
+    told = [f"host 1: b has Python 3.1.4, and {platform.python_version()} is here: install"]
+    check([host("a"), host("b", "3.1.4")], [0.0, 0.0], {(0, 1): FINE, (1, 0): FINE}, told)
+
+
+def check(
+    hosts: list[HostFacts],
+    ahead: list[float],
+    pairs: dict[tuple[int, int], PairFacts],
+    told: list[str],
+) -> None:
+    found = [
+        f"{one.where}: {one.what}: {one.advice}"
+        for one in _findings(hosts, ahead, pairs, Thresholds())
+    ]
+    assert len(found) == len(told)
+    assert all(one.startswith(text) for one, text in zip(found, told, strict=True)), found

@@ -1,0 +1,72 @@
+"""What some documents show on a terminal is what is seen there: their commands run, in order."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import Document
+from tests.programs import missing_line
+from tools.workspace import ROOT
+
+#: Documents whose console blocks are one session. A Python block that begins with `# name.py` is
+#: a file of the folder where it takes place.
+SESSIONS = ("docs/guides/cli.md",)
+
+_LIMIT_S = 120
+
+
+def files(document: Document) -> Iterator[tuple[str, str]]:
+    """Yields the names and texts of the files that a document shows."""
+    for block in document.blocks():
+        named = re.fullmatch(r"# (\w+\.py)", block.lines[0]) if block.lines else None
+        if block.language == "python" and named:
+            yield named.group(1), "\n".join(block.lines) + "\n"
+
+
+def commands(document: Document) -> Iterator[tuple[int, str, list[str]]]:
+    """Yields the line, the command and what it prints, for each command of a document."""
+    for block in document.blocks():
+        if block.language != "console":
+            continue
+        starts = [at for at, line in enumerate(block.lines) if line.startswith("$ ")]
+        for start, end in zip(starts, [*starts[1:], len(block.lines)], strict=True):
+            shown = [line for line in block.lines[start + 1 : end] if line.strip()]
+            yield block.first_line + start, block.lines[start][2:], shown
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SESSIONS)
+def test_commands_print_what_is_shown(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("typer")
+    document = Document(ROOT / name)
+    for file, text in files(document):
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": path, "MESH_HOME": str(tmp_path / "home"), "COLUMNS": "120"}
+
+    def run(command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_LIMIT_S,
+        )
+        return done.stdout
+
+    try:
+        for line, command, shown in commands(document):
+            if command.startswith("pip "):
+                continue  # Where the tests run it is installed.
+            printed = run(command)
+            assert missing_line(printed, shown) is None, f"{name}:{line}: {command}\n{printed}"
+    finally:
+        run("mesh kill")

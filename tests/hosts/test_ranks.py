@@ -1,0 +1,121 @@
+"""Commands, scripts and ports on ranks of several hosts, through the public door of mesh-jobs."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+from tests.hosts.crew import Crew
+
+HEAD = """
+import json, sys
+from pathlib import Path
+from mesh_core import Credentials, attach_to_workers
+from mesh_jobs import PortForwarder, exec_command, run_spmd
+addresses, keys, folder = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+hosts = attach_to_workers(addresses, credentials=Credentials.load(keys))
+"""
+
+# Rank 0 serves at the address that all have been told; the others say hello to it by that.
+MEET = """
+import os, socket
+rank, where = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    with socket.create_server(("", where[1])) as listener:
+        heard = []
+        for _ in range(int(os.environ["WORLD_SIZE"]) - 1):
+            connection, _ = listener.accept()
+            with connection:
+                heard.append(connection.makefile().readline().strip())
+    print(where[0], *sorted(heard))
+else:
+    while True:
+        try:
+            connection = socket.create_connection(where)
+            break
+        except ConnectionRefusedError:
+            continue
+    with connection:
+        connection.sendall(f"{rank}@{socket.gethostname()}\\n".encode())
+"""
+
+
+def run(crew: Crew, folder: Path, program: str) -> str:
+    """Runs a program on the client with all hosts at hand; returns what it printed."""
+    code = HEAD + textwrap.dedent(program)
+    return crew.client.python(code, json.dumps(crew.addresses()), crew.keys, str(folder))
+
+
+def test_ranks_of_a_script_meet_at_a_name_of_the_first_host(crew: Crew) -> None:
+    (crew.folder / "meet.py").write_text(MEET)
+    printed = run(
+        crew,
+        crew.folder,
+        """
+        for attempt in range(2):
+            run = run_spmd(hosts, folder / "meet.py", per_host=2, output_dir=folder / "kept")
+            assert run.get() == 0
+        print((folder / "kept/mesh/hosts-0/procs-0/stdout.txt").read_text())
+        """,
+    )
+    expected = "1@w0 2@w1 3@w1 4@w2 5@w2 6@w3 7@w3"
+    assert f"w0 {expected}" in printed
+
+
+def test_output_of_each_host_is_kept_at_the_client(crew: Crew) -> None:
+    printed = run(
+        crew,
+        crew.folder,
+        """
+        assert exec_command(hosts, "hostname", output_dir=folder / "names").get() == 0
+        files = sorted((folder / "names/mesh").glob("*/stdout.txt"))
+        print(*[file.read_text().strip() for file in files])
+        """,
+    )
+    assert "w0 w1 w2 w3" in printed
+
+
+def test_a_port_of_one_host_is_reached_from_another_and_from_the_client(crew: Crew) -> None:
+    printed = run(
+        crew,
+        crew.folder,
+        """
+        import socket
+        from mesh_core import Actor, endpoint
+
+        class Server(Actor):
+            @endpoint
+            def serve(self) -> int:
+                import threading
+                self.listener = socket.create_server(("127.0.0.1", 0))
+                threading.Thread(target=self.answer, daemon=True).start()
+                return self.listener.getsockname()[1]
+
+            def answer(self) -> None:
+                while True:
+                    connection, _ = self.listener.accept()
+                    with connection:
+                        connection.sendall(socket.gethostname().encode())
+
+            @endpoint
+            def ask(self, address: str) -> str:
+                host, _, port = address.rpartition(":")
+                with socket.create_connection((host, int(port))) as connection:
+                    return connection.makefile().read()
+
+        procs = hosts.spawn_procs()
+        servers = procs.spawn("servers", Server)
+        port = servers.slice(hosts=3).serve.call_one().get()
+        last, second = procs.slice(hosts=3), procs.slice(hosts=1)
+        with PortForwarder(last, port, src_proc_mesh=second) as forwarded:
+            at = forwarded.addresses.values()[0]
+            print("ranks", servers.slice(hosts=1).ask.call_one(at).get())
+        with PortForwarder(last, port) as forwarded:
+            host, _, port = forwarded.addresses.values()[0].rpartition(":")
+            with socket.create_connection((host, int(port))) as connection:
+                print("client", connection.makefile().read())
+        """,
+    )
+    assert "ranks w3" in printed
+    assert "client w3" in printed
