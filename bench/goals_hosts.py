@@ -47,6 +47,10 @@ def _rows() -> Iterator[Row]:
         floor=_across("1_p50", "gather"), peer=NO_PEER, floor_ratio=3.0,
     )  # fmt: skip
     yield Row(
+        "gather", "  CPU of all processes for one of them", "us", _across("8_cpu", "gather"),
+        floor=_across("1_cpu", "gather"), peer=NO_PEER,
+    )  # fmt: skip
+    yield Row(
         "kill", "SIGKILL on another host until the call raises, p50", "ms",
         _across("detect_p50", "kill"), peer=NO_PEER, limit=20,
     )  # fmt: skip

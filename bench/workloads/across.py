@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
 
+from bench.accounting import cpu_ns_of, descendants
 from bench.drivers.mesh_hosts import HostsDriver
 from bench.hosts.cluster import Cluster, Talk
 from bench.record import Recorder
@@ -64,8 +66,13 @@ def gather(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
             cluster.program.do("spawn", GATHER_PROCS, hosts)
             cluster.program.do("noops", scale.warm_calls // 10)
             for _ in range(scale.blocks):
+                everyone = descendants(os.getpid())
+                before = cpu_ns_of(everyone)
                 times = cluster.program.do("noops", scale.block_calls // 4)
                 record.times(f"{hosts}_", times, "us")
+                used_us = (cpu_ns_of(everyone) - before) / 1e3
+                # Where it comes near the time of a call times the cores, these are the limit.
+                record.value(f"{hosts}_cpu", used_us / len(times), "us")
             cluster.program.do("stop")
 
 

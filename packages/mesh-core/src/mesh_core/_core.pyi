@@ -8,6 +8,7 @@ from typing_extensions import Buffer
 from mesh_core._shape import Extent, Point, Shape, Slice
 
 __all__ = [
+    "CallHold",
     "Caller",
     "Engine",
     "FrozenBuffer",

@@ -271,6 +271,15 @@ class JobConformance:
         job.apply()
         assert _addresses(_up(job, self.up_s)) == _addresses(before)
 
+    def test_what_nobody_heard_can_be_asked_again(self, make: JobFactory) -> None:
+        """A job that could not be submitted is submitted later, and once."""
+        job = make({"ones": 2}, "unheard")
+        with self.block_scheduler(), pytest.raises(JobError):
+            job.apply()
+        job.apply()
+        _up(job, self.up_s)
+        assert self.workers(_order_id(job)) == 2
+
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_program_killed_while_it_applied_is_carried_on(
         self, make: JobFactory, when: str

@@ -1,10 +1,13 @@
 //! A fast hash for small numeric keys that no stranger chooses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map keyed by ids.
 pub type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// A set of ids.
+pub type FastSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
 /// Multiplies and rotates each word: ids are small numbers, given out by ourselves.
 #[derive(Clone, Copy, Debug, Default)]

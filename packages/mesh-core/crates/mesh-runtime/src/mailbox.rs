@@ -27,7 +27,7 @@ pub struct Mailbox {
     window: u32,
     /// One-way messages taken since the sender was last given credit.
     owed: FastMap<ProcId, u32>,
-    closed: Option<Closed>,
+    closed: Option<Box<Closed>>,
 }
 
 impl Mailbox {
@@ -48,7 +48,7 @@ impl Mailbox {
     #[expect(clippy::result_large_err, reason = "the message is handed back as it came")]
     pub fn push(&mut self, frame: Frame) -> Result<(), (Frame, Closed)> {
         match &self.closed {
-            Some(closed) => Err((frame, closed.clone())),
+            Some(closed) => Err((frame, Closed::clone(closed))),
             None => {
                 self.queue.push_back(frame);
                 Ok(())
@@ -84,7 +84,7 @@ impl Mailbox {
 
     /// Closes the mailbox and returns what was queued.
     pub fn close(&mut self, closed: Closed) -> VecDeque<Frame> {
-        self.closed.get_or_insert(closed);
+        self.closed.get_or_insert_with(|| Box::new(closed));
         std::mem::take(&mut self.queue)
     }
 
@@ -112,7 +112,7 @@ impl Mailbox {
 
     /// Why the mailbox takes no more messages, if so.
     pub fn closed(&self) -> Option<&Closed> {
-        self.closed.as_ref()
+        self.closed.as_deref()
     }
 
     /// Gives back memory that an empty queue does not need.

@@ -41,7 +41,8 @@ pub struct Session {
     /// Sent and not acknowledged, oldest first. The node bounds it by `unacked_bytes`.
     unacked: VecDeque<Frame>,
     unacked_bytes: usize,
-    early: Early,
+    /// Boxed, because few frames ever overtake others.
+    early: Option<Box<Early>>,
 }
 
 /// Frames that have overtaken others.
@@ -76,16 +77,16 @@ impl Session {
     /// by the peer.
     pub fn hold(&mut self, frame: Frame) {
         let len = frame.tail.len();
-        let has_room =
-            self.early.bytes + len <= HELD_BYTES_MAX && self.early.frames.len() < HELD_FRAMES_MAX;
-        if has_room && self.early.frames.insert(frame.head.seq, frame).is_none() {
-            self.early.bytes += len;
+        let early = self.early.get_or_insert_default();
+        let has_room = early.bytes + len <= HELD_BYTES_MAX && early.frames.len() < HELD_FRAMES_MAX;
+        if has_room && early.frames.insert(frame.head.seq, frame).is_none() {
+            early.bytes += len;
         }
     }
 
     /// Takes the frame whose turn it is, if it was held back.
     pub fn next_held(&mut self) -> Option<Frame> {
-        let early = &mut self.early;
+        let early = self.early.as_mut()?;
         while let Some(first) = early.frames.first_entry() {
             if *first.key() > self.received + 1 {
                 return None;
@@ -96,6 +97,7 @@ impl Session {
                 return Some(frame);
             }
         }
+        self.early = None;
         None
     }
 

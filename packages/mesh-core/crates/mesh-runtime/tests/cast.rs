@@ -139,15 +139,16 @@ fn a_broken_bundle_is_refused_with_its_cause() {
 }
 
 #[test]
-fn a_bundle_of_a_relay_counts_each_rank_once() {
+fn a_merge_counts_each_rank_once_and_waits_for_no_more_than_it_has_to() {
     let mut merge = Merge::new([0, 1, 2, 3]);
     assert_eq!(merge.add(1, 'b'), Progress::Waiting);
-    assert_eq!(merge.add_bundle([(1, 'x'), (0, 'a'), (9, 'x')]), Progress::Waiting);
-    assert_eq!(merge.add_bundle([(1, 'x')]), Progress::Ignored);
-    assert_eq!(merge.take(), [(1, 'b'), (0, 'a')]);
-    assert_eq!(merge.fail_open(|_| 'f'), Progress::Complete);
-    assert_eq!(merge.fail_open(|_| 'f'), Progress::Ignored);
-    assert_eq!(merge.take(), [(2, 'f'), (3, 'f')]);
+    assert_eq!(merge.add(1, 'x'), Progress::Ignored);
+    assert_eq!(merge.add(9, 'x'), Progress::Ignored);
+    assert_eq!(merge.take(), [(1, 'b')]);
+    assert_eq!(merge.add(0, 'a'), Progress::Waiting);
+    assert_eq!(merge.skip_ranks([2, 3]), Progress::Complete);
+    assert_eq!(merge.skip_ranks([2, 3]), Progress::Ignored);
+    assert_eq!(merge.take(), [(0, 'a')]);
 }
 
 #[test]

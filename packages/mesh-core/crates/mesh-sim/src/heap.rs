@@ -26,11 +26,11 @@ pub fn take_peak() -> usize {
     usize::try_from(PEAK.replace(IN_USE.get())).unwrap_or(0)
 }
 
-/// Bytes of memory that the whole program has resident, says the kernel.
-pub fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_whitespace().nth(1).and_then(|word| word.parse::<usize>().ok());
-    pages.unwrap_or(0) * 4096
+/// The most kilobytes of memory that the whole program ever had resident, says the kernel.
+pub fn resident_peak_kb() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 fn count(bytes: isize) {

@@ -1,6 +1,6 @@
 //! Runs worlds: `mesh-sim --seeds 200`, or one again: `mesh-sim --seed 17 --trace`.
 
-use mesh_sim::heap::Heap;
+use mesh_sim::heap::{self, Heap};
 use mesh_sim::scale::{self, Shape, links::Links, table};
 use mesh_sim::{Options, Report, regressions, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ static HEAP: Heap = Heap;
 
 const USAGE: &str = "usage: mesh-sim [--seeds N] [--seed S] [--procs P] [--steps K] [--trace]
        mesh-sim --actors A [--hosts H] [--fanout F] [--links L] [--deaths D] [--heartbeat T]
-                [--seeds N] [--seed S] [--table]
+                [--uneven] [--seeds N] [--seed S] [--table]
 
   --seeds N   run N worlds, from seed S (default 0) on
   --seed S    without --seeds: run this world alone and print its trace hash
@@ -28,6 +28,7 @@ Large worlds:
   --links L      flat (50 us, the default), racks, thin or flight
   --deaths D     actors, processes and hosts that die during casts (default 1000)
   --heartbeat T  seconds between signs of life of a host (default 1)
+  --uneven       send some hosts more than others before
   --table        compare fanouts and links instead";
 
 struct Arguments {
@@ -53,7 +54,8 @@ fn main() -> ExitCode {
         None if is_one => run_one(arguments.options),
         None => run_many(&arguments),
     };
-    eprintln!("took {:.1} s", begun.elapsed().as_secs_f64());
+    let resident_mb = heap::resident_peak_kb().unwrap_or(0) / 1024;
+    eprintln!("took {:.1} s, {resident_mb} MiB resident at most", begun.elapsed().as_secs_f64());
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -78,6 +80,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
                 arguments.shape = Some(Shape { deaths, heartbeat_s, ..shape });
             }
             "--table" => arguments.is_table = true,
+            "--uneven" => large(&mut arguments, &word)?.is_uneven = true,
             "--links" => {
                 let name = words.next().unwrap_or_default();
                 let links = Links::named(&name).ok_or(format!("{name}: no such links"))?;

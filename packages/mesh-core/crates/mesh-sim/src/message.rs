@@ -99,56 +99,6 @@ impl Region {
     pub fn proc(&self, rank: u32) -> ProcId {
         ProcId::new(self.host + rank / self.slots, self.slot + rank % self.slots)
     }
-
-    /// The ranks on one of its hosts, by the place of the host.
-    pub fn ranks_of_host(&self, place: usize) -> std::ops::Range<u32> {
-        let first = place as u32 * self.slots;
-        first..first + self.slots
-    }
-
-    /// As one word; every field is below 2^16.
-    pub fn to_word(self) -> u64 {
-        [self.host, self.hosts, self.slot, self.slots]
-            .iter()
-            .fold(0, |word, field| word << 16 | u64::from(*field))
-    }
-
-    /// The inverse of [`Region::to_word`].
-    pub fn from_word(word: u64) -> Self {
-        let field = |at: u32| (word >> (16 * at)) as u32 & 0xFFFF;
-        Self { host: field(3), hosts: field(2), slot: field(1), slots: field(0) }
-    }
-}
-
-/// Which part of a cast a host spreads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
-    /// All that the cast goes to.
-    pub region: Region,
-    /// The mesh.
-    pub port: PortId,
-    /// The place of the host in the tree over the hosts of the region.
-    pub place: usize,
-    /// How many hosts a host passes the cast on to.
-    pub fanout: usize,
-}
-
-impl Share {
-    /// As it travels, in front of the errand.
-    pub fn encode(&self, errand: &Errand) -> Bytes {
-        let (place, fanout) = (self.place as u64, self.fanout as u64);
-        let head = pack(&[self.region.to_word(), self.port.0, place, fanout]);
-        [head, errand.encode()].concat().into()
-    }
-
-    /// The inverse of [`Share::encode`].
-    pub fn decode(bytes: &[u8]) -> Option<(Self, Errand)> {
-        let (head, errand) = bytes.split_at_checked(32)?;
-        let [region, port, place, fanout] = unpack(head)?;
-        let region = Region::from_word(region);
-        let (place, fanout) = (place as usize, fanout as usize);
-        Some((Self { region, port: PortId(port), place, fanout }, Errand::decode(errand)?))
-    }
 }
 
 /// What an agent needs to start an actor: the meta of a spawn.

@@ -41,7 +41,7 @@ pub struct Plan {
     /// Bytes that may wait for a peer.
     pub backlog_bytes_max: usize,
     /// How many hosts a host passes a cast on to.
-    pub fanout: usize,
+    pub fanout: u16,
     /// Processes that are killed.
     pub kills: u32,
     /// How many places kills and stalls hit again and again; 0 is any.
@@ -107,7 +107,7 @@ impl Plan {
             meshes: rng.between(2, 10) as u32,
             window: *rng.pick(&[1, 2, 8, 64, 1024]).expect("a fixed list"),
             backlog_bytes_max: *rng.pick(&[256, 4096, 1 << 20]).expect("a fixed list"),
-            fanout: rng.between(1, 8) as usize,
+            fanout: rng.between(1, 8) as u16,
             kills,
             hot_places,
             revive_permille: *rng.pick(&[0, 500, 1000]).expect("a fixed list"),

@@ -1,14 +1,13 @@
 //! One process of a world: a real [`Node`] and a real [`Supervisor`], and the program around them.
 //!
 //! The program does what the layer above the runtime does in a real process: it starts and stops
-//! actors, runs their endpoints, spreads casts, and carries out what the supervisor wants.
+//! actors, runs their endpoints, and carries out what the supervisor wants.
 //!
 //! # Layout
 //! - `outbox`: messages that wait for room at their receiver;
 //! - `actor`: endpoints and what they answer;
 //! - `agent`: starts, stops and replaces on behalf of others;
 //! - `owner`: the meshes that actors of this process own;
-//! - `relay` spreads casts and merges their answers;
 //! - `client`: what programs do by themselves.
 
 mod actor;
@@ -16,12 +15,11 @@ mod agent;
 mod client;
 mod outbox;
 mod owner;
-mod relay;
 
 pub use client::Action;
 
 use crate::directory::Directory;
-use crate::message::{Life, Region};
+use crate::message::Life;
 use crate::oracle::Oracle;
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -32,15 +30,17 @@ use mesh_runtime::fault;
 use mesh_runtime::node::{Answer, Effect, Node, NodeConfig, Progress};
 use mesh_runtime::supervise::{self, FailureId, Owner, Supervisor};
 use mesh_wire::frame::{Frame, Kind};
-use mesh_wire::id::{JobId, PortId, ProcId};
+use mesh_wire::id::{HostId, JobId, PortId, ProcId};
 use outbox::Letter;
 use owner::{Mesh, Repair};
-use relay::Cast;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Where the agent of a host takes casts.
-pub const RELAY: PortId = PortId(8);
+/// Agents of hosts below this one listen for all others, and these for them: where both ends do,
+/// casts go down trees.
+const LISTENERS: u32 = 3;
+/// How often a host says that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Messages that a port takes out at once.
 const BATCH: usize = 16;
 
@@ -97,7 +97,7 @@ pub enum Later {
 #[derive(Debug)]
 enum Wait {
     /// A program called.
-    Client { tag: u64 },
+    Client { tag: u64, is_cast: bool },
     /// An endpoint called and answers when it has been answered.
     Nested { tag: u64, job: Job },
     /// Ranks of a new mesh.
@@ -106,10 +106,6 @@ enum Wait {
     Stop { child: supervise::ChildId },
     /// A rank that is being brought back.
     Repair(Repair),
-    /// A cast that a program made.
-    CastRoot { tag: u64, region: Region },
-    /// A part of a cast that this host spreads: the ranks here, or those below another host.
-    CastPart { cast: u64, below: Option<usize> },
     /// Nobody looks at the answers.
     Ignored,
 }
@@ -128,8 +124,6 @@ pub struct Process {
     outbox: BTreeMap<PortId, VecDeque<Letter>>,
     /// The last place given out in each line of messages.
     serials: BTreeMap<u64, u64>,
-    casts: BTreeMap<u64, Cast>,
-    casts_begun: u64,
     actors_begun: u64,
     failures_begun: u64,
     /// The incarnation that was last said to have died, by process.
@@ -153,8 +147,12 @@ impl Process {
             backlog_bytes_max: plan.backlog_bytes_max,
         });
         node.open_mailbox(PortId::SUPERVISION, u32::MAX);
+        node.set_fanout(plan.fanout);
         if id.slot == 0 {
-            node.open_mailbox(RELAY, u32::MAX);
+            let is_listener = |host: &u32| *host < LISTENERS || id.host.0 < LISTENERS;
+            for host in (0..plan.hosts).filter(is_listener).filter(|host| *host != id.host.0) {
+                node.expect_host(HostId(host), HEARTBEAT, Bytes::new());
+            }
         } else {
             node.dial(ProcId { host: id.host, slot: 0 });
         }
@@ -169,8 +167,6 @@ impl Process {
             waits: BTreeMap::new(),
             outbox: BTreeMap::new(),
             serials: BTreeMap::new(),
-            casts: BTreeMap::new(),
-            casts_begun: 0,
             actors_begun: 0,
             failures_begun: 0,
             dead: BTreeMap::new(),
@@ -271,7 +267,6 @@ impl Process {
             match (port, frame.head.kind) {
                 (PortId::AGENT, _) => self.agent_takes(&frame, scene),
                 (PortId::SUPERVISION, _) => self.supervision_takes(&frame, scene),
-                (RELAY, _) => self.relay_takes(&frame, scene),
                 (_, Kind::Call | Kind::Post) => self.actor_takes(port, &frame, scene),
                 _ => scene.oracle.violated(|| format!("{:?} in a mailbox", frame.head)),
             }
@@ -294,22 +289,24 @@ impl Process {
         }
         let is_complete = progress == Progress::Complete;
         match wait {
-            Wait::CastPart { cast, below } => {
-                self.cast_answered(cast, below, &answers, scene);
-                if !is_complete {
-                    self.waits.insert(reply, wait);
-                }
+            Wait::Client { tag, is_cast: true } if !is_complete => {
+                self.client_answered(tag, &answers, scene);
+                self.waits.insert(reply, wait);
             }
             _ if !is_complete => scene.oracle.violated(|| format!("{wait:?} woken too early")),
-            Wait::Client { tag } => self.client_answered(tag, &answers, scene),
+            Wait::Client { tag, is_cast } => {
+                self.client_answered(tag, &answers, scene);
+                scene.oracle.call_ended(tag);
+                scene.oracle.tally.casts += u64::from(is_cast);
+            }
             Wait::Nested { tag, job } => {
                 self.client_answered(tag, &answers, scene);
+                scene.oracle.call_ended(tag);
                 self.finish(job, scene);
             }
             Wait::Spawn { child } => self.spawned(child, &answers, scene),
             Wait::Stop { child } => self.mesh_stopped(child, scene),
             Wait::Repair(repair) => self.repaired(repair, &answers[0], scene),
-            Wait::CastRoot { tag, region } => self.cast_ended(tag, region, &answers[0], scene),
             Wait::Ignored => {}
         }
     }
@@ -340,7 +337,6 @@ impl Process {
                 format!("{id} cannot send {} to {queue:?}: {why:?}: {first:?}", letters.len())
             });
         }
-        oracle.expect(self.casts.is_empty(), || format!("{id} spreads {:?}", self.casts));
         let open = self.supervisor.open_count();
         oracle.expect(open == 0, || format!("{id} has {open} failures that came to no end"));
         let waits = self.node.waits().count();

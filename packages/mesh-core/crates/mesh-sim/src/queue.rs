@@ -64,6 +64,20 @@ impl<E> Queue<E> {
     }
 }
 
+impl<E> Queue<E> {
+    /// Gives back the memory of events that are over.
+    pub fn trim(&mut self) {
+        let mut keys = std::mem::take(&mut self.heap).into_vec();
+        let mut events = Vec::with_capacity(keys.len());
+        for Reverse(key) in &mut keys {
+            events.push(self.events[key.slot as usize].take());
+            key.slot = events.len() as u32 - 1;
+        }
+        keys.shrink_to_fit();
+        (self.heap, self.events, self.free) = (keys.into(), events, Vec::new());
+    }
+}
+
 impl<E> Default for Queue<E> {
     fn default() -> Self {
         Self::new()

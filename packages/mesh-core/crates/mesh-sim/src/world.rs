@@ -1,5 +1,7 @@
 //! A world: processes, the links between them, and what befalls both.
 
+mod check;
+
 use crate::directory::Directory;
 use crate::message::{Errand, Life};
 use crate::net::{Arrival, Net, Parcel, WireId};
@@ -10,7 +12,7 @@ use crate::queue::Queue;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use mesh_runtime::node::{Effect, LinkId};
-use mesh_wire::frame::{Frame, Head};
+use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::ProcId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -21,6 +23,9 @@ const BOOT: Duration = Duration::from_millis(100);
 /// How long a world may take to come to rest once nothing more befalls it. Senders may queue up
 /// behind one message that waits some seconds for the spawn of its receiver.
 const REST: Duration = Duration::from_secs(3600);
+/// A world is at rest when for so long nothing but signs of life went to and fro: longer than
+/// anything waits for a word from elsewhere.
+const QUIET: Duration = Duration::from_secs(10);
 /// More events than a world of no processes and steps needs, and than each of these adds.
 const EVENTS_MAX: (u64, u64) = (2_000_000, 2000);
 
@@ -73,6 +78,8 @@ pub struct World {
     options: Options,
     plan: Plan,
     now: Duration,
+    /// When something happened that is no sign of life.
+    stirred_at: Duration,
     events: u64,
     queue: Queue<Event>,
     net: Net,
@@ -120,6 +127,7 @@ impl World {
         Self {
             options,
             now: Duration::ZERO,
+            stirred_at: Duration::ZERO,
             events: 0,
             queue: Queue::new(),
             net: Net::default(),
@@ -180,7 +188,10 @@ impl World {
         let end = self.now + BOOT + self.plan.active + REST;
         let size = u64::from(self.options.procs) + u64::from(self.options.steps);
         let events_max = EVENTS_MAX.0 + EVENTS_MAX.1 * size;
-        while let Some((at, event)) = self.queue.pop() {
+        self.stirred_at = self.now;
+        while self.queue.next_at().is_some_and(|at| at < self.stirred_at + QUIET)
+            && let Some((at, event)) = self.queue.pop()
+        {
             if !self.oracle.violations().is_empty() {
                 return;
             }
@@ -202,6 +213,9 @@ impl World {
             return self.queue.add(until, event);
         }
         self.trace.at(self.now);
+        if !matches!(event, Event::Arrive(..) | Event::Later(_, Later::NodeTick)) {
+            self.stirred_at = self.now;
+        }
         match event {
             Event::Arrive(wire, end) => self.arrive(wire, end),
             Event::Later(life, later) => {
@@ -342,6 +356,9 @@ impl World {
     fn arrive(&mut self, wire: WireId, end: usize) {
         let Some((life, link, parcel)) = self.net.take(wire, end) else { return };
         self.trace.words(&[1, u64::from(wire.0), end as u64]);
+        if !is_sign_of_life(&parcel) {
+            self.stirred_at = self.now;
+        }
         match (parcel, link) {
             (Parcel::Open, _) => {
                 let is_far = self.far.remove(&wire.0);
@@ -366,7 +383,10 @@ impl World {
                         None => Ok(()),
                     }
                 });
-                self.act(life, |process, _| process.node().receive(link, frame));
+                self.act(life, |process, _| {
+                    process.node().heard(link);
+                    process.node().receive(link, frame);
+                });
             }
             (Parcel::Close, Some(link)) => {
                 self.trace.line(|line| write!(line, "wire {} is down for life {life}", wire.0));
@@ -459,42 +479,8 @@ impl World {
         let agent = ProcId { slot: 0, ..proc };
         self.directory.life(agent).expect("agents live as long as the world")
     }
+}
 
-    /// Checks what must be true when nothing moves any more.
-    fn check(&mut self) {
-        if !self.oracle.violations().is_empty() {
-            return;
-        }
-        self.oracle.check_quiet();
-        for process in self.lives.iter().flatten() {
-            process.check_quiet(&mut self.oracle);
-            for (port, owner, incarnation, owner_port) in process.ownership() {
-                let life = self.directory.life(owner);
-                let of_owner = life.and_then(|life| self.lives[life as usize].as_ref());
-                let is_owned = of_owner.is_some_and(|of_owner| {
-                    of_owner.incarnation() == incarnation && of_owner.owns(owner_port, port)
-                });
-                self.oracle.expect(is_owned, || {
-                    let id = process.id();
-                    format!("{port:?} on {id} outlived {owner_port:?} of {owner}/{incarnation}")
-                });
-            }
-        }
-    }
-
-    /// Checks that nothing outlived the program.
-    fn check_ended(&mut self) {
-        if !self.oracle.violations().is_empty() {
-            return;
-        }
-        self.check();
-        let is_ended = self.lives[0].as_ref().is_some_and(Process::is_root_ended);
-        self.oracle.expect(is_ended, || "the program did not come to its end".into());
-        for process in self.lives.iter().flatten() {
-            let left = process.ownership().count();
-            self.oracle.expect(left == 0, || {
-                format!("{left} actors of {} outlived the program", process.id())
-            });
-        }
-    }
+fn is_sign_of_life(parcel: &Parcel) -> bool {
+    matches!(parcel, Parcel::Frame(frame) if matches!(frame.head.kind, Kind::Ping | Kind::Ack))
 }

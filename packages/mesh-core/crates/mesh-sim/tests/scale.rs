@@ -1,6 +1,10 @@
 //! Large worlds, at a size for tests: everybody is reached, and only the dead are missed.
 
+use mesh_sim::heap::Heap;
 use mesh_sim::scale::{Cast, Shape, run};
+
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 fn shape(actors: u32) -> Shape {
     Shape { heartbeat_s: 1, fanout: 4, ..Shape::new(actors) }
@@ -17,7 +21,8 @@ fn a_shape_gives_the_same_world_again_and_a_seed_another() {
 #[test]
 fn casts_end_and_only_the_dead_are_answered_for() {
     for seed in 0..6 {
-        let report = run(Shape { seed, deaths: 60, ..shape(600) });
+        let is_uneven = seed % 2 == 1;
+        let report = run(Shape { seed, deaths: 60, is_uneven, ..shape(600) });
         assert_eq!(report.violations, Vec::<String>::new(), "seed {seed}");
         assert_eq!(report.died.iter().sum::<u32>(), 60, "seed {seed}");
         let last = report.troubled.last().map(|cast| cast.faults);
@@ -40,4 +45,20 @@ fn a_cast_leaves_a_host_in_as_many_frames_as_the_fanout_and_comes_back_merged() 
 fn latency_grows_with_the_depth_of_the_tree_and_not_with_the_hosts() {
     let [small, large] = [800, 8000].map(|actors| run(shape(actors)).steady.reached_ns);
     assert!(large < small * 3, "{small} ns to 800 actors, {large} ns to 8,000");
+}
+
+#[test]
+fn a_spawn_takes_two_frames_for_each_host_and_each_new_link() {
+    let spawn = run(shape(800)).spawn;
+    assert_eq!(spawn.faults, [0; 4]);
+    // All 99 other hosts but the four that the controller passes it on to are called first, with a
+    // greeting and its answer.
+    assert_eq!(spawn.load.total.frames, 2 * 99 + 2 * 95);
+}
+
+#[test]
+fn an_idle_actor_takes_less_than_four_kilobytes() {
+    let memory = run(shape(4000)).memory;
+    assert!(memory.idle > 0, "nothing was counted");
+    assert!(memory.idle < 4000 * 4096, "{} bytes an actor", memory.idle / 4000);
 }

@@ -20,8 +20,8 @@ pub enum Progress {
 /// let mut merge = Merge::new([4, 5, 6]);
 /// assert_eq!(merge.add(5, "five"), Progress::Waiting);
 /// assert_eq!(merge.add(5, "again"), Progress::Ignored);
-/// assert_eq!(merge.fail_ranks([4, 6], |_| "dead"), Progress::Complete);
-/// assert_eq!(merge.take(), [(5, "five"), (4, "dead"), (6, "dead")]);
+/// assert_eq!(merge.skip_ranks([4, 6]), Progress::Complete);
+/// assert_eq!(merge.take(), [(5, "five")]);
 /// ```
 #[derive(Debug)]
 pub struct Merge<A> {
@@ -44,32 +44,6 @@ impl<A> Merge<A> {
         self.progress()
     }
 
-    /// Takes the answers that another merge has collected.
-    pub fn add_bundle(&mut self, answers: impl IntoIterator<Item = (u32, A)>) -> Progress {
-        let before = self.open.len;
-        for (rank, answer) in answers {
-            if self.open.remove(rank) {
-                self.collected.push((rank, answer));
-            }
-        }
-        if self.open.len == before { Progress::Ignored } else { self.progress() }
-    }
-
-    /// Makes up the answers of ranks that will not answer any more.
-    pub fn fail_ranks(
-        &mut self,
-        ranks: impl IntoIterator<Item = u32>,
-        mut fault: impl FnMut(u32) -> A,
-    ) -> Progress {
-        let before = self.open.len;
-        for rank in ranks {
-            if self.open.remove(rank) {
-                self.collected.push((rank, fault(rank)));
-            }
-        }
-        if self.open.len == before { Progress::Ignored } else { self.progress() }
-    }
-
     /// Expects nothing more of some ranks, and collects nothing for them.
     pub fn skip_ranks(&mut self, ranks: impl IntoIterator<Item = u32>) -> Progress {
         let before = self.open.len;
@@ -77,12 +51,6 @@ impl<A> Merge<A> {
             self.open.remove(rank);
         }
         if self.open.len == before { Progress::Ignored } else { self.progress() }
-    }
-
-    /// Makes up all answers that are missing, in the order of the ranks.
-    pub fn fail_open(&mut self, fault: impl FnMut(u32) -> A) -> Progress {
-        let open: Vec<u32> = self.open_ranks().collect();
-        self.fail_ranks(open, fault)
     }
 
     /// Hands out what has been collected since the last time, in the order of arrival.
@@ -100,19 +68,9 @@ impl<A> Merge<A> {
         self.open.len == 0
     }
 
-    /// How many ranks have not answered.
-    pub fn open_count(&self) -> usize {
-        self.open.len
-    }
-
     /// Whether an answer of the rank is still expected.
     pub fn is_open(&self, rank: u32) -> bool {
         self.open.contains(rank)
-    }
-
-    /// The ranks that have not answered, in order.
-    pub fn open_ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.open.iter()
     }
 
     fn progress(&self) -> Progress {
@@ -152,13 +110,6 @@ impl RankSet {
         self.bits[word] &= !bit;
         self.len -= usize::from(was_there);
         was_there
-    }
-
-    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.bits.iter().enumerate().flat_map(move |(index, word)| {
-            let set = (0..64).filter(move |bit| word >> bit & 1 == 1);
-            set.map(move |bit| self.first + index as u32 * 64 + bit)
-        })
     }
 
     fn place(&self, rank: u32) -> Option<(usize, u64)> {

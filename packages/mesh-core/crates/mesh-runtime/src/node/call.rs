@@ -412,10 +412,14 @@ impl Node {
                 let len = spec.tail.len();
                 self.record(EventKind::Sent, spec.port, &head, target.proc, reply, len);
             }
+            let is_agent = self.config.me.slot == 0;
+            let peer = self.peer(target.proc);
             if spec.kind != Kind::Spawn {
-                self.peer(target.proc).debit(spec.port);
+                peer.debit(spec.port);
             }
             if is_cast {
+                // A cast asks for word of the death of those that it is for.
+                peer.is_watched |= is_agent;
                 afar.push(*target);
             } else {
                 self.dispatch(Frame { head, tail: spec.tail.clone() });

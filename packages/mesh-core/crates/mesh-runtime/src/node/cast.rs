@@ -87,12 +87,16 @@ impl Node {
         for host in &hosts {
             // Agents hear of the death of other agents anyway.
             for (slot, _) in order.on(*host).filter(|(slot, _)| *slot + caller.proc.slot > 0) {
-                self.pulse.watches(ProcId { host: *host, slot }, caller.proc);
+                let watcher = Address { proc: caller.proc, port: PortId::AGENT };
+                self.pulse.watches(ProcId { host: *host, slot }, watcher);
             }
         }
         let (dead, hosts): (Vec<HostId>, Vec<HostId>) =
             hosts.into_iter().partition(|host| self.pulse.obituary(*host).is_some());
         for host in dead {
+            for (slot, _) in order.on(host) {
+                self.peer(ProcId { host, slot }).is_watched = false;
+            }
             let detail = self.pulse.obituary(host).cloned().unwrap_or_default();
             let closed = Closed { code: fault::HOST_DIED, detail };
             self.refuse_ranks(order, host, caller, &closed);
@@ -207,6 +211,9 @@ impl Node {
         }
         if gather.merge.is_complete() {
             self.gathers.open.remove(&caller);
+            if self.gathers.open.is_empty() {
+                self.gathers.due = None;
+            }
         }
         let from = Address { proc: self.config.me, port };
         for body in packer.finish() {

@@ -10,13 +10,12 @@ use super::relay::Relayed;
 use super::{Effect, Node};
 use crate::events::EventKind;
 use crate::fault;
-use crate::hash::FastMap;
+use crate::hash::{FastMap, FastSet};
 use crate::mailbox::Closed;
 use crate::session::{Acceptance, Session};
 use bytes::{BufMut, Bytes, BytesMut};
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
-use std::collections::HashSet;
 use std::time::Duration;
 
 /// The first pause before a link is dialled again; it doubles up to [`REDIAL_MAX`].
@@ -50,8 +49,8 @@ pub(super) enum Reach {
     Dialling { link: Option<LinkId>, pause: Duration },
     /// Frames flow.
     Up(LinkId),
-    /// Its host says that it is dead.
-    Dead(Bytes),
+    /// Its host says that it is dead; the obituary says how.
+    Dead,
 }
 
 /// One other process, or this one.
@@ -69,16 +68,17 @@ pub(super) struct Peer {
     /// Who wants to hear of its death. Kept by the agent of its host.
     watchers: Vec<Address>,
     /// What its host said of the last incarnation that died.
-    obituary: Option<Bytes>,
-    is_watched: bool,
+    obituary: Option<Box<Bytes>>,
+    /// Its host was asked to tell of its death.
+    pub(super) is_watched: bool,
     /// An ack was asked for, to make room.
     is_ack_asked: bool,
     /// Bytes of long frames that have not been sent yet.
     pub(super) bulk_bytes: usize,
     /// Of a host that gets frames by way of others.
-    pub(super) relayed: Relayed,
+    pub(super) relayed: Option<Box<Relayed>>,
     /// Our segments whose descriptor this peer has been sent.
-    announced: HashSet<u32>,
+    announced: FastSet<u32>,
 }
 
 impl Peer {
@@ -99,10 +99,15 @@ impl Peer {
         self.living_from
     }
 
+    /// What was said of the last incarnation that died.
+    fn obituary(&self) -> Bytes {
+        self.obituary.as_deref().cloned().unwrap_or_default()
+    }
+
     /// Its host is a new one, on which nothing below an incarnation lives.
     pub(super) fn revive(&mut self, living_from: u32) {
         self.living_from = self.living_from.max(living_from);
-        if matches!(self.reach, Reach::Dead(_)) {
+        if matches!(self.reach, Reach::Dead) {
             self.reach = Reach::Idle;
         }
     }
@@ -110,6 +115,12 @@ impl Peer {
     pub(super) fn trim(&mut self) {
         self.session.trim();
         self.outstanding.shrink_to_fit();
+        self.watchers.shrink_to_fit();
+    }
+
+    /// How it fares with frames that take other ways.
+    pub(super) fn relayed(&mut self) -> &mut Relayed {
+        self.relayed.get_or_insert_default()
     }
 
     pub(super) fn debit(&mut self, port: PortId) {
@@ -144,7 +155,7 @@ impl Node {
     pub fn link_to(&self, proc: ProcId) -> Option<LinkId> {
         match self.peers.get(&proc)?.reach {
             Reach::Up(link) => Some(link),
-            Reach::Idle | Reach::Dialling { .. } | Reach::Dead(_) => None,
+            Reach::Idle | Reach::Dialling { .. } | Reach::Dead => None,
         }
     }
 
@@ -162,15 +173,17 @@ impl Node {
         let Some(frame) = self.refuse_dead(frame) else { return };
         let to = self.next_hop(frame.head.to.proc);
         if to.host != self.config.me.host {
-            self.pulse.passed_on(&frame);
+            if frame.head.kind == Kind::Watch && self.watches_from_here(&frame.head) {
+                return;
+            }
             if frame.tail.len() > PIECE_LEN && frame.head.kind != Kind::Piece {
                 return self.spread(&[to.host], frame.head, Bytes::new(), frame.tail);
             }
         }
         let waits_for_report = self.is_agent_of(to);
         let peer = self.peers.entry(to).or_default();
-        if let (Reach::Dead(detail), true) = (&peer.reach, waits_for_report) {
-            let closed = Closed { code: fault::PROC_DIED, detail: detail.clone() };
+        if waits_for_report && matches!(peer.reach, Reach::Dead) {
+            let closed = Closed { code: fault::PROC_DIED, detail: peer.obituary() };
             return self.refuse(&frame, &closed);
         }
         if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
@@ -183,8 +196,8 @@ impl Node {
         match peer.reach {
             Reach::Up(link) => self.effects.push_back(Effect::Transmit { link, frame }),
             Reach::Dialling { .. } => {}
-            Reach::Idle | Reach::Dead(_) if waits_for_report => {}
-            Reach::Idle | Reach::Dead(_) => {
+            Reach::Idle | Reach::Dead if waits_for_report => {}
+            Reach::Idle | Reach::Dead => {
                 // A process that was replaced answers at the same place: try before refusing.
                 peer.reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
                 self.effects.push_back(Effect::Connect { peer: to, after: Duration::ZERO });
@@ -290,7 +303,7 @@ impl Node {
         let is_current = match peer.reach {
             Reach::Up(current) => current == id,
             Reach::Dialling { link, .. } => link == Some(id),
-            Reach::Idle | Reach::Dead(_) => false,
+            Reach::Idle | Reach::Dead => false,
         };
         if !is_current {
             return;
@@ -338,7 +351,7 @@ impl Node {
         let Some(peer) = self.peers.get_mut(&proc) else { return };
         let link = match peer.reach {
             Reach::Up(link) => Some(link),
-            Reach::Idle | Reach::Dialling { .. } | Reach::Dead(_) => None,
+            Reach::Idle | Reach::Dialling { .. } | Reach::Dead => None,
         };
         let backlog_before = peer.unacked_bytes();
         let acceptance = peer.session.accept(&frame.head, frame.tail.len());
@@ -420,7 +433,7 @@ impl Node {
         let old = match peer.reach {
             Reach::Up(link) => Some(link),
             Reach::Dialling { link, .. } => link,
-            Reach::Idle | Reach::Dead(_) => None,
+            Reach::Idle | Reach::Dead => None,
         };
         self.links.insert(id, Link { peer: Some(proc), is_dialled: false, is_local });
         if let Some(old) = old {
@@ -583,7 +596,7 @@ impl Node {
     pub fn proc_started(&mut self, proc: ProcId, incarnation: u32) {
         let peer = self.peers.entry(proc).or_default();
         peer.incarnation = Some(incarnation);
-        if matches!(peer.reach, Reach::Dead(_)) {
+        if matches!(peer.reach, Reach::Dead) {
             peer.reach = Reach::Idle;
         }
     }
@@ -592,14 +605,14 @@ impl Node {
     pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
-        (peer.relayed, peer.bulk_bytes) = (Relayed::default(), 0);
+        (peer.relayed, peer.bulk_bytes) = (None, 0);
         peer.outstanding.clear();
         peer.announced.clear();
         peer.is_watched = false;
         peer.incarnation = None;
         peer.living_from = living_from;
-        peer.obituary = Some(detail.clone());
-        let reach = std::mem::replace(&mut peer.reach, Reach::Dead(detail.clone()));
+        peer.obituary = Some(Box::new(detail.clone()));
+        let reach = std::mem::replace(&mut peer.reach, Reach::Dead);
         if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
             if matches!(reach, Reach::Up(_)) {
                 self.record_peer(EventKind::LinkDown, proc);
@@ -667,6 +680,14 @@ impl Node {
         self.send_watch(proc, Bytes::copy_from_slice(&incarnation.to_le_bytes()));
     }
 
+    /// Notes who asks another host to be told of the end of one of its processes. Whether that is
+    /// all: the end of an agent is the end of its host, and that is told by the hosts that live.
+    fn watches_from_here(&mut self, watch: &Head) -> bool {
+        let proc = ProcId { host: watch.to.proc.host, slot: watch.rank };
+        self.pulse.watches(proc, watch.from);
+        proc.slot == 0
+    }
+
     fn send_watch(&mut self, proc: ProcId, incarnation: Bytes) {
         if proc.slot == 0 && (proc.host == self.config.me.host || self.config.me.slot == 0) {
             return;
@@ -690,13 +711,11 @@ impl Node {
         let last = living_from.saturating_sub(1);
         let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let died = match (&peer.reach, peer.incarnation) {
-            (Reach::Dead(detail), _) => Some(detail.clone()),
+            (Reach::Dead, _) => Some(peer.obituary()),
             // Nothing was ever started there.
             (_, None) => Some(Bytes::new()),
             // Somebody else lives there already.
-            (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => {
-                Some(peer.obituary.clone().unwrap_or_default())
-            }
+            (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => Some(peer.obituary()),
             (_, Some(_)) => None,
         };
         let is_lost = peer.incarnation.is_none() && self.is_of_former(proc);

@@ -64,23 +64,17 @@ impl Pulse {
         self.epochs.insert(host, epoch);
     }
 
-    /// Notes who asks another host to be told of the end of one of its processes.
-    pub(super) fn passed_on(&mut self, frame: &Frame) {
-        let head = &frame.head;
-        let watchers = self.watchers.entry(head.to.proc.host).or_default();
-        let watcher = (head.rank, head.from);
-        if head.kind == Kind::Watch && !watchers.contains(&watcher) {
+    /// Notes who wants to be told of the end of a process of another host.
+    pub(super) fn watches(&mut self, proc: ProcId, watcher: Address) {
+        let watchers = self.watchers.entry(proc.host).or_default();
+        let watcher = (proc.slot, watcher);
+        if !watchers.contains(&watcher) {
             watchers.push(watcher);
         }
     }
 
-    /// As `passed_on`, for one process and who calls it.
-    pub(super) fn watches(&mut self, proc: ProcId, caller: ProcId) {
-        let watchers = self.watchers.entry(proc.host).or_default();
-        let watcher = (proc.slot, Address { proc: caller, port: PortId::AGENT });
-        if !watchers.contains(&watcher) {
-            watchers.push(watcher);
-        }
+    pub(super) fn trim(&mut self) {
+        self.watchers.values_mut().for_each(Vec::shrink_to_fit);
     }
 
     /// Whether this process would notice the death of the host by itself.

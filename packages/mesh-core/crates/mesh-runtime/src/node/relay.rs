@@ -116,7 +116,7 @@ impl Node {
             let peer = self.peer(to.proc);
             let frame = Frame { head: Head { to, ..head }, tail: tail.clone() };
             let seq = peer.session.number(frame).head.seq;
-            peer.relayed.up_to = seq;
+            peer.relayed().up_to = seq;
             route.push(*host, seq | self.session_mark(*host));
         }
         let mut relay = Head::new(Kind::Relay, Address::default(), head.from);
@@ -133,8 +133,8 @@ impl Node {
 
     /// Whether a tree has failed this host lately.
     pub(super) fn goes_straight(&self, host: HostId) -> bool {
-        let peer = self.peers.get(&agent(host).proc);
-        peer.is_some_and(|peer| peer.relayed.straight_until > self.now)
+        let relayed = self.peers.get(&agent(host).proc).and_then(|peer| peer.relayed.as_ref());
+        relayed.is_some_and(|relayed| relayed.straight_until > self.now)
     }
 
     fn pass_on(&mut self, route: &Route, place: usize, frame: &Frame) {
@@ -167,11 +167,12 @@ impl Node {
         let peer = self.peers.entry(to).or_default();
         match peer.reach {
             Reach::Up(link) => self.effects.push_back(Effect::Transmit { link, frame }),
-            Reach::Dead(_) => {}
+            Reach::Dead => {}
             Reach::Idle | Reach::Dialling { .. } => {
-                peer.relayed.waiting_bytes += frame.tail.len();
-                if peer.relayed.waiting_bytes <= WAITING_BYTES_MAX {
-                    peer.relayed.waiting.push(frame);
+                let relayed = peer.relayed();
+                relayed.waiting_bytes += frame.tail.len();
+                if relayed.waiting_bytes <= WAITING_BYTES_MAX {
+                    relayed.waiting.push(frame);
                 }
                 self.dial(to);
             }
@@ -180,7 +181,7 @@ impl Node {
 
     /// The frames that have waited for the link to a neighbour.
     pub(super) fn waiting_relays(&mut self, proc: ProcId) -> Vec<Frame> {
-        let relayed = &mut self.peer(proc).relayed;
+        let Some(relayed) = &mut self.peer(proc).relayed else { return Vec::new() };
         relayed.waiting_bytes = 0;
         std::mem::take(&mut relayed.waiting)
     }
@@ -235,7 +236,7 @@ impl Node {
         let caller = frame.head.to;
         let peer = self.peer(origin);
         let frame = peer.session.stamp(frame);
-        peer.relayed.up_to = frame.head.seq;
+        peer.relayed().up_to = frame.head.seq;
         let mut bagged = BytesMut::with_capacity(HEAD_LEN + frame.tail.len());
         let seq = frame.head.seq | self.session_mark(origin.host);
         let head = Head { seq, ..frame.head };
@@ -260,6 +261,9 @@ impl Node {
             let frames = bag.frames.split().freeze();
             if bag.missing == 0 {
                 self.relays.bags.remove(&caller);
+                if self.relays.bags.is_empty() {
+                    self.relays.due = None;
+                }
             }
             self.send_bag(to, caller, frames);
         } else if self.relays.due.is_none() {
@@ -316,7 +320,7 @@ impl Node {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&agent(host).proc) else { return };
         let acked = peer.session.acked();
-        let relayed = &mut peer.relayed;
+        let Some(relayed) = &mut peer.relayed else { return };
         let is_stuck = acked < relayed.up_to && acked == relayed.acked_at_look;
         relayed.looks = if is_stuck { relayed.looks + 1 } else { 0 };
         relayed.acked_at_look = acked;
@@ -331,7 +335,7 @@ impl Node {
     pub(super) fn send_relayed_again(&mut self) {
         let is_relayed = |proc: &ProcId| {
             let peer = &self.peers[proc];
-            peer.session.acked() < peer.relayed.up_to
+            peer.relayed.as_ref().is_some_and(|relayed| peer.session.acked() < relayed.up_to)
         };
         let mut procs: Vec<ProcId> = self.peers.keys().copied().filter(is_relayed).collect();
         procs.sort_unstable();
@@ -342,7 +346,9 @@ impl Node {
 
     fn send_again(&mut self, proc: ProcId) {
         let Some(peer) = self.peers.get_mut(&proc) else { return };
-        (peer.relayed.up_to, peer.relayed.looks) = (0, 0);
+        if let Some(relayed) = &mut peer.relayed {
+            (relayed.up_to, relayed.looks) = (0, 0);
+        }
         let Reach::Up(link) = peer.reach else { return };
         let received = peer.session.acked();
         for frame in peer.session.resume(received) {

@@ -9,6 +9,7 @@ impl Node {
     pub fn trim(&mut self) {
         self.effects.shrink_to_fit();
         self.deadlines.shrink_to_fit();
+        self.pulse.trim();
         for port in self.ports.values_mut() {
             match port {
                 Port::Mailbox(mailbox) => mailbox.trim(),

@@ -1,10 +1,10 @@
 //! What programs do by themselves: call, send, cast, give up, spawn and stop.
 
 use super::outbox::{Letter, Text};
-use super::{Process, RELAY, Scene, Wait};
+use super::{Process, Scene, Wait};
 use crate::directory::Handle;
-use crate::message::{Region, Share, Work, unpack};
-use crate::rng::{Rng, mix};
+use crate::message::{Region, Work, unpack};
+use crate::rng::Rng;
 use mesh_runtime::node::{Answer, Target};
 use mesh_runtime::supervise::{Policy, ROOT, Restart, Scope};
 use mesh_wire::frame::Kind;
@@ -25,7 +25,7 @@ pub enum Action {
     SendOne,
     /// Sends to a mesh or a slice of it.
     SendMany,
-    /// Casts to a region through the agents of its hosts.
+    /// Calls a whole mesh, and takes the answers as they come.
     Cast,
     /// Gives up a call.
     GiveUp,
@@ -72,15 +72,13 @@ impl Process {
         let is_harsh = matches!(work, Work::Crash | Work::Exit | Work::Silent);
         let work = if is_many && is_harsh { Work::Slow } else { work };
         let tag = scene.oracle.new_tag();
-        if action == Action::Cast {
-            return self.cast(handle, tag, work, scene);
-        }
-        let targets = if is_many {
-            slice(&handle.targets, scene.rng)
-        } else {
-            vec![*scene.rng.pick(&handle.targets).expect("a mesh has ranks")]
+        let targets = match action {
+            Action::Cast => handle.targets.to_vec(),
+            _ if is_many => slice(&handle.targets, scene.rng),
+            _ => vec![*scene.rng.pick(&handle.targets).expect("a mesh has ranks")],
         };
-        let is_call = matches!(action, Action::CallOne | Action::CallMany);
+        let is_cast = action == Action::Cast;
+        let is_call = matches!(action, Action::CallOne | Action::CallMany | Action::Cast);
         let has_deadline = work == Work::Silent || scene.rng.chance(scene.plan.timeout_permille);
         let timeout = has_deadline.then(|| Duration::from_micros(scene.rng.between(1, 300_000)));
         let letter = Letter {
@@ -90,28 +88,8 @@ impl Process {
             text: Text::Errand { line: handle.port.0, tag, work },
             window: scene.plan.window,
             timeout,
-            wait: is_call.then_some(Wait::Client { tag }),
-            is_stream: false,
-            refused: None,
-        };
-        self.submit(letter, scene);
-    }
-
-    fn cast(&mut self, handle: &Handle, tag: u64, work: Work, scene: &mut Scene<'_>) {
-        let region = handle.region;
-        let share = Share { region, port: handle.port, place: 0, fanout: scene.plan.fanout };
-        // Casts and calls to one actor take different ways, so each is a line of its own.
-        let line = mix(handle.port.0 ^ 1 << 63);
-        let agent = Target { proc: ProcId::new(region.host, 0), rank: 0 };
-        let letter = Letter {
-            kind: Kind::Call,
-            port: RELAY,
-            targets: [agent].into(),
-            text: Text::Cast { share, line, tag, work },
-            window: u32::MAX,
-            timeout: None,
-            wait: Some(Wait::CastRoot { tag, region }),
-            is_stream: false,
+            wait: is_call.then_some(Wait::Client { tag, is_cast }),
+            is_stream: is_cast,
             refused: None,
         };
         self.submit(letter, scene);
@@ -123,7 +101,6 @@ impl Process {
             let from = answer.frame.head.from.proc;
             scene.oracle.answered(tag, answer.rank, from, answer.code, value);
         }
-        scene.oracle.call_ended(tag);
     }
 
     fn give_up(&mut self, scene: &mut Scene<'_>) {
@@ -131,7 +108,7 @@ impl Process {
             .waits
             .iter()
             .filter_map(|(reply, wait)| match wait {
-                Wait::Client { tag } => Some((*reply, *tag)),
+                Wait::Client { tag, .. } => Some((*reply, *tag)),
                 _ => None,
             })
             .collect();

@@ -1,7 +1,7 @@
 //! Messages on their way out: each line waits for room at its receiver, and keeps its order.
 
 use super::{Process, Scene, Wait};
-use crate::message::{Errand, Share, Work};
+use crate::message::{Errand, Work};
 use bytes::Bytes;
 use mesh_runtime::node::{CallSpec, SendError, Target};
 use mesh_wire::frame::Kind;
@@ -14,10 +14,6 @@ use std::time::Duration;
 pub(super) enum Text {
     /// An errand, which gets its place in the line when it leaves.
     Errand { line: u64, tag: u64, work: Work },
-    /// An errand for a region, which the host of its first process spreads.
-    Cast { share: Share, line: u64, tag: u64, work: Work },
-    /// An errand of somebody else that is passed on.
-    Forwarded(Errand),
     /// Bytes of which the first are meta.
     Fixed { meta_len: u16, tail: Bytes },
 }
@@ -104,7 +100,6 @@ impl Process {
         let errand = self.errand_of(&letter);
         let (meta_len, tail) = match (&letter.text, &errand) {
             (Text::Fixed { meta_len, tail }, _) => (*meta_len, tail.clone()),
-            (Text::Cast { share, .. }, Some(errand)) => (0, share.encode(errand)),
             (_, Some(errand)) => (0, errand.encode()),
             (_, None) => (0, Bytes::new()),
         };
@@ -127,9 +122,7 @@ impl Process {
             Ok(reply) => reply,
             Err(why) => return Err(Box::new(Letter { refused: Some(why), ..letter })),
         };
-        if let (Text::Errand { line, .. } | Text::Cast { line, .. }, Some(errand)) =
-            (&letter.text, &errand)
-        {
+        if let (Text::Errand { line, .. }, Some(errand)) = (&letter.text, &errand) {
             self.serials.insert(*line, errand.serial);
             self.tell_oracle(&letter, errand, scene);
         }
@@ -144,11 +137,10 @@ impl Process {
 
     fn errand_of(&self, letter: &Letter) -> Option<Errand> {
         match letter.text {
-            Text::Errand { line, tag, work } | Text::Cast { line, tag, work, .. } => {
+            Text::Errand { line, tag, work } => {
                 let serial = self.serials.get(&line).copied().unwrap_or(0) + 1;
                 Some(Errand { sender: self.life, line, serial, tag, work })
             }
-            Text::Forwarded(errand) => Some(errand),
             Text::Fixed { .. } => None,
         }
     }
@@ -156,13 +148,6 @@ impl Process {
     fn tell_oracle(&self, letter: &Letter, errand: &Errand, scene: &mut Scene<'_>) {
         let directory = &*scene.directory;
         let life = |target: &Target| directory.life(target.proc).unwrap_or(u32::MAX);
-        if let Text::Cast { share: Share { region, .. }, .. } = &letter.text {
-            let targets = (0..region.count()).map(|rank| {
-                let proc = region.proc(rank);
-                (rank, proc, directory.life(proc).unwrap_or(u32::MAX))
-            });
-            return scene.oracle.sent_call(errand.tag, self.life, targets, scene.now);
-        }
         let targets = letter.targets.iter();
         let targets = targets.map(|target| (target.rank, target.proc, life(target)));
         if letter.wait.is_some() {

@@ -139,6 +139,11 @@ impl Fabric {
         port.in_at
     }
 
+    /// Gives back memory that no connection needs.
+    pub fn trim(&mut self) {
+        self.wires.shrink_to_fit();
+    }
+
     /// What links between hosts have carried since this was asked last.
     pub fn take_load(&mut self) -> Load {
         let mut load = Load::default();

@@ -19,6 +19,10 @@ use std::time::Duration;
 const PATIENCE_NS: u64 = 60_000_000_000;
 /// How long all processes take to report.
 const BOOT_NS: u64 = 2_000_000_000;
+/// How long the words to some hosts take.
+const TALK_NS: u64 = 500_000_000;
+/// How many messages a host gets before, less than, in a world that is uneven.
+const WORDS_MAX: u64 = 8;
 /// Casts before one is measured: the first ones open the links of the tree.
 const WARM_CASTS: usize = 2;
 /// Deaths come in so many bursts, each over so many casts.
@@ -49,8 +53,6 @@ pub struct Memory {
     pub idle: usize,
     /// The most there ever was.
     pub peak: usize,
-    /// The growth of what the kernel says is resident.
-    pub resident: usize,
     /// What the checks have of `idle`: no process would keep it.
     pub oracle: usize,
 }
@@ -104,7 +106,7 @@ struct Program {
 
 /// Runs the world of a shape to its end.
 pub fn run(shape: Shape) -> Report {
-    let (heap_before, resident_before) = (heap::in_use(), heap::resident());
+    let heap_before = heap::in_use();
     heap::take_peak();
     let mut program = Program {
         world: World::new(shape),
@@ -120,7 +122,6 @@ pub fn run(shape: Shape) -> Report {
     let steady = program.cast_alone();
     program.world.trim();
     let mut memory = Memory { booted, idle: heap::in_use() - heap_before, ..Memory::default() };
-    memory.resident = heap::resident().saturating_sub(resident_before);
     let troubled = program.trouble();
     memory.peak = heap::take_peak().saturating_sub(heap_before);
     program.world.oracle.check_quiet();
@@ -161,16 +162,58 @@ impl Program {
             agents.filter(|agent| node.link_to(*agent).is_none()).count()
         });
         self.world.oracle.expect(missing == 0, || format!("{missing} hosts are not connected"));
-        self.world.last_link_ns
+        let last_link_ns = self.world.last_link_ns;
+        if shape.is_uneven {
+            self.talk();
+        }
+        last_link_ns
+    }
+
+    /// Says more to some hosts than to others, so that the frames of a cast have other numbers in
+    /// the sessions with each.
+    fn talk(&mut self) {
+        let shape = self.world.shape;
+        let mut will = Rng::new(shape.seed).fork();
+        for host in 1..shape.hosts {
+            for _ in 0..will.below(WORDS_MAX) {
+                let word = CallSpec {
+                    kind: Kind::Post,
+                    targets: [Target { proc: ProcId::new(host, 0), rank: 0 }].into(),
+                    port: PortId::AGENT,
+                    meta_len: 0,
+                    part_count: 0,
+                    tail: Bytes::new(),
+                    window: u32::MAX,
+                    timeout: None,
+                };
+                let sent = self.world.program(|node| node.send(&word));
+                self.world.oracle.expect(sent.is_ok(), || format!("host {host}: {sent:?}"));
+            }
+        }
+        self.world.run(BOOT_NS + TALK_NS, |_| false);
     }
 
     fn spawn(&mut self) -> Cast {
+        self.calm();
         let window = Bytes::copy_from_slice(&u32::MAX.to_le_bytes());
         self.begin(Kind::Spawn, window.len() as u16, |_| window);
+        let targets = Arc::clone(&self.targets);
+        // As the owner of a mesh does.
+        self.world.program(|node| targets.iter().for_each(|target| node.watch(target.proc)));
         self.finish_all().pop().unwrap_or_default()
     }
 
+    /// Lets time pass until the controller has nothing to do: all hosts were asked for a sign of
+    /// life, as they are four times in each heartbeat, and are not yet asked again.
+    fn calm(&mut self) {
+        let look_ns = u64::from(self.world.shape.heartbeat_s) * 250_000_000;
+        if let Some(looks) = self.world.now().checked_div(look_ns) {
+            self.world.run((looks + 1) * look_ns + look_ns * 3 / 5, |_| false);
+        }
+    }
+
     fn cast_alone(&mut self) -> Cast {
+        self.calm();
         self.begin(Kind::Call, 0, errand);
         self.finish_all().pop().unwrap_or_default()
     }

@@ -29,13 +29,24 @@ pub struct Shape {
     pub heartbeat_s: u32,
     /// How many actors, processes and hosts die.
     pub deaths: u32,
+    /// The controller has sent some hosts more than others, one by one.
+    pub is_uneven: bool,
 }
 
 impl Shape {
     /// So many actors, eight to a host, and nothing goes wrong.
     pub fn new(actors: u32) -> Self {
         let hosts = actors.div_ceil(ACTORS_PER_HOST);
-        Self { seed: 0, actors, hosts, fanout: 16, links: FLAT, heartbeat_s: 0, deaths: 0 }
+        Self {
+            seed: 0,
+            actors,
+            hosts,
+            fanout: 16,
+            links: FLAT,
+            heartbeat_s: 0,
+            deaths: 0,
+            is_uneven: false,
+        }
     }
 
     /// Processes on a host, its agent included.

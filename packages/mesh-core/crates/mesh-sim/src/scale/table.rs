@@ -44,7 +44,7 @@ fn depth(hosts: u32, fanout: u32) -> u32 {
 pub fn describe(report: &Report) -> String {
     let Report { shape, memory, .. } = report;
     let mut text = String::new();
-    let kib = |bytes: usize| bytes as f64 / 1024.0 / f64::from(shape.actors);
+    let each = |bytes: usize| bytes / shape.actors as usize;
     let [actors, procs, hosts] = report.died;
     let lines = [
         format!(
@@ -56,12 +56,10 @@ pub fn describe(report: &Report) -> String {
         format!("  first cast      {}", line(&report.first)),
         format!("  later casts     {}", line(&report.steady)),
         format!(
-            "  memory          {:.2} KiB an actor when idle ({:.2} of it the checks'), {:.2} \
-             at most, {:.2} resident",
-            kib(memory.idle),
-            kib(memory.oracle),
-            kib(memory.peak),
-            kib(memory.resident)
+            "  memory          {} bytes an actor when idle ({} of them the checks'), {} at most",
+            each(memory.idle),
+            each(memory.oracle),
+            each(memory.peak),
         ),
         format!("  died            {actors} actors, {procs} processes, {hosts} hosts"),
     ];

@@ -191,6 +191,9 @@ impl World {
     /// Every process gives back memory that it does not need now.
     pub fn trim(&mut self) {
         self.sites.iter_mut().flatten().for_each(|site| site.trim());
+        self.queue.trim();
+        self.fabric.trim();
+        self.wants.shrink_to_fit();
     }
 
     /// What links between hosts have carried since this was asked last.

@@ -1,0 +1,76 @@
+//! Who has to be asked to tell of a death, and who need not be.
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::{Cluster, HEARTBEAT, call, everyone};
+use mesh_runtime::fault;
+use mesh_runtime::node::{Effect, Node};
+use mesh_wire::frame::Kind;
+use mesh_wire::id::{HostId, PortId, ProcId};
+use std::time::Duration;
+
+const ROOT: ProcId = ProcId::new(0, 0);
+
+/// The deaths that a process has been told of, and whether with the host.
+fn deaths(node: &mut Node) -> Vec<(ProcId, bool)> {
+    let mut frames = Vec::new();
+    node.take_messages(PortId::AGENT, usize::MAX, &mut frames).expect("agents take messages");
+    let died = frames.into_iter().filter(|frame| frame.head.kind == Kind::Died);
+    died.map(|frame| (frame.head.from.proc, frame.head.flags == fault::HOST_DIED)).collect()
+}
+
+fn watches_sent(cluster: &Cluster, from: u32, to: u32) -> usize {
+    cluster.sent(from, to, Kind::Watch).0
+}
+
+#[test]
+fn no_host_is_asked_to_tell_of_its_own_end() {
+    let mut cluster = Cluster::new(2, 3, 16);
+    for slot in 1..=3 {
+        cluster.node(1, slot).watch(ROOT);
+    }
+    cluster.run();
+    assert_eq!(watches_sent(&cluster, 1, 0), 0);
+    cluster.kill(0);
+    cluster.pass(HEARTBEAT * 4);
+    for slot in 1..=3 {
+        assert_eq!(deaths(cluster.node(1, slot)), [(ROOT, true)]);
+    }
+}
+
+#[test]
+fn who_casts_is_told_of_deaths_without_asking_for_each() {
+    let mut cluster = Cluster::new(3, 2, 16);
+    let targets = everyone(1..3, 2);
+    let port = cluster.root().new_port();
+    cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("there is room");
+    targets.iter().for_each(|target| cluster.root().watch(target.proc));
+    cluster.run();
+    assert_eq!(watches_sent(&cluster, 0, 1) + watches_sent(&cluster, 0, 2), 0);
+    let victim = targets[2].proc;
+    cluster.kill_proc(victim);
+    cluster.run();
+    assert_eq!(deaths(cluster.root()), [(victim, false)]);
+    // The one who takes the place is watched by nobody yet.
+    cluster.node(2, 0).proc_started(victim, 1);
+    cluster.root().watch(victim);
+    cluster.run();
+    assert_eq!(watches_sent(&cluster, 0, 2), 1);
+}
+
+#[test]
+fn a_cast_to_a_dead_host_does_not_stand_for_a_watch_on_the_next_one() {
+    let mut cluster = Cluster::new(3, 2, 16);
+    cluster.kill(2);
+    cluster.pass(HEARTBEAT * 4);
+    let targets = everyone(1..3, 2);
+    let port = cluster.root().new_port();
+    cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("there is room");
+    cluster.root().host_back(HostId(2), 1);
+    cluster.root().effects().for_each(drop);
+    cluster.root().watch(targets[2].proc);
+    let asked: Vec<Effect> = cluster.root().effects().collect();
+    let call = Effect::Connect { peer: ProcId::new(2, 0), after: Duration::ZERO };
+    assert!(asked.contains(&call), "nobody asks the new machine: {asked:?}");
+}
