@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import yaml
@@ -141,38 +141,25 @@ class KubernetesBackend(Backend):
         for plural in (_PLURALS[ticket["workload"]], "services", "secrets"):
             for one in api.list(plural, order_id, ORDER_LABEL):
                 api.delete(plural, one["metadata"]["name"])
-        end = time.monotonic() + _GONE_S
-        while left := api.list("pods", order_id, ORDER_LABEL):
-            for pod in left:
-                if not is_going(pod):
-                    api.delete("pods", pod["metadata"]["name"])
-            if time.monotonic() >= end:
-                names = ", ".join(f"{one['metadata']['name']}" for one in left[:4])
-                raise SchedulerUnreachable(
-                    f"{len(left)} pods do not end, such as {names}: their nodes do not answer: "
-                    "call it again later"
-                )
-            time.sleep(_LOOK_S)
+        _end(api, order_id, lambda pod: True)
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
         """Changes the size of workloads; the last pods come or go."""
         api = self._api()
         if self._workload == "pods":
-            self._drop_pods(api, order)
-            return self.allocate(order)
-        for mesh in order.spec.meshes:
+            self.allocate(order)
+        for mesh in order.spec.meshes if self._workload != "pods" else ():
             size = {"replicas": mesh.hosts}
             if self._workload == "job":
                 size = {"completions": mesh.hosts, "parallelism": mesh.hosts}
             api.patch(_PLURALS[self._workload], mesh_name(order, mesh), {"spec": size})
-        return self._ticket(order)
-
-    def _drop_pods(self, api: KubeApi, order: Order) -> None:
         sizes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
-        for pod in api.list("pods", order.id, ORDER_LABEL):
-            mesh = pod["metadata"]["labels"][MESH_LABEL]
-            if _rank("pods", pod) >= sizes[mesh]:
-                api.delete("pods", pod["metadata"]["name"])
+
+        def is_too_many(pod: Object) -> bool:
+            return _rank(self._workload, pod) >= sizes[pod["metadata"]["labels"][MESH_LABEL]]
+
+        _end(api, order.id, is_too_many)
+        return self._ticket(order)
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
         """Reads the log of the pod that counts; of its last run, when it runs no more."""
@@ -201,6 +188,26 @@ class KubernetesBackend(Backend):
         """Gives the worker that was named as the way into the cluster."""
         named = self.options.get("attach_to")
         return None if named is None else str(named)
+
+
+def _end(api: KubeApi, order_id: str, is_chosen: Callable[[Object], bool]) -> None:
+    """Deletes some pods of an order, and waits until they are gone.
+
+    Raises:
+        SchedulerUnreachable: They do not end, or the server does not answer.
+    """
+    end = time.monotonic() + _GONE_S
+    while left := [pod for pod in api.list("pods", order_id, ORDER_LABEL) if is_chosen(pod)]:
+        for pod in left:
+            if not is_going(pod):
+                api.delete("pods", pod["metadata"]["name"])
+        if time.monotonic() >= end:
+            names = ", ".join(str(one["metadata"]["name"]) for one in left[:4])
+            raise SchedulerUnreachable(
+                f"{len(left)} pods do not end, such as {names}: their nodes do not answer: call it "
+                "again later"
+            )
+        time.sleep(_LOOK_S)
 
 
 def _is_there(api: KubeApi, plural: str, name: str) -> bool:
