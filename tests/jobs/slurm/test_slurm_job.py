@@ -185,3 +185,11 @@ def test_mesh_grows_and_shrinks_beside_others(jobs: Jobs) -> None:
     assert len(ids()) == 2
     job.resize(mesh="a", hosts=1)
     assert len(ids()) == 1
+
+
+def test_program_may_run_in_a_batch_job_itself(jobs: Jobs, tmp_path: Path) -> None:
+    """What that was given is not what the new job asks for."""
+    program = f"cd {ROOT} && {sys.executable} -c '{BEGIN}' {tmp_path}"
+    said("sbatch", "--wait", "--ntasks=3", "--nodes=1", "--output=/dev/null", f"--wrap={program}")
+    job = jobs({"a": 1})
+    assert len(names(job.state(timeout=30).a)) == 1
