@@ -217,8 +217,8 @@ class JobConformance:
     def test_a_lost_host_is_reported_and_the_others_go_on(self, make: JobFactory) -> None:
         """The job is not over because one host is."""
         job = make({"ones": 2, "others": 1}, "lossy")
-        job.apply()
-        before = {(host.mesh, host.rank): host for host in _up(job, self.up_s).hosts}
+        others = job.state(timeout=self.up_s).others
+        before = {(host.mesh, host.rank): host for host in job.status().hosts}
         self.lose_host(job, "ones", 1)
 
         def is_noticed() -> bool:
@@ -229,6 +229,7 @@ class JobConformance:
         status = job.status()
         assert status.state is not Phase.ENDED
         assert status.of("others")[0] == before["others", 0]
+        assert len(pids_on(others)) == 1
 
     def test_what_stays_pending_says_why_and_can_be_killed(self, factory: JobFactory) -> None:
         """Nobody waits for ever without knowing for what."""
@@ -269,6 +270,15 @@ class JobConformance:
             job.apply()
         job.apply()
         assert _addresses(_up(job, self.up_s)) == _addresses(before)
+
+    def test_what_nobody_heard_can_be_asked_again(self, make: JobFactory) -> None:
+        """A job that could not be submitted is submitted later, and once."""
+        job = make({"ones": 2}, "unheard")
+        with self.block_scheduler(), pytest.raises(JobError):
+            job.apply()
+        job.apply()
+        _up(job, self.up_s)
+        assert self.workers(_order_id(job)) == 2
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_program_killed_while_it_applied_is_carried_on(

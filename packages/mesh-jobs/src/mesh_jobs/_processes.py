@@ -9,9 +9,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from mesh_jobs._errors import JobError
+
 __all__ = ["Process", "command_of", "end_all", "processes"]
 
 _PAUSE_S = 0.02
+_KILL_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,9 @@ def end_all(chosen: Iterable[Process], grace_s: float) -> None:
     Args:
         chosen: Leaders of their sessions.
         grace_s: How long they may take.
+
+    Raises:
+        JobError: Some cannot be ended, as when they wait for a disk that does not answer.
     """
     leaders = list(chosen)
     for leader in leaders:
@@ -62,8 +68,12 @@ def end_all(chosen: Iterable[Process], grace_s: float) -> None:
     while any(map(_is_running, leaders)) and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
     sessions = {leader.pid for leader in leaders}
+    deadline = time.monotonic() + _KILL_S
     # Again and again: a process may start another while it is being killed.
     while left := [one for one in processes() if one.session in sessions]:
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(one.pid) for one in left)
+            raise JobError(f"processes {pids} do not end: look what holds them, and kill again")
         for one in left:
             _send(one, signal.SIGKILL)
         time.sleep(_PAUSE_S)

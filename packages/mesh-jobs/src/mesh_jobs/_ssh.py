@@ -209,7 +209,7 @@ class SSHBackend(Backend):
     def _worker(self, order: Order, mesh: str, rank: int, machine: str) -> WorkerCommand:
         name = None
         if self.options["advertise"] == "ssh":
-            name = real_name(machine, self.options["ssh_args"])
+            name = real_name(machine, tuple(self.options["ssh_args"]))
         listen = f"tcp://*:{self.options['port'] or 0}"
         return order.worker(mesh, rank, listen=listen, advertise=name, report=None, secret="-")
 

@@ -8,7 +8,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+from mesh_jobs._errors import JobError
 
 __all__ = ["SSHAnswer", "SSHCall", "real_name"]
 
@@ -90,13 +93,17 @@ class SSHCall:
             return SSHAnswer(None, f"ssh {host}: it answered {done.stdout[-200:]!r}")
 
 
-def real_name(host: str, args: Sequence[str]) -> str:
+@cache
+def real_name(host: str, args: tuple[str, ...]) -> str:
     """Gives the name or address that ssh calls a host by, whatever its configuration calls it.
 
     Raises:
-        OSError: There is no ssh here.
+        JobError: There is no ssh here.
     """
-    done = subprocess.run(["ssh", *args, "-G", host], capture_output=True, text=True)
+    try:
+        done = subprocess.run(["ssh", *args, "-G", host], capture_output=True, text=True)
+    except OSError as error:
+        raise JobError(f"ssh cannot be run here: {error}: install openssh-client") from error
     for line in done.stdout.splitlines():
         if line.startswith("hostname "):
             return line.split()[1]

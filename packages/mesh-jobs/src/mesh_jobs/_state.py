@@ -97,8 +97,9 @@ class StateFolder:
         # The record last: as long as it is there, whoever comes next finishes this.
         for part in _PARTS:
             shutil.rmtree(self.path / part, ignore_errors=True)
-        with suppress(FileNotFoundError):
-            os.unlink(self.path / "events.jsonl")
+        # What programs had not written whole when they were killed.
+        for path in [self.path / "events.jsonl", *self.path.glob(".*")]:
+            path.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             os.unlink(self.path / "job.json")
 

@@ -78,10 +78,6 @@ def serve(options: WorkerOptions) -> None:
         run_worker_loop_forever(options.listen, credentials=keys)
         if lease.is_over:
             print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
-    if report is not None:
-        # Who looks for it later must not take it for one that runs.
-        with suppress(OSError):
-            report.unlink()
 
 
 def _given(text: str) -> str:

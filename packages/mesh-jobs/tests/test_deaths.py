@@ -1,0 +1,142 @@
+"""Programs that are killed whenever it may be, several at once, and what is left: nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mesh_core import Actor, HostDied, endpoint
+from mesh_core.testing import wait_until
+from mesh_jobs import JobEnded, JobPending, JobStatus, Phase, ProcessJob, job_load
+from mesh_jobs.testing import worker_pids
+
+UP_S = 60.0
+APPLY = "from mesh_jobs import ProcessJob; ProcessJob({'ones': 3}).apply(); print('applied')"
+KILL = "from mesh_jobs import job_load; job_load().kill(); print('killed')"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of this test's own, in which no file may be left, nor a worker's keys beside it."""
+    for name in ("work", "tmp"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    yield tmp_path / "work"
+    assert list((tmp_path / "work").iterdir()) == []
+    assert list((tmp_path / "tmp").glob("mesh-worker-*")) == []
+
+
+class Member(Actor):
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def program(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+def kill_when(process: subprocess.Popen[str], path: Path) -> None:
+    """Kills a program as soon as it has made, or removed, a file; or lets it end."""
+    was_there = path.exists()
+    wait_until(lambda: path.exists() is not was_there or process.poll() is not None, UP_S)
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "lock",
+        "keys/controller/identity.pem",
+        "job.json",
+        "keys/worker-ones-0.json",
+        "logs/ones-0.log",
+        "logs/ones-1.log",
+        "logs/ones-2.log",
+    ],
+)
+def test_a_program_may_be_killed_wherever_it_is_while_it_applies(place: Path, made: str) -> None:
+    kill_when(program(APPLY), place / ".mesh/default" / made)
+    job = ProcessJob({"ones": 3}).apply()
+    state = job.state(timeout=UP_S)
+    members = state.ones.spawn_procs().spawn("members", Member)
+    assert len(set(members.pid.call().get(timeout=UP_S).values())) == 3
+    order_id = job.status().order_id
+    assert len(worker_pids(order_id)) == 3
+    job.kill()
+    assert worker_pids(order_id) == {}
+
+
+@pytest.mark.parametrize("removed", ["workers/ones-0.json", "keys", "logs", "job.json"])
+def test_a_program_may_be_killed_wherever_it_is_while_it_kills(place: Path, removed: str) -> None:
+    job = ProcessJob({"ones": 3}).apply()
+    wait_until(lambda: job.status().is_up, UP_S)
+    order_id = job.status().order_id
+    kill_when(program(KILL), place / ".mesh/default" / removed)
+    job.kill()
+    assert worker_pids(order_id) == {}
+
+
+def test_programs_that_apply_at_once_get_the_same_hosts() -> None:
+    programs = [program(APPLY) for _ in range(4)]
+    assert [one.communicate(timeout=UP_S)[0] for one in programs] == ["applied\n"] * 4
+    job = job_load()
+    wait_until(lambda: job.status().is_up, UP_S)
+    assert len(worker_pids(job.status().order_id)) == 3
+    job.kill()
+
+
+def test_programs_that_kill_at_once_all_succeed() -> None:
+    ProcessJob({"ones": 3}).apply()
+    code = f"from mesh_jobs import ProcessJob\nProcessJob({{'ones': 3}}).kill()\n{'print(1)'}"
+    programs = [program(code) for _ in range(4)]
+    assert [one.communicate(timeout=UP_S)[0] for one in programs] == ["1\n"] * 4
+
+
+def test_a_lost_host_comes_back_under_the_same_handle(tmp_path: Path) -> None:
+    job = ProcessJob({"ones": 2})
+    ones = job.state(timeout=UP_S).ones
+    members = ones.spawn_procs().spawn("members", Member)
+    before = members.pid.call().get(timeout=UP_S).values()
+    order_id = job.status().order_id
+    os.kill(worker_pids(order_id)["ones", 1], signal.SIGKILL)
+    with pytest.raises(HostDied):
+        wait_until(lambda: members.slice(hosts=1).pid.call_one().get(timeout=UP_S) < 0, UP_S)
+    with pytest.raises(JobEnded, match=r"ones\[1\] ended"):
+        job.state(timeout=UP_S)
+    # The same size once more starts what is missing.
+    job.resize(mesh="ones", hosts=2)
+    assert job.state(timeout=UP_S).ones == ones
+    after = members.pid.call().get(timeout=UP_S).values()
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    job.kill()
+    for left in (tmp_path / "tmp").glob("mesh-worker-*"):
+        # Of the one that was killed: the next worker of this machine clears it away.
+        os.utime(left, (0, 0))
+    job.apply()
+    wait_until(lambda: job.status().is_up, UP_S)
+    job.kill()
+
+
+def test_who_waits_is_told_of_each_change_and_of_the_end() -> None:
+    job = ProcessJob({"ones": 1}, ttl_s=1.0).apply()
+    told: list[JobStatus] = []
+    wait_until(lambda: job.status().is_up, UP_S)
+    with pytest.raises(JobPending, match=r"still runs after 0\.01 s"):
+        job.wait(timeout=0.01)
+    ended = job.wait(timeout=UP_S, progress=told.append)
+    assert ended.state is Phase.ENDED
+    assert [status.state for status in told] == [Phase.RUNNING, Phase.ENDED]
+    with pytest.raises(JobEnded, match="no program came") as raised:
+        job_load().state(timeout=UP_S)
+    assert "all workers have ended" in raised.value.reason
+    job.kill()
