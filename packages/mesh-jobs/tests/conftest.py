@@ -1,4 +1,4 @@
-"""What the tests of this package share: hosts that are started once, and a limit of time."""
+"""What the tests of this package share: hosts that are started once for a file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from workers import END_LIMIT_S, loopback_hosts
-
-from mesh_core import shutdown_context
+from workers import loopback_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,12 +17,11 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def hosts() -> Iterator[HostMesh]:
-    """Two hosts for all tests that break none."""
+    """Two hosts for all tests of a file that break none."""
     with loopback_hosts(2) as mesh:
         yield mesh
-    shutdown_context().get(timeout=END_LIMIT_S)
 
 
 @pytest.fixture
