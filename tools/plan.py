@@ -33,10 +33,13 @@ LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 STAGES: tuple[Stage, ...] = (
     ((Session("lint"), Session("types")), (Session("rust"),)),
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
-    ((Session("hosts"), Session("chaos", ("--minutes", "0.5")), Session("jobs")),),
+    ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     (
-        (Session("layers"), Session("docs")),
-        (Session("sim", ("--seeds", "50")), LARGE, Session("fuzz")),
+        (Session("jobs"),),
+        (
+            *(Session("layers"), Session("docs")),
+            *(Session("sim", ("--seeds", "50")), LARGE, Session("fuzz")),
+        ),
     ),
     ((Session("examples"),),),
 )
