@@ -26,6 +26,8 @@ class Session:
 #: Lanes run side by side, the sessions of a lane one after the other.
 Stage = tuple[tuple[Session, ...], ...]
 
+#: Programs on few hosts, where anything may happen.
+SMALL = Session("sim", ("--seeds", "50"))
 #: Casts over many hosts, some of which die: small enough for every change.
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 
@@ -36,10 +38,7 @@ STAGES: tuple[Stage, ...] = (
     ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     (
         (Session("jobs"),),
-        (
-            *(Session("layers"), Session("docs")),
-            *(Session("sim", ("--seeds", "50")), LARGE, Session("fuzz")),
-        ),
+        (Session("layers"), Session("docs"), SMALL, LARGE, Session("fuzz")),
     ),
     ((Session("examples"),),),
 )
