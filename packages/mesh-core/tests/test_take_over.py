@@ -275,7 +275,7 @@ def test_what_was_spawned_with_more_than_the_journal_takes_is_not_spawned_again(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     laden = """
-    laden = procs.spawn("laden", Laden, 1, os.urandom(2 << 20), restart="permanent")
+    laden = procs.spawn("laden", Laden, 1, os.urandom(2 << 20))
     laden.add.call(1).get()
     """
     job = taken_over(workers[:1], credentials, tmp_path, SPAWN, laden)
