@@ -28,8 +28,8 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 #: Rust crates of the extension modules: they link only inside a Python, so cargo cannot test them.
 EXTENSION_CRATES = "*-py"
 
-#: What the tests of a package install, where its extras need more than the tests of others.
-GROUPS = {"mesh-jobs": "jobs"}
+#: Packages whose tests need nothing but Python's packages.
+PLAIN_PACKAGES = tuple(name for name in PACKAGES if name != "mesh-jobs")
 
 #: A distribution that knows mesh-jobs by its doors alone, and brings a backend.
 EXAMPLE_BACKEND = ROOT / "tests/fixtures/mesh-jobs-example"
@@ -39,15 +39,18 @@ COUNTS_UNJUDGED = 2
 
 
 @nox.session
-@nox.parametrize("part", [nox.param(part, id=part) for part in (*PACKAGES, "across")])
+@nox.parametrize("part", [nox.param(part, id=part) for part in (*PLAIN_PACKAGES, "across")])
 def tests(session: nox.Session, part: str) -> None:
-    """Run the tests of each package with nothing else installed, then those across packages."""
+    """Run the tests of each package with nothing else installed, then those across packages.
+
+    Those of mesh-jobs are run by `jobs`, with all that they need.
+    """
     if part == "across":
         _install(session, "test", *PACKAGES)
         folders = [f"tests/{name}" for name in ("integration", "compat", "plugins")]
         _pytest(session, "tests/test_programs.py", *folders)
     else:
-        _install(session, GROUPS.get(part, "test"), part)
+        _install(session, "test", part)
         _pytest(session, f"packages/{part}/tests")
 
 
