@@ -46,7 +46,7 @@ def tests(session: nox.Session, part: str) -> None:
     Those of mesh-jobs are run by `jobs`, with all that they need.
     """
     if part == "across":
-        _install(session, "test", *PACKAGES)
+        _install(session, "jobs", *PACKAGES)
         folders = [f"tests/{name}" for name in ("integration", "compat", "plugins")]
         _pytest(session, "tests/test_programs.py", *folders)
     else:
