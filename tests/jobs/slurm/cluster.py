@@ -106,6 +106,10 @@ class SlurmCluster:
         for node in self.nodes:
             if node.name not in self._daemons:
                 self.power_on(node.name)
+        # A controller that was killed finds jobs on nodes that it does not know, and drains those.
+        names = ",".join(node.name for node in self.nodes)
+        words = ["scontrol", "update", f"NodeName={names}", "State=RESUME"]
+        self.controller.run(words, env=self.variables, check=False)
         self.wait_until({node.name: _USABLE for node in self.nodes})
 
     def wait_until(self, wanted: dict[str, Sequence[str]], limit_s: float = _LIMIT_S) -> None:
