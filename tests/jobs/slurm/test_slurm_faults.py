@@ -108,6 +108,7 @@ def test_job_is_the_same_when_the_controller_comes_back(jobs: Jobs, cluster: Rem
     assert len(ids()) == 1
 
 
+@pytest.mark.slow
 def test_job_that_the_controller_has_forgotten_is_up_while_its_workers_are(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
