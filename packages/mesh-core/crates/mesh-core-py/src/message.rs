@@ -41,7 +41,7 @@ impl Message {
     /// A message or an answer that has come in.
     pub(crate) fn of_frame(frame: Frame, engine: &Arc<Engine>) -> Self {
         let (me, sender) = (engine.me(), frame.head.from.proc);
-        let agent = ProcId { host: me.host, slot: 0 };
+        let agent = me.host.agent();
         let mut holds = frame.holds();
         holds.retain(|hold| [sender, me, agent].contains(&hold.owner));
         let held = (!holds.is_empty()).then(|| {

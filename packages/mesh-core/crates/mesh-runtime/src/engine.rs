@@ -236,8 +236,3 @@ impl Engine {
         result
     }
 }
-
-/// The process that looks after a host.
-fn agent_of(host: HostId) -> ProcId {
-    ProcId { host, slot: 0 }
-}

@@ -154,7 +154,7 @@ impl Process {
                 node.expect_host(HostId(host), HEARTBEAT, Bytes::new());
             }
         } else {
-            node.dial(ProcId { host: id.host, slot: 0 });
+            node.dial(id.host.agent());
         }
         Self {
             life,

@@ -19,6 +19,13 @@ pub struct ProcId {
     pub slot: u32,
 }
 
+impl HostId {
+    /// The process that looks after the host.
+    pub const fn agent(self) -> ProcId {
+        ProcId { host: self, slot: 0 }
+    }
+}
+
 impl ProcId {
     /// The process in `slot` of the host numbered `host`.
     pub const fn new(host: u32, slot: u32) -> Self {

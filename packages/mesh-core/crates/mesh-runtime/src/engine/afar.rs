@@ -47,7 +47,7 @@ impl Engine {
     pub fn set_route(&self, host: HostId, route: Route) {
         let is_behind_gateway = !route.gateway.is_empty();
         lock(&self.routes).insert(host, route);
-        let agent = ProcId { host, slot: 0 };
+        let agent = host.agent();
         self.with_node(|node| {
             node.set_behind_gateway(host, is_behind_gateway);
             // Who wanted to call it before had no number to call: they try again now.

@@ -4,7 +4,7 @@ use super::here::socket_path;
 use super::parker::Parker;
 use super::poller::WRITABLE;
 use super::wire::{Reach, Wire, Written, lock};
-use super::{Chores, Engine, agent_of};
+use super::{Chores, Engine};
 use crate::node::{LinkId, Node};
 use mesh_wire::id::ProcId;
 use rustix::event::epoll;
@@ -82,7 +82,7 @@ impl Engine {
         let stream = UnixStream::connect(socket_path(&self.dir, peer));
         match stream.and_then(Wire::here).map(Arc::new) {
             Ok(wire) => drop(self.add_wire(wire, |node| node.connected(peer))),
-            Err(_) if peer == agent_of(self.me.host) => (self.on_orphaned)(),
+            Err(_) if peer == self.me.host.agent() => (self.on_orphaned)(),
             Err(_) => self.with_node(|node| node.connect_failed(peer)),
         }
     }

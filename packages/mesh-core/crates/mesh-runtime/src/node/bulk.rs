@@ -112,7 +112,7 @@ impl Node {
         let tail = [&head.encode(len)[..], &start[..]].concat().into();
         self.send_to_hosts(hosts, first, &tail, FANOUT);
         for host in hosts {
-            self.peer(ProcId { host: *host, slot: 0 }).bulk_bytes += rest.len();
+            self.peer(host.agent()).bulk_bytes += rest.len();
         }
         self.bulks.sending.push_back(Bulk { id, hosts: hosts.to_vec(), rest });
         self.send_pieces();
@@ -135,7 +135,7 @@ impl Node {
             full = 0;
             let piece = bulk.rest.split_to(PIECE_LEN.min(bulk.rest.len()));
             for host in &bulk.hosts {
-                self.peer(ProcId { host: *host, slot: 0 }).bulk_bytes -= piece.len();
+                self.peer(host.agent()).bulk_bytes -= piece.len();
             }
             let me = Address { proc: self.config.me, port: PortId::NONE };
             let mut head = Head::new(Kind::Piece, Address::default(), me);
@@ -148,7 +148,7 @@ impl Node {
     }
 
     fn is_window_full(&self, host: HostId) -> bool {
-        let peer = self.peers.get(&ProcId { host, slot: 0 });
+        let peer = self.peers.get(&host.agent());
         peer.is_some_and(|peer| peer.session.unacked_bytes() >= WINDOW)
     }
 
@@ -158,7 +158,7 @@ impl Node {
             return;
         }
         let is_slow = |host: &mut HostId| {
-            let proc = ProcId { host: *host, slot: 0 };
+            let proc = host.agent();
             let is_stuck = self.link_to(proc).is_none() || self.goes_straight(*host);
             is_stuck && self.is_window_full(*host)
         };

@@ -13,10 +13,6 @@ use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
 
 impl Node {
-    fn agent_of(proc: ProcId) -> Address {
-        Address { proc: ProcId { host: proc.host, slot: 0 }, port: PortId::NONE }
-    }
-
     /// The host reports the death of one of its processes.
     pub fn proc_died(&mut self, proc: ProcId, incarnation: u32, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
@@ -95,7 +91,8 @@ impl Node {
             return;
         }
         let me = Address { proc: self.config.me, port: PortId::AGENT };
-        let mut head = Head::new(Kind::Watch, Self::agent_of(proc), me);
+        let agent = Address { proc: proc.host.agent(), port: PortId::NONE };
+        let mut head = Head::new(Kind::Watch, agent, me);
         head.rank = proc.slot;
         self.dispatch(Frame { head, tail: incarnation });
     }

@@ -54,7 +54,7 @@ impl Node {
             self.host_died(host, Bytes::new());
         }
         self.pulse.host_back(host, epoch);
-        self.peer(ProcId { host, slot: 0 }).revive(first_life(epoch));
+        self.peer(host.agent()).revive(first_life(epoch));
         for proc in self.known_of(host) {
             self.peer(proc).revive(first_life(epoch));
         }
@@ -82,7 +82,7 @@ impl Node {
     /// A greeting for the agent of a host that was taken for dead: that nothing before `epoch`
     /// belongs to the job any more. It answers with a welcome, and leaves.
     pub fn fence(&self, host: HostId, epoch: u32) -> Frame {
-        let agent = ProcId { host, slot: 0 };
+        let agent = host.agent();
         let mut frame = self.greeting(agent, Kind::Hello, first_life(epoch), 0);
         frame.head.flags = FENCE;
         frame

@@ -24,7 +24,7 @@ impl Node {
     /// Gives back what a message that nobody will open holds of shared memory.
     pub(super) fn discard(&mut self, frame: &Frame) {
         let (me, sender, reader) = (self.config.me, frame.head.from.proc, frame.head.to.proc);
-        let agent = ProcId { host: me.host, slot: 0 };
+        let agent = me.host.agent();
         for Hold { owner, segment, generation } in frame.holds() {
             if owner == me {
                 // It came here, or it came from here and never left.

@@ -201,7 +201,7 @@ impl Node {
             return to;
         }
         let agent_host = if me.slot == 0 { to.host } else { me.host };
-        ProcId { host: agent_host, slot: 0 }
+        agent_host.agent()
     }
 
     /// Asks the next process on the way to `proc` what it has received, because senders are held

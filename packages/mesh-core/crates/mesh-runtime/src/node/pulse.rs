@@ -148,7 +148,7 @@ impl Node {
         }
         silent.sort_unstable();
         for host in silent {
-            self.ask_for_life(ProcId { host, slot: 0 });
+            self.ask_for_life(host.agent());
         }
         dead.sort_unstable();
         for host in dead {
@@ -164,7 +164,7 @@ impl Node {
             return;
         }
         self.pulse.dead.insert(host, obituary.clone());
-        let agent = ProcId { host, slot: 0 };
+        let agent = host.agent();
         let living_from = first_life(self.pulse.epoch(host) + 1);
         self.bury(agent, living_from, fault::HOST_DIED, obituary.clone());
         for (slot, watcher) in self.pulse.watchers.remove(&host).unwrap_or_default() {
