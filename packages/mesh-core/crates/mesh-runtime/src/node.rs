@@ -12,6 +12,7 @@
 //! - `call`: calls and their answers;
 //! - `cast`: one frame for the ranks of a host, and one answer of them;
 //! - `relay`: frames that go to many hosts through one another;
+//! - `patience`: how long what is collected waits for the rest;
 //! - `bulk`: long frames in pieces;
 //! - `landing`: long messages from other hosts that are kept in shared memory;
 //! - `holds`: what messages hold of shared memory;
@@ -29,6 +30,7 @@ mod epoch;
 mod greeting;
 mod holds;
 mod landing;
+mod patience;
 mod peer;
 mod pulse;
 mod relay;

@@ -5,6 +5,7 @@
 //! a slow rank does not keep the answers of the others.
 
 use super::call::{CallSpec, Target};
+use super::patience::Patience;
 use super::{Node, Port};
 use crate::cast::bundle::{Entry, Packer, unpack};
 use crate::cast::{Group, Merge, Order, Progress};
@@ -18,8 +19,6 @@ use std::time::Duration;
 
 /// Flag of a [`Kind::Cast`] frame: the agent that gets it is to spread it.
 const SPREAD: u8 = 1;
-/// How long the answers of a host wait for those that are missing.
-const COLLECT: Duration = Duration::from_millis(2);
 /// An answer that is longer travels by itself: it gains nothing from company.
 const ENTRY_LEN_MAX: usize = 32 << 10;
 
@@ -28,8 +27,8 @@ const ENTRY_LEN_MAX: usize = 32 << 10;
 pub(super) struct Gathers {
     /// By the caller.
     open: FastMap<Address, Gather>,
-    /// When what has come is sent; unknown until the time is told next.
-    due: Option<Option<Duration>>,
+    /// What has come waits for the rest.
+    patience: Patience,
 }
 
 /// The answers of this host to one cast.
@@ -45,11 +44,11 @@ struct Gather {
 impl Gathers {
     /// Whether something waits since the time was told.
     pub(super) fn is_untimed(&self) -> bool {
-        self.due == Some(None)
+        self.patience.is_untimed()
     }
 
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.due.map(Option::unwrap_or_default)
+        self.patience.next_due()
     }
 }
 
@@ -74,7 +73,7 @@ impl Node {
         if self.config.me.slot == 0 {
             return self.spread_cast(from, &order, &spec.tail);
         }
-        let agent = ProcId { host: self.config.me.host, slot: 0 };
+        let agent = self.config.me.host.agent();
         let mut head = Head::new(Kind::Cast, Address { proc: agent, port: PortId::NONE }, from);
         head.flags = SPREAD;
         let tail = [&order.encode()[..], &spec.tail[..]].concat().into();
@@ -152,8 +151,8 @@ impl Node {
         };
         if progress == Progress::Complete {
             self.send_collected(caller);
-        } else if self.gathers.due.is_none() {
-            self.gathers.due = Some(None);
+        } else {
+            self.gathers.patience.begin();
         }
         is_long.then_some(frame)
     }
@@ -184,15 +183,13 @@ impl Node {
 
     /// Lets time pass for what has been collected.
     pub(super) fn time_collected(&mut self, now: Duration) {
-        match self.gathers.due {
-            Some(None) => self.gathers.due = Some(Some(now + COLLECT)),
-            Some(Some(due)) if due <= now => self.send_all_collected(),
-            _ => {}
+        if self.gathers.patience.is_over(now) {
+            self.send_all_collected();
         }
     }
 
     fn send_all_collected(&mut self) {
-        self.gathers.due = None;
+        self.gathers.patience.end();
         let has_some = |gather: &Gather| gather.merge.collected_count() > 0;
         let open = self.gathers.open.iter().filter(|(_, gather)| has_some(gather));
         let mut callers: Vec<Address> = open.map(|(caller, _)| *caller).collect();
@@ -212,7 +209,7 @@ impl Node {
         if gather.merge.is_complete() {
             self.gathers.open.remove(&caller);
             if self.gathers.open.is_empty() {
-                self.gathers.due = None;
+                self.gathers.patience.end();
             }
         }
         let from = Address { proc: self.config.me, port };

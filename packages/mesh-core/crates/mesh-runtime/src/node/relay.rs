@@ -7,6 +7,7 @@
 //! nothing else does. Answers come up the same tree, put together into bags.
 
 use super::bulk::PIECE_LEN;
+use super::patience::Patience;
 use super::peer::Reach;
 use super::{Effect, Node};
 use crate::cast::Route;
@@ -21,8 +22,6 @@ use std::time::Duration;
 pub(super) const FANOUT: u16 = 16;
 /// Bytes that wait for a link to the next host of a tree; what is beyond is sent again later.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// How long the frames of a bag wait for those that are missing.
-const COLLECT: Duration = Duration::from_millis(2);
 /// Looks at the acks of a host without any new one, after which a tree is taken to have failed it.
 const LOOKS_MAX: u32 = 2;
 /// Heartbeats for which a host that a tree has failed gets its frames straight.
@@ -38,8 +37,8 @@ pub(super) struct Relays {
     pub(super) fanout: u16,
     /// Frames of the hosts below this one, by the caller whose cast they answer.
     bags: FastMap<Address, Bag>,
-    /// When the bags are sent up; unknown until the time is told next.
-    due: Option<Option<Duration>>,
+    /// The bags wait for the rest.
+    patience: Patience,
     /// Through which host a cast has come that was not delivered yet.
     above: FastMap<Address, HostId>,
     /// Hosts that this one reaches through a gateway.
@@ -73,7 +72,7 @@ impl Default for Relays {
         Self {
             fanout: FANOUT,
             bags: FastMap::default(),
-            due: None,
+            patience: Patience::default(),
             above: FastMap::default(),
             behind: HashSet::new(),
         }
@@ -88,11 +87,11 @@ impl Relays {
 
     /// Whether something waits since the time was told.
     pub(super) fn is_untimed(&self) -> bool {
-        self.due == Some(None)
+        self.patience.is_untimed()
     }
 
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.due.map(Option::unwrap_or_default)
+        self.patience.next_due()
     }
 }
 
@@ -246,7 +245,7 @@ impl Node {
 
     /// Sends a frame to its caller by way of the host through which the cast has come.
     pub(super) fn send_up(&mut self, above: Option<HostId>, frame: Frame) {
-        let origin = ProcId { host: frame.head.to.proc.host, slot: 0 };
+        let origin = frame.head.to.proc.host.agent();
         let Some(above) = above.filter(|_| frame.tail.len() <= PIECE_LEN) else {
             return self.dispatch(frame);
         };
@@ -284,12 +283,12 @@ impl Node {
             if bag.missing == 0 {
                 self.relays.bags.remove(&caller);
                 if self.relays.bags.is_empty() {
-                    self.relays.due = None;
+                    self.relays.patience.end();
                 }
             }
             self.send_bag(to, caller, frames);
-        } else if self.relays.due.is_none() {
-            self.relays.due = Some(None);
+        } else {
+            self.relays.patience.begin();
         }
     }
 
@@ -300,21 +299,17 @@ impl Node {
 
     /// Lets time pass for the bags.
     pub(super) fn time_bags(&mut self, now: Duration) {
-        match self.relays.due {
-            Some(None) => self.relays.due = Some(Some(now + COLLECT)),
-            Some(Some(due)) if due <= now => {
-                self.relays.due = None;
-                let mut bags: Vec<(Address, Bag)> = self.relays.bags.drain().collect();
-                bags.sort_unstable_by_key(|(caller, _)| *caller);
-                for (caller, bag) in bags {
-                    if bag.frames.is_empty() {
-                        self.relays.bags.insert(caller, bag);
-                    } else {
-                        self.send_bag(bag.to, caller, bag.frames.freeze());
-                    }
-                }
+        if !self.relays.patience.is_over(now) {
+            return;
+        }
+        let mut bags: Vec<(Address, Bag)> = self.relays.bags.drain().collect();
+        bags.sort_unstable_by_key(|(caller, _)| *caller);
+        for (caller, bag) in bags {
+            if bag.frames.is_empty() {
+                self.relays.bags.insert(caller, bag);
+            } else {
+                self.send_bag(bag.to, caller, bag.frames.freeze());
             }
-            _ => {}
         }
     }
 
@@ -329,7 +324,7 @@ impl Node {
             let host = frame.head.from.proc.host;
             let Some(seq) = self.unmarked(frame.head.seq, host) else { continue };
             frame.head.seq = seq;
-            let from = ProcId { host: frame.head.from.proc.host, slot: 0 };
+            let from = frame.head.from.proc.host.agent();
             if from.host != self.config.me.host && frame.head.kind == Kind::Answers {
                 self.take_in(from, frame);
             }
@@ -381,7 +376,7 @@ impl Node {
 
 /// The agent of a host.
 fn agent(host: HostId) -> Address {
-    Address { proc: ProcId { host, slot: 0 }, port: PortId::NONE }
+    Address { proc: host.agent(), port: PortId::NONE }
 }
 
 /// The frames in a bag, up to the first that is none.
