@@ -25,6 +25,7 @@ from mesh_core import (
 )
 from mesh_core._attach_order import AttachOrder
 from mesh_core._core import ask_worker
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -256,6 +257,56 @@ def test_shutting_hosts_down_ends_a_worker_that_waits_for_it() -> None:
         hosts.initialized.get(timeout=30)
         hosts.shutdown().get(timeout=30)
         assert worker.wait() == 0
+
+
+def test_a_worker_that_ends_when_it_is_shut_down_stays_when_it_is_only_left() -> None:
+    with WorkerProcess("--until-shutdown") as worker:
+        attached([worker]).detach().get(timeout=LIMIT_S)
+        hosts = attached([worker])
+        hosts.initialized.get(timeout=LIMIT_S)
+        hosts.shutdown().get(timeout=LIMIT_S)
+        assert worker.wait() == 0
+
+
+def test_workers_are_known_again_and_others_are_not_taken_for_them(
+    workers: list[WorkerProcess],
+) -> None:
+    addresses = [worker.address for worker in workers]
+    first = attached(workers)
+    first.initialized.get(timeout=LIMIT_S)
+    ids = first.worker_ids
+    assert len({*ids, ""}) == 3
+    first.detach().get(timeout=LIMIT_S)
+
+    def come_back() -> HostMesh | None:
+        # Each is asked once; those that have just been left may not be free yet.
+        hosts = attach_to_workers(addresses, worker_ids=ids)
+        try:
+            hosts.initialized.get(timeout=LIMIT_S)
+        except HostDied:
+            hosts.detach().get(timeout=LIMIT_S)
+            return None
+        return hosts
+
+    hosts = wait_until(come_back, LIMIT_S)
+    assert hosts.worker_ids == ids
+    assert hosts.spawn_procs().spawn("member", Member).echo.call(1).get().values() == [1, 1]
+    hosts.detach().get(timeout=LIMIT_S)
+
+    def is_refused() -> bool:
+        swapped = attach_to_workers(addresses, worker_ids=ids[::-1])
+        with pytest.raises(HostDied) as raised:
+            swapped.initialized.get(timeout=LIMIT_S)
+        return "another worker is in its place" in str(raised.value)
+
+    wait_until(is_refused, LIMIT_S)
+    workers[0].end()
+    with configured(attach_timeout_s=10 * LIMIT_S):
+        gone = attach_to_workers(addresses[:1], worker_ids=ids[:1])
+    with pytest.raises(HostDied, match="cannot be reached"):
+        gone.initialized.get(timeout=LIMIT_S)
+    with pytest.raises(ValueError, match="1 worker_ids for 2 hosts"):
+        attach_to_workers(addresses, worker_ids=ids[:1])
 
 
 def _me() -> str:

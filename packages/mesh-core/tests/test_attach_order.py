@@ -37,6 +37,7 @@ def test_an_order_comes_out_as_it_went_in() -> None:
     assert (again.job, again.token, again.host) == (b"j" * 16, b"t" * 32, 3)
     assert again.config == {"heartbeat_s": 1.0, "mailbox_len_max": 7}
     assert (again.owner, again.lease_s, again.path) == ("someone@somewhere", 10.0, ["/srv"])
+    assert again.worker_id == ""
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,7 @@ def test_an_order_comes_out_as_it_went_in() -> None:
         changed(path="abc"),
         changed(path=[1]),
         changed(verb=["serve"]),
+        changed(worker_id=None),
         *(without(name) for name in json.loads(order().encode())),
     ],
 )

@@ -256,6 +256,10 @@ def test_a_cancelled_call_with_an_explicit_port_drops_the_answer(proc: ProcMesh)
             self.port = port
 
         @endpoint
+        def has_port(self) -> bool:
+            return self.port is not None
+
+        @endpoint
         def answer(self) -> str:
             assert self.port is not None
             self.port.send(1)
@@ -265,6 +269,7 @@ def test_a_cancelled_call_with_an_explicit_port_drops_the_answer(proc: ProcMesh)
     future = mesh.keep.call_one()
     with pytest.raises(TimeoutError):
         future.get(timeout=0.05)
+    assert mesh.has_port.call_one().get()  # Not cancelled before it has begun.
     future.cancel()
     assert mesh.answer.call_one().get() == "sent"
 

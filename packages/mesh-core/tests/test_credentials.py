@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,7 @@ from mesh_core._trust import Credentials, CredentialsError
 if TYPE_CHECKING:
     from pathlib import Path
 
+LIMIT_S = 10.0
 JOB = "0123456789abcdef0123456789abcdef"
 
 
@@ -154,6 +158,37 @@ def test_what_makes_no_sense_is_refused(arguments: dict[str, object], words: str
 def test_an_unknown_role_is_refused() -> None:
     with pytest.raises(CredentialsError, match='"root" is no role: use worker or controller'):
         Credentials.create().issue(role="root", name="a")  # type: ignore[arg-type]
+
+
+def tls_context(me: Credentials, purpose: ssl.Purpose, folder: Path) -> ssl.SSLContext:
+    """What another TLS stack makes of credentials."""
+    key, chain, authorities = me.to_pem()
+    files = [folder / f"{me.name}-{part}.pem" for part in ("chain", "key")]
+    for file, content in zip(files, (chain, key), strict=True):
+        file.write_bytes(content)
+    context = ssl.create_default_context(purpose, cadata=authorities.decode())
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(*files)
+    return context
+
+
+def test_other_tls_stacks_take_them_with_their_check_of_names(tmp_path: Path) -> None:
+    controller = Credentials.create()
+    worker = controller.issue(role="worker", name="w0")
+    server = tls_context(worker, ssl.Purpose.CLIENT_AUTH, tmp_path)
+    client = tls_context(controller, ssl.Purpose.SERVER_AUTH, tmp_path)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as beside:
+        accepted = beside.submit(server.wrap_socket, theirs, server_side=True)
+        with (
+            client.wrap_socket(ours, server_hostname="worker.mesh") as link,
+            accepted.result(LIMIT_S) as other,
+        ):
+            link.sendall(b"hello")
+            assert other.recv(5) == b"hello"
+            names = dict(other.getpeercert()["subjectAltName"])  # type: ignore[index,arg-type]
+    assert names["DNS"] == "controller.mesh"
+    assert names["URI"].startswith(f"mesh://{controller.job}/controller/")
 
 
 def test_no_key_is_ever_shown(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signa
     with WorkerProcess() as worker:
         mesh = attach_to_workers([worker.address]).spawn_procs().spawn("worker", Worker)
         pid = mesh.pid.call_one().get(timeout=LIMIT_S)
+        (session,) = worker.sessions()
         waiting = mesh.sleep.call_one(600)
         worker.send(number)
         # Its owner need not wait for heartbeats that do not come.
@@ -95,9 +96,17 @@ def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signa
         wait_until_gone([pid])
         me = f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})"
         assert worker.said() == [
-            f"mesh worker serves a job of {me}",
+            f"mesh worker serves a job of {me} in process {session}",
+            f"mesh worker has process {pid}: procs{{hosts: 0/1}}",
             "mesh worker has ended the job",
         ]
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_hosts_that_are_shut_down_while_they_come_leave_again() -> None:
+    with WorkerProcess("--until-shutdown") as worker:
+        attach_to_workers([worker.address]).shutdown().get(timeout=LIMIT_S)
+        assert worker.wait() == 0
 
 
 @pytest.mark.usefixtures("fresh_job")

@@ -2,9 +2,9 @@
 
 from typing import assert_type
 
+import mesh_fs
 import mesh_jobs
-import mesh_rdma
 
-assert_type(mesh_rdma.__all__, list[str])
+assert_type(mesh_fs.__all__, list[str])
 
 mesh_jobs.submit_everything()  # expect-error: there is no such name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from mesh_core._activation import tensor_layer
 from mesh_core._actor import endpoints_of, member_of
 from mesh_core._config import effective
 from mesh_core._context import Serving
@@ -20,6 +21,7 @@ from mesh_core._remote_error import encode_exception
 from mesh_core._shape import Extent, Point
 from mesh_core._wire import (
     ACTOR_FAILED,
+    BY_LAYER,
     EXPLICIT_PORT,
     INTERNAL,
     RAISED,
@@ -150,6 +152,8 @@ class Plan:
             self.is_async = code is not None and bool(code.co_flags & 0x80)
             if not self.is_internal and (member is None or not flags & UNDECORATED):
                 self.error = MeshError(f"actor has no endpoint {name!r}: check both sides' code")
+        if flags & BY_LAYER and self.error is None:
+            self.function = tensor_layer().serve(self.function, self.is_async)
 
 
 class ActorCell:

@@ -506,6 +506,11 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.end_silent(slot, why)
 
+    def do_signal(self, _message: Message | None, slot: int, number: int) -> None:
+        """Sends a signal to a process."""
+        assert self._runtime.host_agent is not None
+        self._runtime.host_agent.signal(slot, number)
+
     def do_replace(self, _message: Message, slot: int, order: StartOrder | None) -> int | None:
         """Starts a new process in a slot whose process has died; None when it lives."""
         assert self._runtime.host_agent is not None

@@ -54,6 +54,8 @@ def attach_to_workers(
     ca: str | None = None,
     spares: int = 0,
     hold_s: float = 0.0,
+    beside: bool = False,
+    worker_ids: Sequence[str] = (),
 ) -> HostMesh:
     """Takes workers into the job as its hosts; returns before they have answered.
 
@@ -73,13 +75,20 @@ def attach_to_workers(
             that die.
         hold_s: When this program is lost, hold its processes there for as many seconds, for a
             successor that comes with `take_over`. Needs credentials. 0 ends them at once.
+        beside: Whether the workers serve this program beside whatever they serve, now or later,
+            and stay free for others: to look into hosts where a job runs. Each worker then
+            listens at one more port.
+        worker_ids: Take these very workers and none that have come in their places, by what
+            `HostMesh.worker_ids` has said of them before. Each is asked once: one that is not
+            there, or serves somebody else, is lost at once.
 
     Returns:
         A mesh of shape `{hosts: len(workers) - spares}`, in the order of `workers`.
 
     Raises:
-        ValueError: An address is malformed or given twice, there is none, or one is on another
-            machine or to be held and there are no credentials.
+        ValueError: An address is malformed or given twice, there is none, one is on another machine
+            or to be held and there are no credentials, what is beside others is to be kept, or
+            `worker_ids` has not one for each worker, none of them a spare.
         CredentialsError: The credentials have expired.
     """
     # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
@@ -110,6 +119,15 @@ def attach_to_workers(
             f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
             "made by Credentials.create"
         )
+    if worker_ids and (spares or len(worker_ids) != len(addresses)):
+        raise ValueError(
+            f"{len(worker_ids)} worker_ids for {len(addresses) - spares} hosts and {spares} "
+            "spares: give one for each host, and no spares"
+        )
+    if beside and (spares or hold_s):
+        raise ValueError(
+            "a program that is served beside others keeps no workers: leave out spares and hold_s"
+        )
     if hold_s < 0:
         raise ValueError(f"hold_s {hold_s} is less than 0: leave it out, or give seconds")
     if hold_s and credentials is None:
@@ -125,7 +143,9 @@ def attach_to_workers(
             raise CredentialsError(str(error)) from None
     config = effective()
     count = len(addresses) - spares
-    places = current.places.add(addresses[:count], way, keys, config, hold_s)
+    places = current.places.add(addresses[:count], way, keys, config, hold_s, is_beside=beside)
+    for place, worker_id in zip(places, worker_ids, strict=False):
+        place.worker_id = worker_id
     hosts = tuple(place.host for place in places)
     region = Region.row_major([name or "hosts"], [len(hosts)])
     if hold_s:
@@ -142,7 +162,8 @@ def attach_to_workers(
 def _attach(current: Runtime, place: Place) -> None:
     """Takes one worker in; who waits for it hears why where that cannot be."""
     try:
-        why = ask_until_taken(current, place, place.config.attach_timeout_s)
+        limit_s = 0.0 if place.worker_id else place.config.attach_timeout_s
+        why = ask_until_taken(current, place, limit_s)
     except Exception as error:
         why = f"{place.address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
@@ -151,35 +172,58 @@ def _attach(current: Runtime, place: Place) -> None:
 
 def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
     """Asks until the worker serves us or the time is over; says why it does not."""
-    from mesh_core._attach_order import AttachOrder
+    # Not at the top: most programs never attach, and importing Mesh is to be light.
+    from mesh_core._attach_order import Welcome
 
     until = time.monotonic() + limit_s
-    address, identity = place.address, current.identity
-    order = AttachOrder.of_program(
-        identity.job,
-        identity.token,
-        place.host,
-        place.config,
-        epoch=place.epoch,
-        generation=current.generation,
-        hold_s=place.hold_s,
-    )
     while True:
         try:
-            route = Route.to_worker(address, place.gateway)
-            is_taken, text, is_final = ask_worker(
-                route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
-            )
+            route, answer = _ask(current, place)
+            is_taken, text, is_final = answer
         except OSError as error:
-            is_taken, is_final, why = False, False, f"{address} cannot be reached: {error}"
+            is_taken, is_final, why = False, False, f"{place.address} cannot be reached: {error}"
         else:
-            why = f"the worker at {address} refused: {text.decode(errors='replace')}"
+            why = f"the worker at {place.address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            joined(current, place, route, text.decode())
+            welcome = Welcome.decode(text)
+            place.worker_id = welcome.worker_id
+            joined(current, place, route, welcome.host_name)
             return None
         if is_final or current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
+
+
+def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool]]:
+    """Asks once: how the worker is reached, whether it serves us, what it says, and for good."""
+    from mesh_core._address import Address
+    from mesh_core._attach_order import BESIDE, SERVE, AttachOrder
+
+    identity = current.identity
+
+    def ask(address: Address, verb: str) -> tuple[Route, tuple[bool, bytes, bool]]:
+        order = AttachOrder.of_program(
+            identity.job,
+            identity.token,
+            place.host,
+            place.config,
+            epoch=place.epoch,
+            verb=verb,
+            generation=current.generation,
+            hold_s=place.hold_s,
+            worker_id=place.worker_id,
+        )
+        route = Route.to_worker(address, place.gateway)
+        answer = ask_worker(
+            route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
+        )
+        return route, answer
+
+    if not place.is_beside:
+        return ask(place.address, SERVE)
+    route, answer = ask(place.address, BESIDE)
+    is_taken, port, _ = answer
+    return ask(Address(place.address.host, int(port)), SERVE) if is_taken else (route, answer)
 
 
 def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from mesh_core._config import Config
 
 __all__ = [
+    "BESIDE",
     "HOLD",
     "RELEASE",
     "SERVE",
     "VERSION",
     "AttachOrder",
+    "Welcome",
     "this_program",
 ]
 
 VERSION = 1
-# Serve the job; keep free for it; be free for others again.
-SERVE, HOLD, RELEASE = _VERBS = ("serve", "hold", "release")
+# Serve the job; keep free for it; be free for others again; have it served beside whatever is.
+SERVE, HOLD, RELEASE, BESIDE = _VERBS = ("serve", "hold", "release", "beside")
 
 
 class AttachOrder:
@@ -46,8 +48,10 @@ class AttachOrder:
         hold_s: How long the worker holds the job for a successor of the client; 0 not at all.
         config: What is configured in the client.
         epoch: How many machines were in the place of the host before.
-        verb: What is wanted: to `serve` the job, to `hold` the worker free for it, to `release` it.
+        verb: What is wanted: to `serve` the job, to `hold` the worker free for it, to `release` it,
+            or to be told the port at which it is served `beside` others.
         path: Where the client finds modules; what of it exists on the worker is used there too.
+        worker_id: The id of the only worker that may say yes; empty for whichever is there.
     """
 
     __slots__ = (
@@ -62,6 +66,7 @@ class AttachOrder:
         "path",
         "token",
         "verb",
+        "worker_id",
     )
 
     def __init__(
@@ -77,6 +82,7 @@ class AttachOrder:
         verb: str = SERVE,
         generation: int = 0,
         hold_s: float = 0.0,
+        worker_id: str = "",
     ) -> None:
         self.job: bytes = job
         self.token: bytes = token
@@ -89,6 +95,7 @@ class AttachOrder:
         self.hold_s: float = hold_s
         self.epoch: int = epoch
         self.verb: str = verb
+        self.worker_id: str = worker_id
 
     @staticmethod
     def of_program(
@@ -101,6 +108,7 @@ class AttachOrder:
         verb: str = SERVE,
         generation: int = 0,
         hold_s: float = 0.0,
+        worker_id: str = "",
     ) -> AttachOrder:
         """Makes the request of this program."""
         return AttachOrder(
@@ -115,6 +123,7 @@ class AttachOrder:
             verb,
             generation,
             hold_s,
+            worker_id,
         )
 
     def encode(self) -> bytes:
@@ -131,6 +140,7 @@ class AttachOrder:
             "path": list(self.path),
             "generation": self.generation,
             "hold_s": self.hold_s,
+            "worker_id": self.worker_id,
             "config": {k: v for k, v in self.config.items() if is_plain(v)},
         }
         return json.dumps(facts).encode()
@@ -166,6 +176,7 @@ class AttachOrder:
                 verb,
                 fields.whole("generation", 0, EPOCH_MAX),
                 fields.seconds("hold_s", may_be_0=True),
+                fields.name("worker_id"),
             )
         except ValueError as error:
             raise ValueError(f"this is no request of a Mesh client ({error})") from error
@@ -177,6 +188,31 @@ class AttachOrder:
                 "install the same version of mesh-core on both"
             ) from error
         return order
+
+
+class Welcome:
+    """What a worker says that serves the job.
+
+    Attributes:
+        host_name: What its machine calls itself.
+        worker_id: What tells this worker from all others, before and after it.
+    """
+
+    __slots__ = ("host_name", "worker_id")
+
+    def __init__(self, host_name: str, worker_id: str) -> None:
+        self.host_name: str = host_name
+        self.worker_id: str = worker_id
+
+    def encode(self) -> str:
+        """Gives the text that `decode` reads."""
+        return f"{self.host_name}\n{self.worker_id}"
+
+    @staticmethod
+    def decode(text: bytes) -> Welcome:
+        """Reads what `encode` gave, whatever it is."""
+        host_name, _, worker_id = text.decode(errors="replace").partition("\n")
+        return Welcome(host_name, worker_id)
 
 
 def this_program() -> str:

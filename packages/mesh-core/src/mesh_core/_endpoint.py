@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from mesh_core._activation import LayerCall, NeedsLayer, tensor_layer
 from mesh_core._config import effective
 from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
 from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout, stream_answers
 from mesh_core._pickle import encode
-from mesh_core._wire import CALL, EXPLICIT_PORT, UNDECORATED, call_meta
+from mesh_core._wire import BY_LAYER, CALL, EXPLICIT_PORT, UNDECORATED, call_meta
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ class Endpoint(Generic[P, R]):
     but on an event loop, where nothing may wait, `MailboxFull` is raised.
     """
 
-    __slots__ = ("_arity", "_mesh", "_meta", "_method", "_name", "_options")
+    __slots__ = ("_arity", "_mesh", "_meta", "_method", "_name", "_options", "_propagate")
 
     def __init__(
         self,
@@ -238,7 +239,9 @@ class Endpoint(Generic[P, R]):
         flags: int,
         options: CallOptions,
         arity: _Arity,
+        propagate: Any = None,
     ) -> None:
+        self._propagate = propagate
         self._mesh = mesh
         self._name = name
         self._method = method
@@ -279,7 +282,10 @@ class Endpoint(Generic[P, R]):
             TypeError: The arguments do not fit the method, or cannot be pickled.
             MailboxFull: On an event loop, when an actor has too many of our messages.
         """
-        reply = self._call(self._mesh._targets, args, kwargs)
+        try:
+            reply = self._call(self._mesh._targets, args, kwargs)
+        except NeedsLayer:
+            return call_by_layer(self, "call", args, kwargs)  # type: ignore[no-any-return]
         return GatherFuture(reply, self, self._options.return_exceptions)
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -296,7 +302,11 @@ class Endpoint(Generic[P, R]):
                 f"call_one needs a mesh of one actor and this one has {len(targets)}: "
                 "slice it first, or use call or choose"
             )
-        return CallFuture(self._call(targets, args, kwargs), self)
+        try:
+            reply = self._call(targets, args, kwargs)
+        except NeedsLayer:
+            return call_by_layer(self, "call_one", args, kwargs)  # type: ignore[no-any-return]
+        return CallFuture(reply, self)
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Calls one actor, picked at random.
@@ -305,8 +315,12 @@ class Endpoint(Generic[P, R]):
             TypeError: The arguments do not fit the method, or cannot be pickled.
             MailboxFull: On an event loop, when the actor has too many of our messages.
         """
-        target = self._mesh._target(_random_index(len(self._mesh._targets)))
-        return CallFuture(self._call(target, args, kwargs), self)
+        index = _random_index(len(self._mesh._targets))
+        try:
+            reply = self._call(self._mesh._target(index), args, kwargs)
+        except NeedsLayer:
+            return call_by_layer(self, "choose", args, kwargs, index)  # type: ignore[no-any-return]
+        return CallFuture(reply, self)
 
     def route(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Calls the replica of a service with the least load; on a mesh the same as `choose`."""
@@ -325,7 +339,10 @@ class Endpoint(Generic[P, R]):
             TypeError: The arguments do not fit the method, or cannot be pickled.
             MailboxFull: On an event loop, when an actor has too many of our messages.
         """
-        reply = self._call(self._mesh._targets, args, kwargs)
+        try:
+            reply = self._call(self._mesh._targets, args, kwargs)
+        except NeedsLayer:
+            return call_by_layer(self, "stream", args, kwargs)  # type: ignore[no-any-return]
         return stream_answers(reply, self)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -336,15 +353,18 @@ class Endpoint(Generic[P, R]):
             MailboxFull: On an event loop, when an actor has too many of our messages.
             MeshStopped: The mesh was stopped by this program.
         """
-        self._send(self._mesh._targets, args, kwargs, 0)
+        try:
+            self._send(self._mesh._targets, args, kwargs, 0)
+        except NeedsLayer:
+            call_by_layer(self, "broadcast", args, kwargs)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls every actor and gives the distributed tensor of what they return.
 
         Raises:
-            RuntimeError: No device mesh is active: this is mesh-tensor's part.
+            RuntimeError: No package that knows of tensors is installed.
         """
-        raise RuntimeError("no device mesh is active: install mesh-tensor and activate one")
+        return call_by_layer(self, "rref", args, kwargs)  # type: ignore[no-any-return]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
@@ -449,6 +469,44 @@ class _Arity:
             raise TypeError(f"{method.__qualname__}(): {error}") from None
 
 
+def call_by_layer(
+    endpoint: Endpoint[..., Any],
+    verb: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    index: int | None = None,
+) -> Any:
+    """Has the tensor layer make a call; of one actor, where there is an index.
+
+    Raises:
+        RuntimeError: No package that knows of tensors is installed.
+        TypeError: The arguments do not fit the method, or the layer cannot send them.
+    """
+    endpoint._arity.bind(endpoint._method, args, kwargs)
+    mesh, meta = endpoint._mesh, endpoint._meta
+    if index is not None:
+        mesh = mesh._with_region(mesh._region.member(index))
+        meta = call_meta(endpoint._name, meta[0], mesh._region)
+    sender = endpoint.options()
+    sender._options, sender._mesh = endpoint._options, mesh
+    sender._meta = bytes([meta[0] | BY_LAYER]) + meta[1:]
+    # What is sent is the layer's and not what the method takes.
+    sender._arity = _Arity(0, sys.maxsize, 0)
+    send = getattr(sender, {"rref": "call", "choose": "call_one"}.get(verb, verb))
+    timeout = endpoint._options.timeout
+    call = LayerCall(
+        endpoint._name,
+        verb,
+        mesh._procs(),
+        mesh._region,
+        mesh._port,
+        endpoint._propagate,
+        (effective().call_timeout_s if timeout is None else timeout) is not None,
+        send,
+    )
+    return tensor_layer().call(call, args, kwargs)
+
+
 def _on_event_loop() -> bool:
     """Says whether this thread runs an event loop, without importing asyncio for the question."""
     asyncio = sys.modules.get("asyncio")
@@ -486,7 +544,7 @@ def as_endpoint(
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
     arity = _Arity.of(found, skip + (1 if explicit_response_port else 0))
-    return Endpoint(method.mesh, method.name, found, flags, _DEFAULT_OPTIONS, arity)
+    return Endpoint(method.mesh, method.name, found, flags, _DEFAULT_OPTIONS, arity, propagate)
 
 
 class UndecoratedMethod:
@@ -513,7 +571,8 @@ def endpoint_of(mesh: ActorMesh[Any], name: str, found: Any) -> Any:
     """Gives what a name of the actor's class reads as on a mesh."""
     if isinstance(found, EndpointProperty):
         flags = EXPLICIT_PORT if found.explicit_response_port else 0
-        return Endpoint(mesh, name, found.method, flags, _DEFAULT_OPTIONS, found.arity)
+        options = _DEFAULT_OPTIONS
+        return Endpoint(mesh, name, found.method, flags, options, found.arity, found.propagate)
     if not callable(found) and not isinstance(found, (staticmethod, classmethod)):
         raise AttributeError(
             f"{name!r} of {mesh._class_name} is not a method: a mesh has the endpoints of its "

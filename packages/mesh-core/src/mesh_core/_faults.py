@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from typing import TypeVar
 
 from mesh_core._core import Targets
+from mesh_core._host_orders import ask_host
 from mesh_core._runtime import runtime
 from mesh_core._task_future import AgentFuture
 
@@ -29,7 +29,7 @@ _LOOK_S, _LOOK_S_MAX = 0.0005, 0.02
 
 
 def proc_pid(mesh: ProcMesh | ActorMesh[Any] | Actor, rank: int | Point = 0) -> int:
-    """Gives the process id of one rank of a mesh on this host; waits until it runs.
+    """Gives the process id of one rank of a mesh, which its host knows; waits until it runs.
 
     Raises:
         IndexError: There is no such rank.
@@ -48,7 +48,7 @@ def kill_proc(
     rank: int | Point = 0,
     signal: int = signal.SIGKILL,
 ) -> int:
-    """Sends a signal to the process of one rank of a mesh on this host.
+    """Sends a signal to the process of one rank of a mesh, whichever host it is on.
 
     Does not wait for the end: call an actor there, or use `wait_until`.
 
@@ -58,14 +58,17 @@ def kill_proc(
         signal: Which signal.
 
     Returns:
-        The process id.
+        The process id, which its host knows.
 
     Raises:
         IndexError: There is no such rank.
         ProcDied: The process is dead already.
+        HostDied: Its host is.
     """
     pid = proc_pid(mesh, rank)
-    os.kill(pid, signal)
+    member: Any = mesh[rank]
+    proc = member._proc_of(0)
+    ask_host(proc >> 32, "signal", proc & 0xFFFF_FFFF, signal)
     return pid
 
 

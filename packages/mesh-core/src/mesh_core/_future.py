@@ -241,16 +241,6 @@ def _finish(watcher: asyncio.Future[None]) -> None:
         watcher.set_result(None)
 
 
-class DoneFuture(Future[R]):
-    """A future that is done from the start."""
-
-    __slots__ = ()
-
-    def __init__(self, value: R) -> None:
-        self._start()
-        self._settle(_VALUE, value)
-
-
 class CallFuture(Future[R]):
     """The answer of one actor."""
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mesh_core._attach_order import AttachOrder
     from mesh_core._core import Caller, Gate
+    from mesh_core._guests import Door
     from mesh_core._runtime import Runtime
 
 __all__ = ["HEARTBEATS", "Hold", "obituary"]
@@ -39,15 +40,22 @@ class Hold:
     Args:
         runtime: The session's host.
         gate: Where successors ask.
+        door: For those who want to be beside the job.
         order: How the first controller took the worker.
         leave: Ends the session.
     """
 
     def __init__(
-        self, runtime: Runtime, gate: Gate, order: AttachOrder, leave: Callable[[], None]
+        self,
+        runtime: Runtime,
+        gate: Gate,
+        door: Door,
+        order: AttachOrder,
+        leave: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._gate = gate
+        self._door = door
         self._hold_s = order.hold_s
         self._leave = leave
         self._lock = threading.Lock()
@@ -86,7 +94,7 @@ class Hold:
                 self._leave()
                 return
             caller = self._gate.next_request(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
-            if caller is not None:
+            if caller is not None and not self._door.takes(caller):
                 is_taken, text = self._decide(caller)
                 try:
                     caller.answer(is_taken, text.encode())

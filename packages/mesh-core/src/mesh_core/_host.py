@@ -19,17 +19,15 @@ from mesh_core._command import BootstrapCommand, default_bootstrap_cmd
 from mesh_core._link import FDS_PER_MESSAGE_MAX, Link, close_all
 from mesh_core._log_line import LogLine
 from mesh_core._logs import ProcLog
-from mesh_core._orders import Birth, Born, Denied, End, Exited, Kill, Spawn, World
+from mesh_core._orders import Birth, Born, Denied, End, Exited, Kill, Spawn, Sprout, World
 from mesh_core._pump import Pump
+from mesh_core._seedbed import SeededProcess, Seeds, ask
+from mesh_core._warden_start import execute
 
 # Read when a process is executed: a fork of a running interpreter cannot follow them.
 _EXEC_TIME_PREFIXES = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
 _WARDEN_NAME = "mesh"
 _WARDEN_SLOT = -1
-_WARDEN_PROGRAM = (
-    "import sys; fd, job_dir, launch, denied, *sys.path = sys.argv[1:]; "
-    "from mesh_core._warden import main; main(int(fd), job_dir, launch, denied)"
-)
 # Beyond the grace: what the warden needs to kill, reap and report what is left.
 _CLOSE_LIMIT_S = 12.0
 _FLUSH_LIMIT_S = 5.0
@@ -84,7 +82,7 @@ class _Proc:
 @dataclass
 class _Warden:
     link: Link
-    popen: subprocess.Popen[bytes]
+    process: "subprocess.Popen[bytes] | SeededProcess"
     log: ProcLog
     env: Mapping[str, str]
     """Its environment when it started."""
@@ -111,6 +109,7 @@ class LocalHost:
         log_dir: Where to keep the whole log of each process; None keeps none.
         deny_preload: Modules never to import in a template.
         launch: The module whose `main` runs a process.
+        seeds: From where to take imported modules, and where to leave them; None for neither.
     """
 
     def __init__(
@@ -124,8 +123,10 @@ class LocalHost:
         log_dir: Path | None = None,
         deny_preload: Sequence[str] = (),
         launch: str = "mesh_core._launch",
+        seeds: Seeds | None = None,
     ) -> None:
         self._job_dir = job_dir
+        self._seeds = seeds
         self._on_exit = on_exit
         self._on_start = on_start
         self._tail_lines = tail_lines
@@ -177,7 +178,7 @@ class LocalHost:
                 raise RuntimeError("cannot spawn: the host is closed")
             self._check_free(specs)
             world = _current_world()
-            warden = self._warden or self._start_warden(world)
+            warden = self._warden or self._start_warden(world, preload)
             is_same_env = all(spec.env == specs[0].env for spec in specs)
             if specs and is_same_env:
                 world = _changed_world(world, specs[0].env)
@@ -220,7 +221,7 @@ class LocalHost:
             self._is_closed.wait(grace + _CLOSE_LIMIT_S)
             return
         if warden is not None and not self._is_warden_gone.wait(grace + _CLOSE_LIMIT_S):
-            warden.popen.kill()
+            warden.process.kill()
             self._is_warden_gone.wait(_CLOSE_LIMIT_S)
         self._pump.flush(_FLUSH_LIMIT_S)
         self._pump.close()
@@ -263,23 +264,14 @@ class LocalHost:
 
     # The warden.
 
-    def _start_warden(self, world: World) -> _Warden:
+    def _start_warden(self, world: World, preload: Sequence[str]) -> _Warden:
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
         try:
-            popen = subprocess.Popen(
-                [
-                    sys.executable,
-                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-                    *("-c", _WARDEN_PROGRAM, str(theirs.fileno()), str(self._job_dir.absolute())),
-                    *(self._launch, ",".join(self._denied), *world.path),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=write,
-                stderr=write,
-                env=dict(world.env),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
+            bed = None if self._seeds is None else self._seeds.bed
+            ends = (theirs.fileno(), write, bed)
+            process = self._grow_warden(world, preload, theirs.fileno(), write) or execute(
+                world, self._job_dir, self._launch, list(self._denied), ends
             )
         except BaseException:
             os.close(read)
@@ -289,7 +281,7 @@ class LocalHost:
             os.close(write)
             theirs.close()
         log = self._open_log(_WARDEN_SLOT, self._warden_count, _WARDEN_NAME, read)
-        warden = _Warden(Link(ours), popen, log, world.env)
+        warden = _Warden(Link(ours), process, log, world.env)
         self._warden = warden
         self._warden_count += 1
         self._pump.add_log(log)
@@ -299,6 +291,22 @@ class LocalHost:
             lambda: self._on_warden_gone(warden),
         )
         return warden
+
+    def _grow_warden(
+        self, world: World, preload: Sequence[str], link: int, log: int
+    ) -> SeededProcess | None:
+        """Has a warden made that holds what the processes want; None where nobody has that."""
+        if self._seeds is None or self._seeds.latest is None or not preload:
+            return None
+        wanted = Sprout(
+            world,
+            frozenset(preload),
+            str(self._job_dir.absolute()),
+            self._launch,
+            ",".join(self._denied),
+            os.getpid(),
+        )
+        return ask(self._seeds.latest, wanted, link, log)
 
     def _on_report(self, warden: _Warden, message: object) -> None:
         match message:
@@ -332,7 +340,7 @@ class LocalHost:
 
     def _on_warden_gone(self, warden: _Warden) -> None:
         """Makes sure that nothing is left of a warden, and reports what it did not."""
-        status = warden.popen.wait()
+        status = warden.process.wait()
         with self._lock:
             if self._warden is warden:
                 self._warden = None
@@ -347,7 +355,9 @@ class LocalHost:
         _kernel.wait_until_dead(pids, _DEATH_LIMIT_S)
         for pid in pids:
             _kernel.kill_group_quietly(pid, signal.SIGKILL)
-        how = f"was killed by {_signal_name(-status)}" if status < 0 else f"exited with {status}"
+        how = "ended" if status is None else f"exited with {status}"
+        if status is not None and status < 0:
+            how = f"was killed by {_signal_name(-status)}"
         why = f"its warden, the parent of all processes of the host, {how}"
         for key, proc in left.items():
             self._bury(key, Exited(*key, proc.pid, signal.SIGKILL, why))

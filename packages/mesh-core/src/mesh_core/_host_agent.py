@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+from mesh_core import _kernel
 from mesh_core._config import effective
 from mesh_core._core import Targets
 from mesh_core._events import recorder
@@ -20,7 +21,7 @@ from mesh_core._wire import PROC_DIED, STOPPED, proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from mesh_core._command import BootstrapCommand
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mesh_core._log_line import LogLine
     from mesh_core._proc_table import ProcTable
     from mesh_core._runtime import Runtime
+    from mesh_core._seedbed import Seeds
 
 __all__ = ["HostAgent", "StartOrder"]
 
@@ -98,13 +100,21 @@ class _Slot:
 class HostAgent:
     """Looks after the processes of this host."""
 
-    def __init__(self, runtime: Runtime, first_slot: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        first_slot: int,
+        *,
+        seeds: Seeds | None = None,
+        on_start: Callable[[int, str], None] | None = None,
+    ) -> None:
         self._runtime = runtime
         self._slots: dict[int, _Slot] = {}
         self._next_slot = first_slot
         # Of every slot here: none has one of a machine that was in our place before.
         self._first_life = runtime.identity.incarnation
         self._is_closing = False
+        self._tell_start = on_start
         self._changed = threading.Condition()
         self._directory = JobDir(runtime.identity.directory)
         config = effective()
@@ -115,8 +125,10 @@ class HostAgent:
             runtime.identity.directory,
             on_exit=self._on_exit,
             on_log=self._on_log,
+            on_start=None if on_start is None else self._on_start,
             tail_lines=config.log_tail_lines,
             log_dir=config.log_dir,
+            seeds=seeds,
         )
 
     @property
@@ -276,6 +288,12 @@ class HostAgent:
     def _any_alive(self, numbers: Iterable[int]) -> bool:
         return any(self._slots[number].is_alive for number in numbers)
 
+    def signal(self, slot: int, number: int) -> None:
+        """Sends a signal to a process, if it lives; has sent it when this returns."""
+        pid = self._host.pid(slot)
+        if pid is not None:
+            _kernel.kill_quietly(pid, number)
+
     def end_silent(self, number: int, why: str) -> None:
         """Kills a process that somebody waits for in vain again and again since it was up."""
         proc = proc_id(self._runtime.identity.host, number)
@@ -355,6 +373,12 @@ class HostAgent:
         else:
             stream = sys.stderr if line.stream == "stderr" else sys.stdout
             print(line.text, file=stream, flush=True)
+
+    def _on_start(self, number: int, _incarnation: int, pid: int) -> None:
+        with self._changed:
+            slot = self._slots[number]
+        if self._tell_start is not None:
+            self._tell_start(pid, _log_name(slot.order.table, slot.rank))
 
     def _on_exit(self, report: ExitReport) -> None:
         with self._changed:

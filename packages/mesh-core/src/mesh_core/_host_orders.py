@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from mesh_core._core import Targets
@@ -12,9 +13,11 @@ from mesh_core._task_future import AgentFuture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mesh_core._mesh import ProcMesh
 
-__all__ = ["ask_host", "replace_host", "revive_all", "start_again"]
+__all__ = ["ask_host", "ask_hosts", "replace_host", "revive_all", "start_again"]
 
 
 def ask_host(host: int, method: str, *args: Any) -> Any:
@@ -23,12 +26,34 @@ def ask_host(host: int, method: str, *args: Any) -> Any:
     Raises:
         HostDied: The host is dead.
     """
+    return ask_hosts([host], method, *args)[0]
+
+
+def ask_hosts(hosts: Sequence[int], method: str, *args: Any) -> list[Any]:
+    """Asks the agents of some hosts the same, all at once, and waits for all.
+
+    Raises:
+        HostDied: One is dead.
+        Exception: What one has raised; the first of them, where there are more.
+    """
     current = runtime()
-    agent = current.host_agent
-    if host == current.identity.host and agent is not None:
-        # We are that agent. Its own thread would do the same.
-        return getattr(current.agent, "do_" + method)(None, *args)
-    return _ask(host << 32, method, *args)
+    waits: list[Callable[[], Any]] = []
+    for host in hosts:
+        if host == current.identity.host and current.host_agent is not None:
+            # We are that agent. Its own thread would do the same.
+            waits.append(partial(getattr(current.agent, "do_" + method), None, *args))
+        else:
+            waits.append(_asked(host << 32, method, *args).get)
+    answers: list[Any] = []
+    failures: list[Exception] = []
+    for wait in waits:
+        try:
+            answers.append(wait())
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return answers
 
 
 def start_again(mesh: ProcMesh, index: int) -> bool:
@@ -93,7 +118,11 @@ def revive_all(host: int) -> None:
 
 
 def _ask(proc: int, method: str, *args: Any) -> Any:
+    return _asked(proc, method, *args).get()
+
+
+def _asked(proc: int, method: str, *args: Any) -> AgentFuture:
     from mesh_core._mesh import this_proc
 
     reply = runtime().call_agents(Targets([(proc, 0)]), method, *args)
-    return AgentFuture(reply, this_proc(), method, is_value=True).get()
+    return AgentFuture(reply, this_proc(), method, is_value=True)

@@ -18,7 +18,7 @@ from mesh_core._wire import proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mesh_core._address import Address
     from mesh_core._config import Config
@@ -48,6 +48,11 @@ class Place:
         has_left: It was dismissed in good order.
         host_name: What the machine that was last in the place calls itself.
         hold_s: How long the host waits for a successor of the program.
+        is_beside: The worker serves the job beside whatever else it serves.
+        worker_id: Which worker is in the place; before it has joined the only one that may come,
+            empty for any.
+        unwanted: Of one that was dismissed before it had joined: whether it is shut down then,
+            or only left.
     """
 
     __slots__ = (
@@ -59,10 +64,13 @@ class Place:
         "hold_s",
         "host",
         "host_name",
+        "is_beside",
         "keys",
         "obituary",
         "replacing",
         "route",
+        "unwanted",
+        "worker_id",
     )
 
     def __init__(
@@ -74,8 +82,13 @@ class Place:
         config: Config,
         hold_s: float = 0.0,
         epoch: int = 0,
+        *,
+        is_beside: bool = False,
     ) -> None:
         self.host: int = host
+        self.is_beside: bool = is_beside
+        self.unwanted: bool | None = None
+        self.worker_id: str = ""
         self.hold_s: float = hold_s
         self.address: Address = address
         self.gateway: Address | None = None if gateway == address else gateway
@@ -106,12 +119,14 @@ class Places:
         keys: Keys | None,
         config: Config,
         hold_s: float = 0.0,
+        *,
+        is_beside: bool = False,
     ) -> tuple[Place, ...]:
         """Makes places, with numbers that no host of the job has had."""
         with self._changed:
             first = max(self._places, default=0) + 1
             places = [
-                Place(host, address, gateway, keys, config, hold_s)
+                Place(host, address, gateway, keys, config, hold_s, is_beside=is_beside)
                 for host, address in enumerate(addresses, first)
             ]
             self._places.update((place.host, place) for place in places)
@@ -125,6 +140,12 @@ class Places:
     def of(self, host: int) -> Place:
         """Gives the place of a number."""
         return self._places[host]
+
+    def worker_id(self, host: int) -> str:
+        """Says which worker is in a place; nothing where none is, or the program itself."""
+        with self._changed:
+            place = self._places.get(host)
+            return "" if place is None or place.route is None else place.worker_id
 
     def forget(self) -> None:
         """Lets go of all hosts, which are told nothing."""
@@ -152,6 +173,16 @@ class Places:
             if place.epoch:
                 tell(proc_id(host, 0), "host_back", place.host, place.epoch)
             tell(proc_id(host, 0), "routes", ways(there, {place.host: route}))
+        if place.unwanted is not None:
+            self._runtime.dismiss(place.host, is_shutdown=place.unwanted)
+
+    def unwant(self, hosts: Iterable[int], *, is_shutdown: bool) -> None:
+        """Has machines leave as soon as they have joined, should they be on the way."""
+        with self._changed:
+            for host in hosts:
+                place = self._places.get(host)
+                if place is not None and place.route is None and place.obituary is None:
+                    place.unwanted = is_shutdown
 
     def died(self, host: int, obituary: bytes) -> None:
         """A host is dead: all others hear it, and itself, should it not be."""
@@ -279,6 +310,7 @@ class Places:
             return f"its place was taken {EPOCH_MAX} times, which is the most"
         before = place.address, place.gateway
         place.address, place.gateway = address, gateway
+        place.worker_id = ""
         # Also of an attempt that fails: the worker may have heard it, and only its answer is lost.
         place.epoch += 1
         why = ask_until_taken(self._runtime, place, limit_s)

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["JobDir"]
 
 
+# What the kernel takes as the path of a socket, without what a process adds to the directory's.
+_PATH_LEN_MAX = 107 - len("/4294967295.sock")
+# Where a folder for temporary files has a path that is too long, as in deep trees of test runs.
+_SHORT = Path("/tmp")
+
+
 class JobDir:
     """A directory that only its user can enter, once it is there."""
 
@@ -30,7 +36,9 @@ class JobDir:
     @staticmethod
     def new_path() -> Path:
         """Gives the path of a directory that is not there yet."""
-        return Path(tempfile.gettempdir()) / f"mesh-{os.getpid()}-{secrets.token_hex(8)}"
+        name = f"mesh-{os.getpid()}-{secrets.token_hex(8)}"
+        path = Path(tempfile.gettempdir()) / name
+        return path if len(os.fsencode(path)) <= _PATH_LEN_MAX else _SHORT / name
 
     def make(self, then: Callable[[], None]) -> None:
         """Makes the directory and does what needs it, once.

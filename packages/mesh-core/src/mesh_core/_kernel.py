@@ -6,7 +6,7 @@ import os
 import select
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -52,6 +52,14 @@ def open_files() -> dict[int, str]:
         with contextlib.suppress(OSError):  # The one that listed the directory is gone.
             files[int(name)] = os.readlink(f"/proc/self/fd/{name}")
     return files
+
+
+def close_all_but(kept: Collection[int | None]) -> None:
+    """Closes all descriptors but the standard streams and some others."""
+    for fd in open_files():
+        if fd > 2 and fd not in kept:
+            with contextlib.suppress(OSError):  # The one that listed the others.
+                os.close(fd)
 
 
 def is_unshareable(target: str) -> bool:

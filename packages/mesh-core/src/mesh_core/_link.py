@@ -176,6 +176,16 @@ class Link:
             self._sock.close()
 
 
+def message_pair() -> tuple[socket.socket, socket.socket]:
+    """Makes a socket pair whose messages stay whole, however many processes write.
+
+    The first end waits for messages, the second never for room.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.setblocking(False)
+    return ours, theirs
+
+
 def close_all(fds: Sequence[int] | deque[int]) -> None:
     """Closes descriptors."""
     for fd in fds:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Any, ParamSpec, TypeVar, overload
 
+from mesh_core._activation import tensor_layer
 from mesh_core._actor import Actor
 from mesh_core._actor_mesh import ActorMesh, check_class
 from mesh_core._command import BootstrapCommand
 from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
-from mesh_core._host_orders import ask_host, replace_host, revive_all, start_again
+from mesh_core._host_orders import ask_hosts, replace_host, revive_all, start_again
 from mesh_core._mesh_place import (
     AGENT_WINDOW,
     ENDED,
@@ -28,7 +29,7 @@ from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_value
 from mesh_core._placed_mesh import ContextMesh, PlacedMesh
 from mesh_core._proc_table import ProcTable
-from mesh_core._runtime import runtime
+from mesh_core._runtime import is_running, runtime
 from mesh_core._shape import Point
 from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
@@ -39,6 +40,7 @@ from mesh_core._wire import SPAWN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Literal, Self
 
     from mesh_core._future import Future
@@ -123,19 +125,16 @@ class HostMesh(ContextMesh):
         current.start_orders[table.uid] = order
         policy = RestartPolicy("never")
         current.ownership.announce(table.owner[1], mesh, policy)
-        for host, _ in hosts:
-            ask_host(host, "start", order)
+        ask_hosts([host for host, _ in hosts], "start", order)
         current.ownership.spawned(table.owner[1], mesh, policy)
         tell_of_spawn(mesh)
         return mesh
 
     def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:
-        placed = []
-        host_name = ""
-        for rank in self._region:
-            first, host_name = ask_host(self._hosts[rank], "reserve", count)
-            placed.append((self._hosts[rank], first))
-        return tuple(placed), host_name
+        hosts = [self._hosts[rank] for rank in self._region]
+        answers = ask_hosts(hosts, "reserve", count)
+        placed = [(host, first) for host, (first, _) in zip(hosts, answers, strict=True)]
+        return tuple(placed), answers[-1][1] if answers else ""
 
     def with_python_executable(self, path: str) -> HostMesh:
         """Gives the same hosts, whose processes will use another interpreter."""
@@ -151,6 +150,18 @@ class HostMesh(ContextMesh):
         agents = self._agents()
         reply = runtime().call_agents(agents._targets(), "ready")
         return AgentFuture(reply, agents, "attach", value=True)
+
+    @property
+    def worker_ids(self) -> tuple[str, ...]:
+        """Which worker serves each host, as `attach_to_workers` takes it; asked in the program.
+
+        A worker that comes in the place of another has another id. Empty for the host of the
+        program, and for those that have not joined.
+        """
+        if not is_running():
+            return ("",) * len(self)  # The job is over.
+        places = runtime().places
+        return tuple(places.worker_id(self._hosts[rank]) for rank in self._region)
 
     def _agents(self) -> ProcMesh:
         """The processes that look after these hosts: who failures are told of by rank."""
@@ -208,8 +219,18 @@ class HostMesh(ContextMesh):
         """
         return EndFuture([self.stop()], runtime().ownership, self._dismiss)
 
+    def detach(self) -> Future[None]:
+        """Stops every process of the caller on these hosts, and leaves the workers among them.
+
+        They wait for the next job, also those that serve until they are shut down.
+        """
+        return EndFuture([self.stop()], runtime().ownership, self._leave)
+
     def _dismiss(self) -> None:
         runtime().dismiss_all([self._hosts[rank] for rank in self._region], is_shutdown=True)
+
+    def _leave(self) -> None:
+        runtime().dismiss_all([self._hosts[rank] for rank in self._region])
 
     _end_context = shutdown
 
@@ -477,6 +498,14 @@ class ProcMesh(PlacedMesh, ContextMesh):
             return HostMesh(hosts, Region.row_major([], []), None)
         return HostMesh(hosts, Region.row_major(["hosts"], [len(hosts)]), None)
 
+    def activate(self) -> AbstractContextManager[Any]:
+        """Has tensors that are made within `with` made on these processes, one on each.
+
+        Raises:
+            RuntimeError: No package that knows of tensors is installed.
+        """
+        return tensor_layer().activate(self._with_region(self._whole), self._region)
+
     async def logging_option(
         self,
         stream_to_client: bool = False,
@@ -498,6 +527,17 @@ class ProcMesh(PlacedMesh, ContextMesh):
 
     def _end_context(self) -> Future[None]:
         return self.stop()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ProcMesh)
+            and self._runtime is other._runtime
+            and self._table == other._table
+            and self._region == other._region
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._table, self._region))
 
     def __repr__(self) -> str:
         return f"<ProcMesh {self._name!r} {self.extent}>"

@@ -3,6 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Shells set these as they go; modules do not look at them.
+_VOLATILE_VARIABLES = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
+
+# Environment and path of a program fit; where they do not, the job begins without a seed.
+SPROUT_LEN_MAX = 128 << 10
+
+WorldKey = tuple[frozenset[tuple[str, str]], tuple[str, ...], str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -12,6 +20,12 @@ class World:
     path: tuple[str, ...]
     cwd: str
     argv0: str
+
+    @property
+    def key(self) -> WorldKey:
+        """What a module may have seen while it was imported."""
+        env = frozenset((k, v) for k, v in self.env.items() if k not in _VOLATILE_VARIABLES)
+        return (env, self.path, self.cwd, self.argv0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +108,18 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
+class Seeded:
+    """Template to warden: this fork of mine is a seed: it is to outlive us."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class Forked:
     """Template to warden: all that could be forked is forked, and was reported before."""
+
+    is_last: bool = False
+    """Whether the template has ended with that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +162,17 @@ class Denied:
 
     module: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sprout:
+    """Session to seed: fork a warden. Its link, its log and where to say its pid travel along."""
+
+    world: World
+    modules: frozenset[str]
+    """What its processes want imported: a seed that holds others does not fit."""
+    job_dir: str
+    launch: str
+    denied: str
+    session: int
+    """The pid of who asks."""

@@ -33,6 +33,7 @@ from types import (
     ModuleType,
 )
 
+from mesh_core._activation import NeedsLayer
 from mesh_core._core import SharedBuffer, copy_fresh
 from mesh_core._pickle_arrays import array_reducers
 from mesh_core._pickle_classes import find_parcel, keep_parcel, open_parcel
@@ -83,6 +84,7 @@ def encode(
 
     Raises:
         Unpicklable: An argument holds something that cannot travel; the text says where.
+        NeedsLayer: It holds something that only the tensor layer can send.
     """
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
@@ -93,7 +95,7 @@ def encode(
     known = len(_reducers)
     try:
         return _encode((args, kwargs), threshold)
-    except MemoryError:
+    except (MemoryError, NeedsLayer):
         raise
     except Exception as error:
         if _adopt_cloudpickle() > known:

@@ -137,9 +137,12 @@ def _tensor(
     strides: tuple[int, ...],
     requires_grad: bool,
 ) -> Any:
-    tensor = sys.modules["torch"].empty(0, dtype=dtype, device="cpu")
-    tensor.set_(storage, offset, shape, strides)
-    return tensor.requires_grad_() if requires_grad else tensor
+    torch = sys.modules["torch"]
+    # What arrives is here, whatever a mode of this thread makes of new tensors.
+    with torch._C._DisableTorchDispatch():
+        tensor = torch.empty(0, dtype=dtype, device="cpu")
+        tensor.set_(storage, offset, shape, strides)
+        return tensor.requires_grad_() if requires_grad else tensor
 
 
 def _reduce_parameter(_pickler: Any, parameter: Any) -> Any:

@@ -187,6 +187,9 @@ class Runtime:
 
         Those that are reached through another go before it.
         """
+        if hosts is not None:
+            hosts = list(hosts)
+            self.places.unwant(hosts, is_shutdown=is_shutdown)
         living = self.places.living()
         chosen = set(living if hosts is None else hosts)
         for host in living:

@@ -14,6 +14,7 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import importlib.util
 import itertools
 import os
 import select
@@ -22,12 +23,14 @@ import socket
 import sys
 import traceback
 import types
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from mesh_core import _kernel, _stdio
 from mesh_core._child import Cradle, apply_changes, become
 from mesh_core._command import default_bootstrap_cmd
-from mesh_core._link import Link, close_all
+from mesh_core._link import Link, close_all, message_pair
 from mesh_core._orders import (
     Birth,
     Born,
@@ -37,9 +40,11 @@ from mesh_core._orders import (
     Forked,
     Preload,
     Preloaded,
+    Seeded,
     Stale,
     World,
 )
+from mesh_core._seed import grow, leave_with, version
 
 # What nearly every process needs, and what is safe to hold.
 _BASE_MODULES = ("asyncio", "cloudpickle", "logging", "pickle", "threading")
@@ -50,18 +55,31 @@ _MIDWIFE_COUNT_MAX = 8
 _BIRTHS_PER_MIDWIFE_MIN = 4
 
 
-def serve(link: Link, launch: str, warden: int, why_unsafe: str | None) -> NoReturn:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a template is made from."""
+
+    warden: int
+    """The pid of the warden."""
+    why_unsafe: str | None
+    """Why nothing must run in a fork of this interpreter; None if it may."""
+    is_blank: bool
+    """Whether it holds no module of a user yet."""
+    bed: int | None
+    """Where templates leave seeds, if anywhere."""
+
+
+def serve(link: Link, launch: str, source: Source) -> NoReturn:
     """Runs the first template until the warden is gone.
 
     Args:
         link: To the warden.
         launch: The module whose `main` runs a process.
-        warden: The pid of the warden.
-        why_unsafe: Why nothing must run in a fork of this interpreter; None if it may.
+        source: What the template is made from.
     """
     gc.disable()
     sys.modules["__main__"] = types.ModuleType("__main__")
-    template = _Template(link, launch, warden, why_unsafe)
+    template = _Template(link, launch, source)
     template.import_base()
     while True:
         try:
@@ -73,14 +91,18 @@ def serve(link: Link, launch: str, warden: int, why_unsafe: str | None) -> NoRet
 
 
 class _Template:
-    def __init__(self, link: Link, launch: str, warden: int, why_unsafe: str | None) -> None:
+    def __init__(self, link: Link, launch: str, source: Source) -> None:
         self.link = link
         self._launch = launch
-        self._warden = warden
+        self._warden = source.warden
+        self._is_blank = source.is_blank
+        self._bed = source.bed
         self._tried: set[str] = set()
         self._base: frozenset[str] = frozenset()
         self._sources: dict[str, tuple[int, int]] = {}
-        self._why_unsafe = why_unsafe
+        self._why_unsafe = source.why_unsafe
+        # Whether it holds more than the warden that it was forked from.
+        self._has_grown = source.is_blank
         self._adopt_warden()
 
     def _adopt_warden(self) -> None:
@@ -137,18 +159,50 @@ class _Template:
             os._exit(0)
         denied: dict[str, str] = {}
         enter(order.world)
-        for module in order.modules:
+        installed = [module for module in order.modules if _is_from_package(module)]
+        if self._import(installed, order, denied) and self._bed is not None:
+            self._leave_seed(self._bed, order.world, installed)
+        self._import([name for name in order.modules if name not in installed], order, denied)
+        gc.freeze()
+        self.link.send(Preloaded(denied))
+        self.link.flush_blocking()
+
+    def _import(self, modules: Sequence[str], order: Preload, denied: dict[str, str]) -> bool:
+        """Imports modules; returns whether this holds one more now. `denied` gets the others."""
+        has_grown = False
+        for module in modules:
             if module in self._tried or module in order.denied or module in sys.modules:
                 continue
             verdict = self._why_unsafe or self._try(module)
             if verdict == _FAILED:
                 continue  # The process that needs it will say so better.
-            if verdict != _SAFE:
+            if verdict == _SAFE:
+                has_grown = True
+            else:
                 denied[module] = verdict
             self._tried.add(module)
-        gc.freeze()
-        self.link.send(Preloaded(denied))
+        self._has_grown |= has_grown
+        return has_grown
+
+    def _leave_seed(self, bed: int, world: World, modules: Sequence[str]) -> None:
+        """Leaves a copy of this process with the worker, while it holds packages alone."""
+        held = frozenset(name for name in modules if name in sys.modules)
+        files = (getattr(sys.modules[name], "__file__", None) for name in held)
+        sources = {path: version(path) for path in files if path is not None} | self._sources
+        seedling, plant = message_pair()
+        _stdio.flush()
+        try:
+            pid = _kernel.fork()
+        except OSError:
+            return  # The next job imports for itself.
+        if pid == 0:
+            grow(seedling, world, held, sources)
+        # First, for the warden ends what it does not know.
+        self.link.send(Seeded(pid))
         self.link.flush_blocking()
+        leave_with(bed, plant)
+        seedling.close()
+        plant.close()
 
     def _try(self, module: str) -> str:
         """Imports a module and returns that it is safe, in a new process; or why not, in this."""
@@ -193,10 +247,10 @@ class _Template:
         for name in frozenset(sys.modules) - self._base:
             path = getattr(sys.modules[name], "__file__", None)
             if isinstance(path, str) and not _is_installed(path):
-                self._sources.setdefault(path, _version(path))
+                self._sources.setdefault(path, version(path))
 
     def _is_stale(self) -> bool:
-        return any(_version(path) != version for path, version in self._sources.items())
+        return any(version(path) != known for path, known in self._sources.items())
 
     # Forking.
 
@@ -205,7 +259,11 @@ class _Template:
         _stdio.flush()
         gc.freeze()
         midwives = []
-        for share in _shares(len(order.births)):
+        shares = _shares(len(order.births))
+        if not self._has_grown and len(shares) == 1:
+            # The warden forks another one as fast: each fork of much memory that is less counts.
+            self._deliver(order, fds, shares[0], is_last=True)
+        for share in shares:
             try:
                 pid = _kernel.fork()
             except OSError as error:
@@ -221,8 +279,10 @@ class _Template:
         self.link.send(Forked())
         self.link.flush_blocking()
 
-    def _deliver(self, order: Fork, fds: list[int], share: range) -> NoReturn:
-        """Forks a share of a batch; runs in the midwife."""
+    def _deliver(
+        self, order: Fork, fds: list[int], share: range, *, is_last: bool = False
+    ) -> NoReturn:
+        """Forks a share of a batch; runs in the midwife, or in a template that ends with it."""
         try:
             _kernel.die_with_parent(signal.SIGKILL)
             go, done = os.pipe()
@@ -240,6 +300,8 @@ class _Template:
                     become(self._fallback(birth), order.world, cradle, fds[index], fds)
                 self.link.send(Born(birth.slot, birth.incarnation, pid))
                 count += 1
+            if is_last:
+                self.link.send(Forked(is_last=True))
             self.link.flush_blocking()
             os.write(done, b"g" * count)
         except BaseException:
@@ -249,8 +311,9 @@ class _Template:
             os._exit(0)
 
     def _fallback(self, birth: Birth) -> Birth:
-        """Executes a fresh interpreter where forking this one is not safe."""
-        if self._why_unsafe is None or birth.argv is not None:
+        """Executes a fresh interpreter where forking this one is not safe, or holds too much."""
+        is_fit = self._why_unsafe is None and (self._is_blank or birth.is_warm)
+        if is_fit or birth.argv is not None:
             return birth
         command = default_bootstrap_cmd(self._launch)
         argv = (command.program, command.program, *command.args)
@@ -312,6 +375,16 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+def _is_from_package(module: str) -> bool:
+    """Tells whether a module is the interpreter's or an installed package's, importing nothing."""
+    try:
+        found = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return False
+    origin = None if found is None else found.origin
+    return origin is not None and (origin in ("built-in", "frozen") or _is_installed(origin))
+
+
 def _read_verdict(read: int) -> str:
     poll = select.poll()
     poll.register(read, select.POLLIN)
@@ -350,11 +423,3 @@ def _is_installed(path: str) -> bool:
     if "site-packages" in parts or "dist-packages" in parts:
         return True
     return path.startswith(os.path.dirname(os.__file__) + os.sep)
-
-
-def _version(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return (0, 0)
-    return (status.st_mtime_ns, status.st_size)

@@ -128,6 +128,19 @@ class Credentials:
         with _in_our_words():
             return _credentials(self._keys.forget_previous())
 
+    def to_pem(self) -> tuple[bytes, bytes, bytes]:
+        """Gives them to another TLS stack, one that serves or asks beside the mesh.
+
+        Such a stack has to ask for the certificate of the other side. Where it insists on the name
+        of a host, that is `worker.mesh` or `controller.mesh`, by the role of the other side.
+
+        Returns:
+            The private key, the certificates of its holder, and those of the job's authorities, in
+            PEM. The key is in no other hands than the caller's now: write it nowhere.
+        """
+        key, chain, authorities = self._keys.to_pems()
+        return key.encode(), chain.encode(), authorities.encode()
+
     @property
     def job(self) -> str:
         """The job's id, 32 hexadecimal digits."""

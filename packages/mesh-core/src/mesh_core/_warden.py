@@ -11,7 +11,6 @@ import select
 import shutil
 import signal
 import socket
-import sys
 import time
 import traceback
 from collections import deque
@@ -33,9 +32,11 @@ from mesh_core._orders import (
     Kill,
     Preload,
     Preloaded,
+    Seeded,
     Spawn,
     Stale,
     World,
+    WorldKey,
 )
 
 _WARM_TEMPLATE_COUNT_MAX = 4
@@ -43,10 +44,6 @@ _TRY_COUNT_MAX = 3
 # What the kernel takes to end killed processes that hold gigabytes or wait for a device.
 _REAP_LIMIT_S = 10.0
 _LOOK_AGAIN_S = 0.02
-# Shells set these as they go; modules do not look at them.
-_VOLATILE_VARIABLES = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
-
-_WarmKey = tuple[frozenset[tuple[str, str]], tuple[str, ...], str, str]
 
 
 @dataclass
@@ -65,7 +62,7 @@ class _Template:
     """A template as the warden sees it: busy with the first of its batches, if any."""
 
     link: Link
-    key: _WarmKey | None
+    key: WorldKey | None
     batches: deque[_Batch] = field(default_factory=deque)
     is_busy: bool = False
 
@@ -77,9 +74,35 @@ class _Proc:
     why: str | None = None
 
 
-class _Warden:
-    def __init__(self, controller: Link, job_dir: str, launch: str, denied: Sequence[str]) -> None:
+class Warden:
+    """Keeps templates, inherits what they fork, and ends it all with its owner.
+
+    Args:
+        controller: To the controller of the host's processes.
+        job_dir: The directory to remove at the end.
+        launch: The module whose `main` runs a process.
+        denied: Names of modules never to preload.
+        owner: The pid of the controller.
+        bed: Where templates leave seeds; None when nobody wants any.
+        is_blank: Whether this interpreter holds no module of a user.
+    """
+
+    def __init__(
+        self,
+        controller: Link,
+        job_dir: str,
+        launch: str,
+        denied: Sequence[str],
+        *,
+        owner: int,
+        bed: int | None,
+        is_blank: bool = True,
+    ) -> None:
         self._controller = controller
+        self._owner = owner
+        self._bed = bed
+        self._is_blank = is_blank
+        self._seeds: set[int] = set()
         self._job_dir = job_dir
         self._launch = launch
         self._denied = set(denied)
@@ -89,7 +112,7 @@ class _Warden:
         self._pids: dict[tuple[int, int], int] = {}
         self._killed_unborn: set[tuple[int, int]] = set()
         self._base: _Template | None = None
-        self._warm: dict[_WarmKey, _Template] = {}
+        self._warm: dict[WorldKey, _Template] = {}
         self._force_at: float | None = None
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
@@ -122,9 +145,8 @@ class _Warden:
 
     def _watch_controller_life(self) -> None:
         """Sees the controller die even while a fork of it keeps its end of the socket open."""
-        parent = os.getppid()
         try:
-            handle = os.pidfd_open(parent)
+            handle = os.pidfd_open(self._owner)
         except OSError:
             return  # Without this the socket alone must tell.
         self._watch(handle, lambda: self.end(0.0))
@@ -229,13 +251,17 @@ class _Warden:
 
     def _base_template(self) -> _Template:
         if self._base is None:
-            ours, theirs = socket.socketpair()
-            warden = os.getpid()
-            if _kernel.fork() == 0:
-                self._become_template(ours, Link(theirs), warden)
-            theirs.close()
-            self._base = self._adopt_template(_Template(Link(ours), None))
+            self._base = self._forked_template(None)
         return self._base
+
+    def _forked_template(self, key: WorldKey | None) -> _Template:
+        """Makes a template of a fork of this process."""
+        ours, theirs = socket.socketpair()
+        warden = os.getpid()
+        if _kernel.fork() == 0:
+            self._become_template(ours, Link(theirs), warden)
+        theirs.close()
+        return self._adopt_template(_Template(Link(ours), key))
 
     def _become_template(self, ours: socket.socket, link: Link, warden: int) -> None:
         """Lets go of all that is the warden's; runs in the fork and never returns."""
@@ -247,11 +273,9 @@ class _Warden:
             for template in self._templates():
                 template.link.close()
             # Log pipes above all: one held here would never end for its reader.
-            for fd in _kernel.open_files():
-                if fd > 2 and fd != link.fileno():
-                    with contextlib.suppress(OSError):  # The one that listed the others.
-                        os.close(fd)
-            _template.serve(link, self._launch, warden, self._why_unsafe)
+            _kernel.close_all_but([link.fileno(), self._bed])
+            source = _template.Source(warden, self._why_unsafe, self._is_blank, self._bed)
+            _template.serve(link, self._launch, source)
         except BaseException:
             traceback.print_exc()
             _stdio.flush()
@@ -259,16 +283,21 @@ class _Warden:
             os._exit(1)
 
     def _warm_template(self, batch: _Batch) -> _Template:
-        key = _warm_key(batch.world)
+        key = batch.world.key
         template = self._warm.pop(key, None)
         if template is None:
-            base = self._base_template()
-            ours, theirs = socket.socketpair()
-            self._send(base.link, Branch(), [theirs.detach()])
-            template = self._adopt_template(_Template(Link(ours), key))
+            # A seed's fork holds what is wanted, and has no use for a template that is to be bare.
+            template = self._branch(key) if self._is_blank else self._forked_template(key)
             self._retire_unused()
         self._warm[key] = template  # Last in order is last used.
         return template
+
+    def _branch(self, key: WorldKey) -> _Template:
+        """Has the bare template fork another one."""
+        base = self._base_template()
+        ours, theirs = socket.socketpair()
+        self._send(base.link, Branch(), [theirs.detach()])
+        return self._adopt_template(_Template(Link(ours), key))
 
     def _retire_unused(self) -> None:
         idle = [template for template in self._warm.values() if not template.batches]
@@ -282,13 +311,17 @@ class _Warden:
 
     def _forget_template(self, template: _Template) -> None:
         """Closes the link, upon which the template leaves."""
+        self._take_out(template)
+        if not template.link.is_closed:
+            self._unwatch_link(template.link)
+            template.link.close()
+
+    def _take_out(self, template: _Template) -> None:
+        """Gives a template no more to do; what it has forked may still say why it failed."""
         if template is self._base:
             self._base = None
         elif template.key is not None and self._warm.get(template.key) is template:
             del self._warm[template.key]
-        if not template.link.is_closed:
-            self._unwatch_link(template.link)
-            template.link.close()
 
     def _advance(self, template: _Template) -> None:
         """Gives the template its next order if it is not at work on one."""
@@ -332,8 +365,10 @@ class _Warden:
                 case Stale():
                     self._replace_template(template)
                     return
+                case Seeded():
+                    self._seeds.add(message.pid)
                 case Forked():
-                    self._on_forked(template)
+                    self._on_forked(template, message.is_last)
                 case _:
                     raise AssertionError(f"unknown report {message!r}")
 
@@ -357,9 +392,15 @@ class _Warden:
             self._procs[report.pid].why = report.why
         # Else its midwife was killed before she could report the birth: it is tried again.
 
-    def _on_forked(self, template: _Template) -> None:
+    def _on_forked(self, template: _Template, is_last: bool) -> None:
         batch = template.batches.popleft()
         template.is_busy = False
+        if is_last:
+            self._take_out(template)
+            waiting = [*template.batches]
+            template.batches.clear()
+            for one in waiting:
+                self._enqueue(one)
         if batch.births:
             self._retry(batch)  # A midwife was killed at work.
         self._advance(template)
@@ -426,44 +467,24 @@ class _Warden:
             for pid in self._procs:
                 _kernel.kill_quietly(pid, signal.SIGTERM)
 
+    def _left(self) -> list[int]:
+        """Gives the children that are to end with this process."""
+        if not _kernel.has_children():
+            return []
+        return [pid for pid in _kernel.children() if pid not in self._seeds]
+
     def _end_by_force(self) -> None:
         """Kills all that descends from this process, and removes the job directory."""
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
         deadline = time.monotonic() + _REAP_LIMIT_S
-        while _kernel.has_children() and time.monotonic() < deadline:
+        while (left := self._left()) and time.monotonic() < deadline:
             for pid in self._procs:
                 _kernel.kill_group_quietly(pid, signal.SIGKILL)
-            for pid in _kernel.children():
+            for pid in left:
                 _kernel.kill_quietly(pid, signal.SIGKILL)
             # A killed process may leave children of its own to us: reap it and look again.
             poll.poll(_LOOK_AGAIN_S * 1000)
             self._on_child()
         shutil.rmtree(self._job_dir, ignore_errors=True)
         self._controller.flush_blocking(_REAP_LIMIT_S)
-
-
-def _warm_key(world: World) -> _WarmKey:
-    """Returns what a module may have seen while it was imported."""
-    env = frozenset((k, v) for k, v in world.env.items() if k not in _VOLATILE_VARIABLES)
-    return (env, world.path, world.cwd, world.argv0)
-
-
-def main(fd: int, job_dir: str, launch: str, denied: str) -> None:
-    """Runs the warden.
-
-    Args:
-        fd: The warden's end of the socket pair with the controller.
-        job_dir: The directory to remove at the end.
-        launch: The module whose `main` runs a process.
-        denied: Names of modules never to preload, separated by commas.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _stdio.install()
-    _kernel.adopt_orphans()
-    _kernel.set_title("mesh-warden")
-    os.set_inheritable(fd, False)
-    sys.argv[:] = [""]
-    _Warden(Link(socket.socket(fileno=fd)), job_dir, launch, denied.split(",")).run()
-    _stdio.flush()
-    os._exit(0)

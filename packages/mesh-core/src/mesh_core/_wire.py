@@ -20,7 +20,7 @@ AGENT = 1
 # Why a call has no value.
 RAISED, PROC_DIED, ACTOR_FAILED, STOPPED, DEADLINE, CANCELLED, NO_REPLY, HOST_DIED = range(1, 9)
 # Flags at the start of the meta of a call.
-UNDECORATED, EXPLICIT_PORT, INTERNAL = 1, 2, 4
+UNDECORATED, EXPLICIT_PORT, INTERNAL, BY_LAYER = 1, 2, 4, 8
 # What a message to an actor may ask for besides its endpoints.
 STOP, READY = "stop", "ready"
 

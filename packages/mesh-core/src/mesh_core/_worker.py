@@ -1,12 +1,16 @@
 """A worker: serves its machine as a host, to one job after another.
 
 The worker itself only keeps the port. Each job is served by a session, a process of its own that
-ends with the job, so that nothing of one job is left for the next, whatever happened in it.
+ends with the job, so that nothing of one job is left for the next, whatever happened in it; but
+for the packages that its processes have imported: see `mesh_core._seed`.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,6 +20,8 @@ import time
 from contextlib import suppress
 
 from mesh_core._address import Address
+from mesh_core._guests import GUEST_LIMIT_S, Guests
+from mesh_core._seedbed import Seedbed
 from mesh_core._trust import Credentials, CredentialsError
 
 TYPE_CHECKING = False
@@ -30,9 +36,9 @@ __all__ = ["ENDED_BY_OWNER", "Worker", "run"]
 # The exit status of a session whose owner has shut the worker down.
 ENDED_BY_OWNER = 10
 _SESSION = """
-import sys
-from mesh_core._worker_session import main
-main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+import json, sys
+from mesh_core._worker_session import Inheritance, main
+main(Inheritance(**json.loads(sys.argv[1])))
 """
 # A session that fails at once fails again: not too often.
 _PAUSE_S = 1.0
@@ -65,10 +71,14 @@ class Worker:
                 f"refused to listen on {asked} without credentials: whoever reaches it could run "
                 "code here; give credentials, or listen on tcp://127.0.0.1"
             )
+        # Nobody else has it, also not who listens at this port after us.
+        self._id = secrets.token_hex(16)
         self._socket: socket.socket = asked.listen()
         host = socket.gethostname() if asked.host == "*" else asked.host
         self.address: Address = Address(host, self._socket.getsockname()[1])
-        self._session: subprocess.Popen[bytes] | None = None
+        self._sessions: list[subprocess.Popen[bytes]] = []
+        self._seedbed: Seedbed = Seedbed()
+        self._guests: Guests = Guests(asked.host, self._start_guest)
         self._is_ending = threading.Event()
         # Held while a session is started, so that none is after the end.
         self._starting = threading.Lock()
@@ -80,9 +90,10 @@ class Worker:
             until_shutdown: Return also when the owner of a job shuts its hosts down.
         """
         between: Gate | None = None
+        self._guests.begin()
         while True:
             started = time.monotonic()
-            session = self._start_session()
+            session = self._start_session(self._socket)
             if between is not None:
                 between.close()
             if session is None:
@@ -94,7 +105,7 @@ class Worker:
             between = self._open_between() if is_killed else None
             if is_killed and time.monotonic() - started < _PAUSE_S:
                 self._is_ending.wait(_PAUSE_S)
-        self._socket.close()
+        self._close()
 
     def _open_between(self) -> Gate | None:
         """Answers at the port until the next session does.
@@ -112,20 +123,44 @@ class Worker:
             # The next session says it, in some moments; or the worker has just ended.
             return None
 
-    def _start_session(self) -> subprocess.Popen[bytes] | None:
-        """Starts what serves the next job, until it listens; None when the worker is to end."""
+    def _start_guest(self, listener: socket.socket) -> subprocess.Popen[bytes] | None:
+        return self._start_session(listener, GUEST_LIMIT_S)
+
+    def _start_session(
+        self, listener: socket.socket, limit_s: float = math.inf
+    ) -> subprocess.Popen[bytes] | None:
+        """Starts what serves the next job, until it listens; None when the worker is to end.
+
+        Args:
+            listener: Where it is asked.
+            limit_s: How long it waits for a job.
+        """
         ready, listens = os.pipe()
         try:
             with self._starting:
                 if self._is_ending.is_set():
                     return None
-                number = self._socket.fileno()
-                words = [str(number), self._credentials, str(os.getpid()), str(listens)]
-                session = self._session = subprocess.Popen(
-                    [sys.executable, "-c", _SESSION, *words],
-                    pass_fds=[number, listens],
+                latest = self._seedbed.latest
+                fds = {
+                    "listener": listener.fileno(),
+                    "listens": listens,
+                    "bell": self._guests.bell.fileno(),
+                    "bed": self._seedbed.inlet.fileno(),
+                    **({} if latest is None else {"seed": latest.fileno()}),
+                }
+                facts = {
+                    "worker": os.getpid(),
+                    "worker_id": self._id,
+                    "folder": self._credentials,
+                    "limit_s": limit_s,
+                }
+                session = subprocess.Popen(
+                    [sys.executable, "-c", _SESSION, json.dumps({**facts, **fds})],
+                    pass_fds=list(fds.values()),
                     stdin=subprocess.DEVNULL,
                 )
+                self._sessions = [one for one in self._sessions if one.poll() is None]
+                self._sessions.append(session)
             os.close(listens)
             listens = -1
             # The end of the pipe: it has closed it, or has ended.
@@ -137,19 +172,26 @@ class Worker:
                 os.close(listens)
 
     def end(self) -> None:
-        """Ends the session and with it the job's processes here, and then `serve`."""
+        """Ends the sessions and with them the jobs' processes here, and then `serve`."""
         with self._starting:
             self._is_ending.set()
-            session = self._session
-        if session is not None:
+            sessions = list(self._sessions)
+        for session in sessions:
             with suppress(ProcessLookupError):
                 session.terminate()
+        until = time.monotonic() + _END_LIMIT_S
+        for session in sessions:
             try:
-                session.wait(_END_LIMIT_S)
+                session.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 session.kill()
         # Not left to `serve`: when this returns, the port is free again.
+        self._close()
+
+    def _close(self) -> None:
+        self._guests.close()
         self._socket.close()
+        self._seedbed.close()
 
 
 def run(worker: Worker, *, until_shutdown: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import math
 import os
 import shutil
 import signal
@@ -11,12 +12,15 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 
 from mesh_core import _kernel
-from mesh_core._attach_order import HOLD, SERVE, AttachOrder
+from mesh_core._attach_order import HOLD, SERVE, AttachOrder, Welcome
 from mesh_core._epoch import EPOCH_SHIFT
+from mesh_core._guests import Door
 from mesh_core._hold import HEARTBEATS, Hold, obituary
 from mesh_core._job_dir import JobDir
+from mesh_core._seedbed import Seeds
 from mesh_core._take_over_order import Refusal, TakeOverOrder
 from mesh_core._trust import Credentials
 from mesh_core._worker import ENDED_BY_OWNER
@@ -38,6 +42,8 @@ _over = threading.Event()
 _status = 0
 _is_at_once = False
 _is_session = False
+# It serves a job beside whatever the worker serves.
+_is_guest = False
 # Why the host leaves the job, where its owner did not want that.
 _why_withdrawn: str | None = None
 # What keeps the job for a successor of its program, where the job wants that.
@@ -76,31 +82,58 @@ def root_died() -> None:
         _hold.begin()
 
 
-def main(listener: int, folder: str, worker: int, listens: int) -> None:
-    """Waits for a job, serves it and ends the process.
+@dataclass(frozen=True)
+class Inheritance:
+    """What a session has of its worker; descriptors are numbers."""
 
-    Args:
-        listener: The descriptor of the worker's listening socket.
-        folder: Where the worker's credentials are; empty when it has none.
-        worker: The process id of the worker, without which no session goes on.
-        listens: The descriptor of a pipe, closed once callers are answered.
-    """
-    global _is_session
+    worker: int
+    """Its process id: no session goes on without it."""
+    worker_id: str
+    """What tells it from all other workers."""
+    folder: str
+    """Where its credentials are; empty when it has none."""
+    limit_s: float
+    """How long to wait for a job."""
+    listener: int
+    """Where callers come."""
+    listens: int
+    """A pipe, closed once callers are answered."""
+    bell: int
+    """Where to ask for sessions beside this one."""
+    bed: int
+    """Where to leave seeds."""
+    seed: int | None = None
+    """The socket of the seed that is there."""
+
+
+def main(worker: Inheritance) -> None:
+    """Waits for a job, serves it and ends the process."""
+    global _is_guest, _is_session
     from mesh_core._core import Gate
 
-    _is_session = True
+    _is_session, _is_guest = True, worker.limit_s < math.inf
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: withdraw())
     _kernel.die_with_parent(signal.SIGTERM)
-    if os.getppid() != worker:
+    if os.getppid() != worker.worker:
         return  # It was dead before it could be watched.
-    keys = Credentials.load(folder)._keys if folder else None
-    gate = Gate(listener, keys)
-    os.close(listens)
-    asked = _next_order(gate)
+    for fd in (worker.bed, worker.bell, worker.seed):
+        if fd is not None:
+            os.set_inheritable(fd, False)
+    latest = None if worker.seed is None else socket.socket(fileno=worker.seed)
+    keys = Credentials.load(worker.folder)._keys if worker.folder else None
+    gate = Gate(worker.listener, keys)
+    os.close(worker.listens)
+    # While nobody waits for it; who has called already is answered a moment later.
+    import mesh_core._agent
+    import mesh_core._host_agent  # noqa: F401
+
+    door = Door(worker.bell)
+    asked = _next_order(gate, door, worker)
     if asked is not None:
         caller, order = asked
-        runtime = _serve(gate, caller, order, keys)
+        seeds = Seeds(worker.bed, latest)
+        runtime = _serve(gate, door, caller, order, keys, seeds, worker.worker_id)
         if runtime is not None:
             _over.wait()
             _end(runtime)
@@ -110,12 +143,13 @@ def main(listener: int, folder: str, worker: int, listens: int) -> None:
     os._exit(_status)
 
 
-def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
-    """Waits for a request that makes sense; None when the worker ends before one has come."""
+def _next_order(gate: Gate, door: Door, worker: Inheritance) -> tuple[Caller, AttachOrder] | None:
+    """Waits for a request that makes sense; None when the time or the worker is over before."""
     kept = _Kept()
-    while not _over.is_set():
+    until = time.monotonic() + worker.limit_s
+    while not _over.is_set() and time.monotonic() < until:
         caller = gate.next_request(_LOOK_S)
-        if caller is None:
+        if caller is None or door.takes(caller):
             continue
         if caller.role == "worker":
             # A worker that was taken over must not get at others.
@@ -129,6 +163,9 @@ def _next_order(gate: Gate) -> tuple[Caller, AttachOrder] | None:
             order = AttachOrder.decode(caller.body)
         except ValueError as error:
             _tell(caller, False, str(error), is_final=True)
+            continue
+        if order.worker_id not in ("", worker.worker_id):
+            _tell(caller, False, "another worker is in its place", is_final=True)
             continue
         why = kept.refusal(order)
         if why is None and order.verb == SERVE:
@@ -170,19 +207,31 @@ def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) 
         return
 
 
-def _serve(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime | None:
+def _serve(
+    gate: Gate,
+    door: Door,
+    caller: Caller,
+    order: AttachOrder,
+    keys: Keys | None,
+    seeds: Seeds,
+    worker_id: str,
+) -> Runtime | None:
     """Becomes a host of the job; says why to who asks, where that cannot be."""
     try:
-        return _join(gate, caller, order, keys)
+        runtime = _join(gate, door, order, keys, seeds)
     except Exception as error:
         # What is left of the attempt goes with this process; the worker is free for the next.
         why = f"it cannot serve this job: {type(error).__name__}: {error}"
         _tell(caller, False, why, is_final=True)
         _say(f"could not serve a job of {order.owner}: {error}")
         return None
+    _tell(caller, True, Welcome(runtime.identity.host_name, worker_id).encode())
+    where = " beside others" if _is_guest else ""
+    _say(f"serves a job of {order.owner}{where} in process {os.getpid()}")
+    return runtime
 
 
-def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> Runtime:
+def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys | None, seeds: Seeds) -> Runtime:
     """Becomes a host of the job."""
     global _hold
     from mesh_core._config import effective, inherit
@@ -192,12 +241,11 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     inherit(order.config)
     # Behind our own: where both machines see the same files, the program's modules are found.
     sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
-    name = socket.gethostname()
     # A successor can prove itself only where there are credentials.
     is_held = order.hold_s > 0 and keys is not None
     identity = Identity(
         host=order.host,
-        host_name=name,
+        host_name=socket.gethostname(),
         slot=0,
         incarnation=order.epoch << EPOCH_SHIFT,
         job=order.job,
@@ -209,7 +257,12 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
     adopt(runtime)
     if keys is not None:
         runtime.engine.set_trust(keys)
-    runtime.host_agent = HostAgent(runtime, runtime.identity.incarnation + 1)
+    runtime.host_agent = HostAgent(
+        runtime,
+        runtime.identity.incarnation + 1,
+        seeds=seeds,
+        on_start=lambda pid, name: _say(f"has process {pid}: {name}"),
+    )
     runtime.start_agent()
     lease_s = max(order.lease_s, effective().heartbeat_s)
     lost = obituary(order.owner) if is_held else b""
@@ -217,12 +270,21 @@ def _join(gate: Gate, caller: Caller, order: AttachOrder, keys: Keys | None) -> 
         runtime.agent.do_host_back(None, 0, order.generation)
     runtime.engine.expect_host(0, lease_s / HEARTBEATS, lost)
     if is_held:
-        _hold = Hold(runtime, gate, order, leave)
+        _hold = Hold(runtime, gate, door, order, leave)
         _hold.start()
-    runtime.engine.admit(gate, None if is_held else f"it serves a job of {order.owner}")
-    _tell(caller, True, name)
-    _say(f"serves a job of {order.owner}")
+    else:
+        refuse = (gate, door, f"it serves a job of {order.owner}")
+        threading.Thread(target=_turn_away, args=refuse, name="mesh-door", daemon=True).start()
+    runtime.engine.admit(gate)
     return runtime
+
+
+def _turn_away(gate: Gate, door: Door, why: str) -> None:
+    """Refuses who asks for a worker that is taken, but those who want to be beside."""
+    while not _over.is_set():
+        caller = gate.next_request(_LOOK_S)
+        if caller is not None and not door.takes(caller):
+            _tell(caller, False, why)
 
 
 def _end(runtime: Runtime) -> None:
@@ -237,5 +299,5 @@ def _end(runtime: Runtime) -> None:
     is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
     threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
     runtime.engine.close()
-    _say("has ended the job")
+    _say("has ended a job beside others" if _is_guest else "has ended the job")
     shutil.rmtree(runtime.identity.directory, ignore_errors=True)

@@ -1,16 +1,27 @@
-"""For those who build on Mesh: telemetry, transports, schedulers.
+"""For those who build on Mesh: telemetry, transports, schedulers, tensors.
 
-What happens in a process (`subscribe`), what was measured there, what processes print, and who
-wants to know of new processes. Programs themselves need `mesh_core` alone.
+What happens in a process (`subscribe`), what was measured there, what processes print, who wants
+to know of new processes, futures of work that is not a call (`future_of`), the algebra of
+named dimensions (`MeshTrait`), and who knows of tensors (`TensorLayer`). Programs themselves
+need `mesh_core` alone.
 """
 
+from mesh_core._activation import LayerCall as LayerCall
+from mesh_core._activation import NeedsLayer as NeedsLayer
+from mesh_core._activation import TensorLayer as TensorLayer
+from mesh_core._completion import Completion as Completion
+from mesh_core._completion import done_future as done_future
+from mesh_core._completion import failed_future as failed_future
+from mesh_core._completion import future_of as future_of
 from mesh_core._events import EVENT_KINDS as EVENT_KINDS
 from mesh_core._events import MESSAGE_KINDS as MESSAGE_KINDS
 from mesh_core._events import MESSAGE_RECORD as MESSAGE_RECORD
 from mesh_core._events import Event as Event
 from mesh_core._events import EventStream as EventStream
 from mesh_core._events import subscribe as subscribe
+from mesh_core._local_actor import local_actor as local_actor
 from mesh_core._log_line import LogLine as LogLine
+from mesh_core._shape import MeshTrait as MeshTrait
 from mesh_core._spawn_callbacks import (
     register_proc_mesh_spawn_callback as register_proc_mesh_spawn_callback,
 )

@@ -1,6 +1,6 @@
 //! The engine of this process, as Python drives it.
 
-use crate::gate::{PyGate, answer_frame};
+use crate::gate::PyGate;
 use crate::message::Message;
 use crate::segments::{Packed, Segments};
 use crate::shared_buffer::{SharedBuffer, contiguous};
@@ -234,11 +234,9 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Lets other hosts in; whoever else asks for this worker is told why it is taken, or is
-    /// left to `next_request` of the gate.
-    fn admit(&self, gate: &PyGate, refusal: Option<&str>) {
-        let refusal = refusal.map(|text| answer_frame(false, text.as_bytes()));
-        self.engine.admit(gate.inner(), refusal);
+    /// Lets other hosts in; whoever asks for this worker is left to `next_request` of the gate.
+    fn admit(&self, gate: &PyGate) {
+        self.engine.admit(gate.inner());
     }
 
     /// To how many hosts this one passes a cast on.

@@ -118,7 +118,7 @@ fn ask_worker<'py>(
     Ok((flags & REFUSED == 0, PyBytes::new(py, &answer.tail), flags & FOR_GOOD != 0))
 }
 
-pub(crate) fn answer_frame(is_taken: bool, body: &[u8]) -> Frame {
+fn answer_frame(is_taken: bool, body: &[u8]) -> Frame {
     frame(Kind::Attached, if is_taken { 0 } else { REFUSED }, body)
 }
 

@@ -59,6 +59,12 @@ impl PyKeys {
         self.identity.to_pem().to_string()
     }
 
+    /// The same in three parts: the key, the holder's certificates, those of the authorities.
+    fn to_pems(&self) -> (String, String, String) {
+        let (key, chain, authorities) = self.identity.to_pems();
+        (key.to_string(), chain, authorities)
+    }
+
     /// Writes a folder.
     fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         if self.authority.is_none() && folder.join(AUTHORITY_FILE).exists() {

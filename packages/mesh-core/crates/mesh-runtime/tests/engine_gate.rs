@@ -69,7 +69,8 @@ impl Host {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
         let gate = Gate::open(listener.into(), Some(program)).expect("there are threads");
-        engine.admit(&gate, Some(bare(Kind::Attached)));
+        gate.refuse(bare(Kind::Attached));
+        engine.admit(&gate);
         Self { engine, gate, at, dir, mine }
     }
 

@@ -124,7 +124,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, format!("mesh {role} {name}"));
-        params.subject_alt_names = vec![uri_name(me.uri())?];
+        params.subject_alt_names = vec![uri_name(me.uri())?, host_name(role)?];
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = purposes();
@@ -264,6 +264,12 @@ fn purposes() -> Vec<ExtendedKeyUsagePurpose> {
 
 fn uri_name(uri: String) -> Result<SanType, TrustError> {
     Ok(SanType::URI(uri.try_into().map_err(TrustError::crypto)?))
+}
+
+/// A name for TLS stacks that insist on a host's: the same for all of a role, and nobody's address.
+fn host_name(role: Role) -> Result<SanType, TrustError> {
+    let name = format!("{role}.mesh").try_into().map_err(TrustError::crypto)?;
+    Ok(SanType::DnsName(name))
 }
 
 fn set_validity(params: &mut CertificateParams, validity: Validity) -> Result<(), TrustError> {

@@ -91,6 +91,14 @@ pub(crate) fn to_text<'a>(
     Zeroizing::new(pem::encode_many_config(&blocks, line_ends))
 }
 
+/// Certificates as text.
+pub(crate) fn certificates_to_text(certificates: &[CertificateDer<'static>]) -> String {
+    let line_ends = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    let blocks: Vec<Pem> =
+        certificates.iter().map(|one| Pem::new(CERTIFICATE, one.as_ref())).collect();
+    pem::encode_many_config(&blocks, line_ends)
+}
+
 /// The inverse of [`to_text`].
 pub(crate) fn from_text(
     text: &str,

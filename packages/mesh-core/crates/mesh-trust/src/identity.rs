@@ -90,6 +90,14 @@ impl Identity {
         encoded::to_text(&self.key, self.chain.iter().chain(&self.authorities))
     }
 
+    /// Its parts as text, each as other TLS stacks take it: the key, the holder's certificates, and
+    /// those of the authorities.
+    pub fn to_pems(&self) -> (Zeroizing<String>, String, String) {
+        let certificates = |some: &[CertificateDer<'static>]| encoded::certificates_to_text(some);
+        let key = encoded::to_text(&self.key, []);
+        (key, certificates(&self.chain), certificates(&self.authorities))
+    }
+
     /// Reads what [`Identity::to_pem`] wrote.
     ///
     /// # Errors

@@ -32,10 +32,10 @@ impl Doorkeeper for Keeper {
 }
 
 impl Engine {
-    /// Takes links from other hosts through a gate; who asks for this worker gets `refusal`, or
-    /// an answer of whoever takes requests from the gate.
-    pub fn admit(self: &Arc<Self>, gate: &Gate, refusal: Option<Frame>) {
-        gate.admit(Arc::new(Keeper(Arc::downgrade(self))), refusal);
+    /// Takes links from other hosts through a gate; who asks for this worker gets an answer of
+    /// whoever takes requests from the gate.
+    pub fn admit(self: &Arc<Self>, gate: &Gate) {
+        gate.admit(Arc::new(Keeper(Arc::downgrade(self))));
     }
 
     /// What this process proves itself with to other hosts, from the next link on.

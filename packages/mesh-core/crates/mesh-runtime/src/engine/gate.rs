@@ -159,12 +159,9 @@ impl Gate {
     }
 
     /// Lets greetings through from now on; before, who greets hears that nobody is there. Requests
-    /// are answered with `refusal`, or wait for [`Gate::next_request`] when there is none.
-    pub fn admit(&self, keeper: Arc<dyn Doorkeeper>, refusal: Option<Frame>) {
+    /// wait for [`Gate::next_request`] as before.
+    pub fn admit(&self, keeper: Arc<dyn Doorkeeper>) {
         lock(&self.inside).keeper = Some(keeper);
-        if let Some(refusal) = refusal {
-            self.refuse(refusal);
-        }
     }
 
     /// Answers those with `refusal` who ask for this worker, from now on.

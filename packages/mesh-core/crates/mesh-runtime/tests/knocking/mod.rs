@@ -54,7 +54,8 @@ impl Door {
         rustix::net::listen(&listener, 4096).expect("it listens already");
         let gate = Gate::open_with(listener.into(), trust, limits).expect("there are threads");
         let (sender, greeted) = channel();
-        gate.admit(Arc::new(Keeper(Mutex::new(sender))), Some(bare(Kind::Attached)));
+        gate.refuse(bare(Kind::Attached));
+        gate.admit(Arc::new(Keeper(Mutex::new(sender))));
         Self { gate, at, greeted }
     }
 
