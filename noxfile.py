@@ -29,10 +29,21 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 EXTENSION_CRATES = "*-py"
 
 #: Packages whose tests need nothing but Python's packages.
-PLAIN_PACKAGES = tuple(name for name in PACKAGES if name != "mesh-jobs")
+PLAIN_PACKAGES = tuple(
+    name for name in PACKAGES if name not in ("mesh-jobs", "mesh-rdma", "mesh-tensor")
+)
 
 #: A distribution that knows mesh-jobs by its doors alone, and brings a backend.
 EXAMPLE_BACKEND = ROOT / "tests/fixtures/mesh-jobs-example"
+
+#: The client library of Kubernetes as it was before it sent its requests in another way.
+OLDER_KUBERNETES = "kubernetes==35.0.0"
+
+#: What of the tests on Kubernetes depends on that library.
+OF_KUBERNETES_CLIENT = "test_watches or port_forward or come_and_go or right or given_back"
+
+#: What of the tests of mesh-rdma needs a verbs device.
+OF_VERBS = "packages/mesh-rdma/tests/verbs"
 
 #: What bench/run.py ends with when a count could not be taken.
 COUNTS_UNJUDGED = 2
@@ -43,7 +54,8 @@ COUNTS_UNJUDGED = 2
 def tests(session: nox.Session, part: str) -> None:
     """Run the tests of each package with nothing else installed, then those across packages.
 
-    Those of mesh-jobs are run by `jobs`, with all that they need.
+    Those of mesh-jobs, mesh-rdma and mesh-tensor are run by `jobs`, `rdma` and `tensor`, with all
+    that they need.
     """
     if part == "across":
         _install(session, "jobs", *PACKAGES)
@@ -115,39 +127,45 @@ def layers(session: nox.Session) -> None:
 @nox.session
 def examples(session: nox.Session) -> None:
     """Run every example, the notebooks too."""
-    _install(session, "examples", "mesh-core")
+    _install(session, "examples", "mesh-jobs", "mesh-rdma", "mesh-tensor")
     _pytest(session, "tests/examples")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
-    _install(session, "jobs", "mesh-jobs")
+    _install(session, "jobs", "mesh-jobs", "mesh-rdma", "mesh-tensor")
     _pytest(session, "tests/docs")
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer: `-- core`, `-- hosts`, or the counts, `-- counts --check`."""
+    """Measure Mesh beside its peer: `-- core`, or `hosts`, `jobs`, `rdma`, `tensor`, `counts`."""
     arguments = session.posargs or ["core"]
     if arguments[0] == "counts":
         _install(session, "test", "mesh-core")
         # Without strace the system calls cannot be judged; the switches are all the same.
         session.run("python", "bench/run.py", *arguments, success_codes=[0, COUNTS_UNJUDGED])
+    elif arguments[0] == "jobs":
+        _install(session, "jobs", "mesh-jobs")
+        _have(session, system.SLURM)
+        session.run("python", "bench/run.py", *arguments)
     elif arguments[0] == "hosts":
         _install(session, "test", "mesh-core")
         _have(session, system.HOSTS)
         session.run("python", "bench/run.py", *arguments)
     else:
         session.env["UV_CONSTRAINT"] = ""
-        _install(session, "bench", "mesh-core")
+        measured = {"rdma": "mesh-rdma", "tensor": "mesh-tensor"}.get(arguments[0], "mesh-core")
+        group = "bench-tensor" if measured == "mesh-tensor" else "bench"
+        _install(session, group, measured)
         session.run("python", "bench/run.py", *arguments)
 
 
 @nox.session
 def hosts(session: nox.Session) -> None:
     """Run the tests across hosts, in namespaces of this machine: `-- -k power_cut`."""
-    _install(session, "test", "mesh-jobs")
+    _install(session, "test", "mesh-jobs", "mesh-rdma")
     _have(session, system.HOSTS)
     session.run("python", "-m", "tests.hosts", *(session.posargs or ["-m", "not slow"]))
 
@@ -159,8 +177,41 @@ def jobs(session: nox.Session) -> None:
     session.install(str(EXAMPLE_BACKEND))
     _have(session, {**system.SSH, **system.SLURM, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
-    _pytest(session, *folders, "--ignore=tests/jobs/slurm", *session.posargs)
+    # They wait more than they work.
+    _pytest(session, *folders, "--numprocesses=2", "--ignore=tests/jobs/slurm", *session.posargs)
     session.run("python", "-m", "tests.jobs.slurm", *(session.posargs or ["-m", "not slow"]))
+
+
+@nox.session
+def rdma(session: nox.Session) -> None:
+    """Run the tests of RDMA: on this machine, and in one that has verbs devices."""
+    _install(session, "rdma", "mesh-rdma")
+    _have(session, system.VERBS)
+    chosen = session.posargs or ["-m", "not slow"]
+    _pytest(session, "packages/mesh-rdma/tests", f"--ignore={OF_VERBS}", *chosen)
+    _pytest(session, "tests/rdma", *chosen)
+    # There each test is slow: the machine's processor is emulated.
+    in_machine = ["python", "-m", "tests.rdma.vm", "--limit=600", "--"]
+    in_machine += ["python", "-m", "pytest", "--timeout=300", "-p", "no:randomly"]
+    session.run(*in_machine, OF_VERBS, *session.posargs)
+
+
+@nox.session
+def tensor(session: nox.Session) -> None:
+    """Run the tests of distributed tensors, with gloo between processes of this machine."""
+    _install(session, "tensor", "mesh-tensor")
+    _pytest(session, "packages/mesh-tensor/tests", *(session.posargs or ["-m", "not slow"]))
+
+
+@nox.session
+def kube(session: nox.Session) -> None:
+    """Run what depends on the client library of Kubernetes with an older one."""
+    _install(session, "jobs", "mesh-jobs")
+    session.env["UV_CONSTRAINT"] = ""
+    session.install(OLDER_KUBERNETES)
+    _have(session, {**system.HOSTS, **system.KUBE})
+    chosen = session.posargs or ["-k", OF_KUBERNETES_CLIENT, "-m", "not slow"]
+    _pytest(session, "tests/jobs/kube", *chosen)
 
 
 @nox.session

@@ -11,6 +11,7 @@ _PYTEST = re.compile(
     r"^=+ (?:\d+ (?:passed|failed|errors?|skipped|xfailed)\b|no tests ran).* in .*=+$"
 )
 _CARGO = re.compile(r"^test result: ")
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)(?: - (.*))?$|^test (\S+) \.\.\. FAILED$")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|ignored|xfailed)\b")
 
 #: What each word of a runner counts as; a known failure is a test that ran as expected.
@@ -26,16 +27,24 @@ _MEANING = {
 
 
 def closing_lines(outcomes: Iterable[Outcome]) -> list[str]:
-    """Returns a line like `pytest: 31 passed, 0 failed, 2 skipped` for every runner that ran."""
+    """Returns the failures, then a line like `pytest: 31 passed, 0 failed` for every runner."""
     outcomes = list(outcomes)
     output = [_COLOR.sub("", line) for one in outcomes for line in one.output.splitlines()]
-    lines = []
+    lines = [f"failed: {failure}" for failure in _failures(output)]
     for name, pattern in (("pytest", _PYTEST), ("cargo", _CARGO)):
         summaries = [line for line in output if pattern.match(line)]
         if summaries:
             lines.append(_line(name, _add_up(summaries)))
     sessions = Counter("failed" if one.failed else "passed" for one in outcomes)
     return [*lines, _line("sessions", sessions)]
+
+
+def _failures(output: Iterable[str]) -> list[str]:
+    reasons: dict[str, str] = {}
+    for match in filter(None, map(_FAILED.match, output)):
+        # A test that fails, and then again when it is taken down, is one.
+        reasons.setdefault(match[1] or match[3], match[2] or "")
+    return [f"{name} - {reason}" if reason else name for name, reason in reasons.items()]
 
 
 def _add_up(summaries: Iterable[str]) -> Counter[str]:

@@ -38,7 +38,10 @@ STAGES: tuple[Stage, ...] = (
     ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     (
         (Session("jobs"),),
-        (Session("layers"), Session("docs"), SMALL, LARGE, Session("fuzz")),
+        (
+            *(Session("tensor"), Session("rdma"), Session("layers"), Session("docs")),
+            *(SMALL, LARGE, Session("fuzz"), Session("kube")),
+        ),
     ),
     ((Session("examples"),),),
 )

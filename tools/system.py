@@ -37,6 +37,18 @@ SSH = {
     "sshd": "openssh-server",
 }
 
+#: What the machine of tests/rdma/vm is made of, and what verbs need that run in it.
+VERBS = {
+    "busybox": "busybox-static",
+    "depmod": "kmod",
+    "ip": "iproute2",
+    "modprobe": "kmod",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "rdma": "iproute2",
+    "/etc/libibverbs.d/rxe.driver": "ibverbs-providers",
+    "/usr/lib/python3/dist-packages/pyverbs": "python3-pyverbs",
+}
+
 #: Where programs of root are; the PATH of others often leaves them out.
 ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -49,11 +61,13 @@ def search_path() -> str:
 
 
 def missing(programs: dict[str, str]) -> list[str]:
-    """Returns the packages of those programs that are not on this machine."""
+    """Returns the packages of those programs, or files by their path, that are not there."""
     path = search_path()
-    return sorted(
-        {package for name, package in programs.items() if not shutil.which(name, path=path)}
-    )
+
+    def is_there(name: str) -> bool:
+        return os.path.exists(name) if os.path.isabs(name) else bool(shutil.which(name, path=path))
+
+    return sorted({package for name, package in programs.items() if not is_there(name)})
 
 
 def ensure(programs: dict[str, str]) -> list[str]:

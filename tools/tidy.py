@@ -23,6 +23,7 @@ RULES = (
     rust.wire_is_pure,
     crates.banned_crates,
     crates.no_crate_edge_between_packages,
+    crates.libraries_of_different_names,
     crates.allowed_licences,
 )
 

@@ -39,6 +39,20 @@ def no_crate_edge_between_packages(tree: Tree) -> Iterator[Finding]:
             yield Finding(graph.manifest(user, tree.root), 1, message)
 
 
+def libraries_of_different_names(tree: Tree) -> Iterator[Finding]:
+    """No two crates make a file of one name: cargo would put one in the other's place."""
+    graph = Graph(_metadata(tree.root))
+    makers: dict[str, Crate] = {}
+    for crate in graph.members():
+        for target in crate["targets"]:
+            if not {"lib", "cdylib"} & set(target["kind"]):
+                continue
+            first = makers.setdefault(target["name"], crate)
+            if first is not crate:
+                message = f"the library {target['name']} is made by {first['name']} too"
+                yield Finding(graph.manifest(crate, tree.root), 1, message)
+
+
 def allowed_licences(tree: Tree) -> Iterator[Finding]:
     """Every crate that ships comes under a licence of the list."""
     allowed = frozenset(read_toml(tree.root / "deny.toml")["licenses"]["allow"])
@@ -74,6 +88,11 @@ class Graph:
     def is_member(self, crate: Crate) -> bool:
         """Whether a crate is one of ours."""
         return crate["id"] in self._members
+
+    def members(self) -> list[Crate]:
+        """Returns our crates, by name."""
+        ours = [self._crates[member] for member in self._members]
+        return sorted(ours, key=lambda crate: str(crate["name"]))
 
     def users_of(self, name: str) -> list[Crate]:
         """Returns the crates that use a crate of that name directly."""

@@ -23,6 +23,20 @@ def test_runners_are_added_up_over_sessions() -> None:
     ]
 
 
+def test_what_failed_is_named_once() -> None:
+    output = (
+        "FAILED tests/test_a.py::test_one[x-y] - assert 1 == 2\n"
+        "\x1b[31mERROR\x1b[0m tests/test_a.py::\x1b[1mtest_one[x-y]\x1b[0m - OSError\n"
+        "test ring::wraps ... FAILED\n"
+        "ERROR in plain prose\n"
+    )
+    assert closing_lines([outcome(output, status=1)]) == [
+        "failed: tests/test_a.py::test_one[x-y] - assert 1 == 2",
+        "failed: ring::wraps",
+        "sessions: 0 passed, 1 failed",
+    ]
+
+
 def test_color_does_not_hide_a_summary() -> None:
     colored = (
         "\x1b[32m=== \x1b[32m\x1b[1m4 passed\x1b[0m\x1b[32m in 0.01s\x1b[0m\x1b[32m ===\x1b[0m"

@@ -59,3 +59,10 @@ def test_ensure_tells_what_it_may_not_install(only: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     program(only, "apt-get")
     assert system.ensure({"nft": "nftables"}) == ["nftables"]
+
+
+def test_missing_are_files_too_where_a_package_brings_no_program(only: Path) -> None:
+    present = only / "rxe.driver"
+    present.touch()
+    wanted = {str(present): "package-a", str(only / "gone"): "package-b"}
+    assert system.missing(wanted) == ["package-b"]
