@@ -1,0 +1,90 @@
+//! Who a process is and how it is reached: what every handle carries about its owner.
+
+use std::net::IpAddr;
+
+/// The first byte of a card: another layout has another number.
+const VERSION: u8 = 1;
+
+/// A random name that no other process has, and that is known to those who got a handle.
+pub type Token = [u8; 16];
+
+/// How to reach a process, and to prove that one may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// The process.
+    pub token: Token,
+    /// Whoever shows this has been given a handle.
+    pub secret: Token,
+    /// The running system and the network in it: two processes with the same one are on the same
+    /// machine, and see each other's sockets.
+    pub boot: Token,
+    /// What the owner's certificate hashes to (SHA-256), or zeros where it has none.
+    pub fingerprint: [u8; 32],
+    /// The port where it listens for others, or 0 where it does not.
+    pub port: u16,
+    /// The addresses of its machine, the best first.
+    pub addresses: Vec<IpAddr>,
+    /// What to call it in messages.
+    pub name: String,
+}
+
+impl Card {
+    /// The name of its socket on its own machine, in the abstract namespace.
+    pub fn socket_name(&self) -> String {
+        let digits: String = self.token.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("mesh-rdma-{digits}")
+    }
+
+    /// As bytes, for a handle.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend(self.token);
+        bytes.extend(self.secret);
+        bytes.extend(self.boot);
+        bytes.extend(self.fingerprint);
+        bytes.extend(self.port.to_le_bytes());
+        bytes.push(u8::try_from(self.addresses.len()).unwrap_or(u8::MAX));
+        for address in self.addresses.iter().take(usize::from(u8::MAX)) {
+            match address {
+                IpAddr::V4(four) => {
+                    bytes.push(4);
+                    bytes.extend(four.octets());
+                }
+                IpAddr::V6(six) => {
+                    bytes.push(6);
+                    bytes.extend(six.octets());
+                }
+            }
+        }
+        bytes.extend(self.name.as_bytes());
+        bytes
+    }
+
+    /// From bytes; none when they are no card.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(&[VERSION])?;
+        let token = take(&mut rest)?;
+        let secret = take(&mut rest)?;
+        let boot = take(&mut rest)?;
+        let fingerprint = take(&mut rest)?;
+        let port = u16::from_le_bytes(take(&mut rest)?);
+        let [count] = take(&mut rest)?;
+        let addresses = (0..count).map(|_| take_address(&mut rest)).collect::<Option<Vec<_>>>()?;
+        let name = String::from_utf8(rest.to_vec()).ok()?;
+        Some(Self { token, secret, boot, fingerprint, port, addresses, name })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, behind) = rest.split_first_chunk::<N>()?;
+    *rest = behind;
+    Some(*taken)
+}
+
+fn take_address(rest: &mut &[u8]) -> Option<IpAddr> {
+    match take::<1>(rest)? {
+        [4] => take::<4>(rest).map(IpAddr::from),
+        [6] => take::<16>(rest).map(IpAddr::from),
+        _ => None,
+    }
+}

@@ -1,0 +1,311 @@
+//! A connection to a process that owns memory, seen from the side that uses it.
+#![expect(unsafe_code, reason = "looks at a known word of the other process")]
+
+use crate::attach::{Attached, peer_of, refusal};
+use crate::card::Card;
+use crate::cells::Cells;
+use crate::domain::{Domain, lock};
+use crate::error::DataError;
+use crate::frame::{Reply, Request, Status, Verb};
+use crate::ledger::Ledger;
+use crate::pipe::SocketError;
+use crate::shared::SharedMap;
+use crate::socket::Socket;
+use crate::span::Span;
+use crate::stop::Stop;
+use crate::streams::{Net, Streams};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// How long the other side may take to let us in.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// How much longer than asked an answer may take before the other side counts as stuck.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How many sockets of this machine carry one transfer.
+const UNIX_STREAMS: usize = 2;
+
+/// One process, as long as the connection to it lasts.
+#[derive(Debug)]
+pub struct Link {
+    pub(crate) card: Card,
+    control: Mutex<Socket>,
+    /// Why it is over, once it is.
+    gone: OnceLock<String>,
+    /// What is shared with a process of this machine, or why it is none.
+    pub(crate) nearby: Result<Nearby, String>,
+    /// Connections that carry bytes, over the network.
+    pub(crate) tcp: Streams,
+    /// The same on one machine.
+    pub(crate) unix: Streams,
+}
+
+/// What two processes of one machine share.
+#[derive(Debug)]
+pub(crate) struct Nearby {
+    pub(crate) cells: Cells,
+    pub(crate) ledger: Ledger,
+    pub(crate) process: Attached,
+    /// Why its memory cannot be attached, if it cannot.
+    pub(crate) attach_refusal: Option<String>,
+    maps: Mutex<HashMap<u32, Arc<SharedMap>>>,
+}
+
+impl Link {
+    /// Connects to a process, or gives the connection that there is.
+    ///
+    /// # Errors
+    /// It is gone, cannot be reached, or does not let us in.
+    pub fn to(domain: &Arc<Domain>, card: &Card) -> Result<Arc<Self>, DataError> {
+        if let Some(link) = lock(&domain.links).get(&card.token)
+            && link.gone.get().is_none()
+        {
+            return Ok(Arc::clone(link));
+        }
+        domain.lost.check(card)?;
+        let connected = Self::connect(domain, card);
+        if let Err(DataError::PeerDied { why, .. }) = &connected {
+            domain.lost.add(card, why);
+        }
+        let link = Arc::new(connected?);
+        // Two threads may have connected at once: the first connection is kept.
+        let mut links = lock(&domain.links);
+        let kept = links.entry(card.token).or_insert_with(|| Arc::clone(&link));
+        if kept.gone.get().is_some() {
+            *kept = Arc::clone(&link);
+        }
+        let kept = Arc::clone(kept);
+        drop(links);
+        if Arc::ptr_eq(&kept, &link) {
+            domain.watch.add(&kept);
+        }
+        Ok(kept)
+    }
+
+    fn connect(domain: &Domain, card: &Card) -> Result<Self, DataError> {
+        let stop = Stop::after(Some(HELLO_LIMIT));
+        if let Some(called) = Self::call_nearby(domain, card) {
+            let socket = called.map_err(|error| DataError::PeerDied {
+                name: card.name.clone(),
+                why: match error.kind() {
+                    // Its door is open for as long as it lives.
+                    io::ErrorKind::ConnectionRefused => "it has ended".to_owned(),
+                    _ => format!("its socket on this machine does not answer: {error}"),
+                },
+            })?;
+            let nearby = Nearby::hello(&socket, card, &stop);
+            let nearby = nearby.map_err(|error| error.of(&card.name))?;
+            return Ok(Self::new(domain, card, socket, Ok(nearby), Net::Loopback));
+        }
+        let why_far = "it is on another machine".to_owned();
+        let net = Net::far();
+        let (socket, _) = net.call(card, &stop)?;
+        Ok(Self::new(domain, card, socket, Err(why_far), net))
+    }
+
+    fn new(
+        domain: &Domain,
+        card: &Card,
+        socket: Socket,
+        nearby: Result<Nearby, String>,
+        tcp: Net,
+    ) -> Self {
+        let tcp_streams = domain.tcp_streams();
+        Self {
+            card: card.clone(),
+            control: Mutex::new(socket),
+            gone: OnceLock::new(),
+            nearby,
+            tcp: Streams::new(card, tcp, tcp_streams),
+            unix: Streams::new(card, Net::Unix, UNIX_STREAMS),
+        }
+    }
+
+    /// Connects to a socket of this machine; none when the process is on another one.
+    fn call_nearby(domain: &Domain, card: &Card) -> Option<io::Result<Socket>> {
+        (card.boot == domain.card().boot).then(|| unix_socket(card))
+    }
+
+    /// Fails when the process is known to be gone.
+    pub(crate) fn check(&self) -> Result<(), DataError> {
+        match self.gone.get() {
+            None => Ok(()),
+            Some(why) => {
+                Err(DataError::PeerDied { name: self.card.name.clone(), why: why.clone() })
+            }
+        }
+    }
+
+    /// The process is gone: all who use this hear of it.
+    pub(crate) fn lose(&self, why: &str) {
+        let _ = self.gone.set(why.to_owned());
+        self.tcp.shut();
+        self.unix.shut();
+    }
+
+    /// What is watched for the end of the process.
+    pub(crate) fn with_control<T>(&self, look: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+        look(lock(&self.control).as_fd())
+    }
+
+    /// Asks, and waits for the answer and the bytes that belong to it.
+    pub(crate) fn ask(
+        &self,
+        request: &Request,
+        body: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<(Reply, Vec<u8>), DataError> {
+        self.ask_for(request, body, limit).map(|(reply, bytes, _)| (reply, bytes))
+    }
+
+    /// As [`Link::ask`], for what may take long: others are not kept from asking meanwhile.
+    pub(crate) fn ask_aside(
+        &self,
+        request: &Request,
+        body: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<(Reply, Vec<u8>), DataError> {
+        self.check()?;
+        let streams = if self.nearby.is_ok() { &self.unix } else { &self.tcp };
+        let stop = Stop::after(limit.map(|limit| limit + GRACE));
+        let stream = streams.take(&stop)?;
+        match stream.ask(request, body, &stop) {
+            Ok(answer) => {
+                streams.give_back(stream);
+                Ok(answer)
+            }
+            Err(error) => {
+                self.check()?;
+                Err(error.of(&self.card.name))
+            }
+        }
+    }
+
+    fn ask_for(
+        &self,
+        request: &Request,
+        body: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<(Reply, Vec<u8>, Vec<OwnedFd>), DataError> {
+        self.check()?;
+        let stop = Stop::after(limit.map(|limit| limit + GRACE));
+        let control = lock(&self.control);
+        let asked = exchange(&control, request, body, &stop);
+        drop(control);
+        asked.map_err(|error| {
+            // An answer that was not waited for would be taken for that of the next question.
+            let error = error.of(&self.card.name);
+            self.lose(&error.to_string());
+            error
+        })
+    }
+
+    /// Asks a transport of the other side, which is known there by its name.
+    ///
+    /// # Errors
+    /// It is gone, has no such transport, or that one says no.
+    pub fn exchange(
+        &self,
+        name: &str,
+        question: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<Vec<u8>, DataError> {
+        let body = [name.as_bytes(), question].concat();
+        let slot = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        let length = body.len() as u64;
+        let request = Request { length, ..Request::of(Verb::Exchange, slot, 0) };
+        let (reply, answer) = self.ask_aside(&request, &body, limit)?;
+        if reply.status == Status::Done {
+            return Ok(answer);
+        }
+        let why = String::from_utf8_lossy(&answer).into_owned();
+        Err(DataError::Refused { name: self.card.name.clone(), why })
+    }
+
+    /// The memory of an arena segment, which is mapped once.
+    pub(crate) fn segment(&self, number: u32) -> Result<Arc<SharedMap>, DataError> {
+        let nearby = self.nearby.as_ref().map_err(|why| no_arena(why.clone()))?;
+        if let Some(map) = lock(&nearby.maps).get(&number) {
+            return Ok(Arc::clone(map));
+        }
+        let request = Request::of(Verb::Segment, number, 0);
+        let (reply, why, fds) = self.ask_for(&request, &[], Some(HELLO_LIMIT))?;
+        let Some(fd) = fds.into_iter().next().filter(|_| reply.status == Status::Done) else {
+            return Err(no_arena(String::from_utf8_lossy(&why).into_owned()));
+        };
+        let len = usize::try_from(reply.value).unwrap_or(usize::MAX);
+        let map = SharedMap::open(fd, len, true).map_err(|error| no_arena(error.to_string()))?;
+        let map = Arc::clone(lock(&nearby.maps).entry(number).or_insert_with(|| Arc::new(map)));
+        Ok(map)
+    }
+}
+
+impl Nearby {
+    /// Shows the secret, and learns what is shared.
+    fn hello(socket: &Socket, card: &Card, stop: &Stop) -> Result<Self, SocketError> {
+        let cells = Cells::create()?;
+        let process = Attached::open(peer_of(socket.as_fd())?)?;
+        socket.send_with(&hello(card).encode(), &[cells.map().as_fd()])?;
+        let (reply, fds) = socket.receive_reply_with(Some(stop))?;
+        let mut body = vec![0; reply.length as usize];
+        socket.receive(&mut body, Some(stop))?;
+        let proof = body.try_into().map(u64::from_le_bytes);
+        let (Status::Done, Ok(proof), Some(fd)) = (reply.status, proof, fds.into_iter().next())
+        else {
+            return Err(SocketError::Strange);
+        };
+        let ledger = Ledger::open(fd)?;
+        let attach_refusal = try_attach(&process, proof);
+        Ok(Self { cells, ledger, process, attach_refusal, maps: Mutex::default() })
+    }
+}
+
+/// Reads the first word of the ledger, which we can see, as memory of the process.
+fn try_attach(process: &Attached, proof: u64) -> Option<String> {
+    let mut word = [0_u8; 8];
+    let to = Span { start: word.as_mut_ptr() as usize, len: word.len() };
+    // SAFETY: the word is ours, and stays where it is.
+    match unsafe { process.read(to, proof) } {
+        Ok(8) => None,
+        Ok(_) => Some("a word of it could be read in part only".to_owned()),
+        Err(error) => Some(refusal(&error)),
+    }
+}
+
+/// Connects to the door of a process of this machine.
+pub(crate) fn unix_socket(card: &Card) -> io::Result<Socket> {
+    let address = SocketAddr::from_abstract_name(card.socket_name())?;
+    let socket = Socket::open(OwnedFd::from(UnixStream::connect_addr(&address)?));
+    socket.wait_in_ticks()?;
+    Ok(socket)
+}
+
+/// The first request on every connection.
+pub(crate) fn hello(card: &Card) -> Request {
+    let secret = u128::from_le_bytes(card.secret);
+    let (low, high) = (secret as u64, (secret >> 64) as u64);
+    Request { offset: high, ..Request::of(Verb::Hello, 0, low) }
+}
+
+pub(crate) fn exchange(
+    socket: &Socket,
+    request: &Request,
+    body: &[u8],
+    stop: &Stop,
+) -> Result<(Reply, Vec<u8>, Vec<OwnedFd>), SocketError> {
+    let body = Span { start: body.as_ptr() as usize, len: body.len() };
+    socket.send_request(request, body, Some(stop))?;
+    let (reply, fds) = socket.receive_reply_with(Some(stop))?;
+    let mut bytes = vec![0; reply.length as usize];
+    socket.receive(&mut bytes, Some(stop))?;
+    Ok((reply, bytes, fds))
+}
+
+fn no_arena(why: String) -> DataError {
+    DataError::NoWay { transport: "arena", why }
+}

@@ -1,0 +1,167 @@
+//! A registration that is taken back is nobody's any more: not in the middle of a copy, not when
+//! its slot is used again, not when the last handle is lost on its way.
+#![expect(unsafe_code, reason = "copies between pieces of memory of the test")]
+
+use mesh_data::process::domain;
+use mesh_data::{DataError, Direction, Domain, Memory, Remote, Span, Stop, Target};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything may take here.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Tells when what it keeps is let go.
+struct Flag(Arc<AtomicUsize>);
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn span_of(bytes: &mut [u8]) -> Span {
+    Span { start: bytes.as_mut_ptr() as usize, len: bytes.len() }
+}
+
+fn offer(domain: &Arc<Domain>, span: Span, freed: &Arc<AtomicUsize>) -> Arc<Target> {
+    let keeper = Box::new(Flag(Arc::clone(freed)));
+    let memory = Memory { span, is_writable: true, device: None };
+    let (slot, key) = domain.register(memory, keeper).expect("there is room for one");
+    let (len, address) = (span.len as u64, span.start as u64);
+    let remote = Remote { slot, key, len, address, arena: None, is_on_device: false };
+    Arc::new(Target::ours(domain, remote))
+}
+
+fn write(target: &Target, bytes: &mut [u8]) -> Result<(), DataError> {
+    // SAFETY: the bytes are the caller's until this returns.
+    unsafe { target.copy(Direction::Write, span_of(bytes), 0, &Stop::after(None)) }
+}
+
+#[test]
+fn no_byte_lands_after_a_release_however_threads_interleave() {
+    const LEN: usize = 3 << 20;
+    let domain = domain().expect("this system has what it takes");
+    let (mut memory, freed) = (vec![0_u8; LEN], Arc::new(AtomicUsize::new(0)));
+    for round in 1..60_usize {
+        let target = offer(&domain, span_of(&mut memory), &freed);
+        let is_begun = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..3)
+            .map(|_| {
+                let (target, is_begun) = (Arc::clone(&target), Arc::clone(&is_begun));
+                thread::spawn(move || {
+                    let mut ones = vec![1_u8; LEN];
+                    loop {
+                        is_begun.store(true, Ordering::SeqCst);
+                        if let Err(error) = write(&target, &mut ones) {
+                            break error;
+                        }
+                    }
+                })
+            })
+            .collect();
+        while !is_begun.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        // At another moment of the copies each time.
+        (0..round * 500).for_each(|_| std::hint::spin_loop());
+        target.release(&Stop::after(None)).expect("it is good until now");
+        assert_eq!(freed.load(Ordering::SeqCst), round);
+        memory.fill(7);
+        for writer in writers {
+            let error = writer.join().expect("it does not panic");
+            assert!(matches!(error, DataError::Released), "{error:?}");
+        }
+        assert!(memory.iter().all(|byte| *byte == 7));
+    }
+}
+
+#[test]
+fn slot_that_is_used_again_does_not_answer_to_the_old_key() {
+    let domain = domain().expect("this system has what it takes");
+    let (mut memory, freed) = (vec![0_u8; 64], Arc::new(AtomicUsize::new(0)));
+    let old = offer(&domain, span_of(&mut memory), &freed);
+    old.release(&Stop::after(None)).expect("it is good until now");
+    let others: Vec<_> = (0..8).map(|_| offer(&domain, span_of(&mut memory), &freed)).collect();
+    assert!(matches!(write(&old, &mut [1; 64]), Err(DataError::Released)));
+    assert!(matches!(old.release(&Stop::after(None)), Err(DataError::Released)));
+    for one in &others {
+        write(one, &mut [2; 64]).expect("it is good");
+        one.release(&Stop::after(None)).expect("it is good until now");
+    }
+}
+
+#[test]
+fn loan_keeps_memory_that_was_released() {
+    let domain = domain().expect("this system has what it takes");
+    let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
+    let target = offer(&domain, span_of(&mut memory), &freed);
+    let loan = target.borrow(8, 8).expect("it is good");
+    target.release(&Stop::after(None)).expect("a loan does not hold it up");
+    assert!(!loan.is_good());
+    assert_eq!(freed.load(Ordering::SeqCst), 0);
+    assert!(matches!(target.borrow(8, 8), Err(DataError::Released)));
+    drop(loan);
+    wait_for(&freed);
+}
+
+#[test]
+fn what_was_released_is_reclaimed_only_when_nobody_has_it_in_view() {
+    let domain = domain().expect("this system has what it takes");
+    let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
+    let target = offer(&domain, span_of(&mut memory), &freed);
+    let Remote { slot, key, .. } = *target.remote();
+    let reclaim = || domain.reclaim(slot, key, &Stop::after(None)).expect("nobody copies");
+    let loan = target.borrow(8, 8).expect("it is good");
+    assert!(!reclaim());
+    target.release(&Stop::after(None)).expect("a loan does not hold it up");
+    assert!(!reclaim());
+    drop(loan);
+    wait_for(&freed);
+    let until = Instant::now() + LIMIT;
+    while !reclaim() {
+        assert!(Instant::now() < until, "it is never free");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn handle_that_is_lost_on_its_way_frees_the_memory() {
+    let domain = domain().expect("this system has what it takes");
+    let (mut memory, freed) = (vec![5_u8; 64], Arc::new(AtomicUsize::new(0)));
+    let target = offer(&domain, span_of(&mut memory), &freed);
+    let Remote { slot, key, .. } = *target.remote();
+    domain.set_travel_limit(Duration::from_millis(30));
+    domain.travels(slot, key);
+    domain.end_lease(slot, key);
+    wait_for(&freed);
+    assert!(!domain.lease(slot, key));
+}
+
+#[test]
+fn ranges_at_the_end_of_all_numbers_are_out_of_bounds() {
+    let domain = domain().expect("this system has what it takes");
+    let (mut memory, freed) = (vec![0_u8; 64], Arc::new(AtomicUsize::new(0)));
+    let target = offer(&domain, span_of(&mut memory), &freed);
+    let Remote { slot, key, address, .. } = *target.remote();
+    let len = u64::MAX;
+    let remote = Remote { slot, key, len, address, arena: None, is_on_device: false };
+    let liar = Target::ours(&domain, remote);
+    let mut bytes = [1_u8; 16];
+    for offset in [49, 64, 1 << 32, u64::MAX - 15, u64::MAX] {
+        // SAFETY: the bytes are ours until this returns.
+        let copied =
+            unsafe { liar.copy(Direction::Write, span_of(&mut bytes), offset, &Stop::after(None)) };
+        assert!(matches!(copied, Err(DataError::OutOfBounds { .. })), "{offset}: {copied:?}");
+    }
+    assert_eq!(memory, vec![0; 64]);
+}
+
+fn wait_for(freed: &AtomicUsize) {
+    let until = Instant::now() + LIMIT;
+    while freed.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < until, "the memory is kept");
+        thread::yield_now();
+    }
+}

@@ -1,0 +1,586 @@
+//! Buffers as this process holds them: its own, and those of others.
+#![expect(unsafe_code, reason = "copies memory that Python keeps alive")]
+
+use crate::claim::PyClaim;
+use crate::errors::raise;
+use crate::loan::Loan;
+use crate::local::Local;
+use crate::transfer::{PyTransfer, limit_of};
+use mesh_data::frame::Verb;
+use mesh_data::process::generation;
+use mesh_data::pull::Pin;
+use mesh_data::transfer::{Copy, Operation};
+use mesh_data::way::ON_DEVICE as ON_DEVICE_WHY;
+use mesh_data::{
+    Card, Claim, DataError, Direction, Domain, Kind, Lease, Link, Listen, Memory, Options, Refusal,
+    Remote, Stop, Target, Transfer, process,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::Arc;
+
+/// What is copied at once in the thread that asks, when no other process has to do anything.
+const INLINE_LEN: usize = 256 << 10;
+/// What is copied without letting other threads of Python run.
+const QUICK_LEN: usize = 16 << 10;
+/// The last bytes of a handle, behind the card: slot, key, length, address, segment, place, flags.
+const REMOTE_LEN: usize = 4 + 8 + 8 + 8 + 4 + 8 + 1;
+const WRITABLE: u8 = 1;
+const IN_ARENA: u8 = 2;
+const ON_DEVICE: u8 = 4;
+
+/// Ways that are not taken: their names, and why not.
+type Refusals = Vec<(&'static str, String)>;
+
+/// Adds the functions of this file to `mesh_rdma._core`.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(forget, module)?)?;
+    module.add_function(wrap_pyfunction!(counts, module)?)?;
+    module.add_function(wrap_pyfunction!(set_travel_limit, module)?)?;
+    module.add_function(wrap_pyfunction!(machine, module)?)?;
+    module.add_function(wrap_pyfunction!(answer_with, module)?)?;
+    module.add_function(wrap_pyfunction!(refusals, module)?)?;
+    module.add_function(wrap_pyfunction!(configure, module)?)
+}
+
+/// A registration that this process holds: it counts as used until this is gone.
+#[pyclass(frozen, weakref, module = "mesh_rdma._core")]
+pub(crate) struct Handle {
+    pub(crate) domain: Arc<Domain>,
+    card: Arc<Card>,
+    remote: Remote,
+    is_writable: bool,
+    hold: Hold,
+    /// Which process has made it.
+    generation: usize,
+}
+
+/// What ends with a handle.
+enum Hold {
+    /// A buffer of this process is held once less.
+    Ours,
+    /// A buffer of another process is held no more.
+    Theirs { _lease: Lease },
+    /// Nothing: whoever has lent the handle holds the buffer.
+    Lent,
+}
+
+#[pymethods]
+impl Handle {
+    /// Offers memory of this process.
+    #[new]
+    fn new(py: Python<'_>, local: Py<Local>) -> PyResult<Self> {
+        let domain = domain(py)?;
+        let memory = local.get().memory();
+        let Memory { span, is_writable, device } = memory;
+        let registered = domain.register(memory, Box::new(Kept(Some(local))));
+        let (slot, key) = registered.map_err(|error| raise(py, &error))?;
+        let arena = domain.arena().locate(span).map(|(segment, at)| (segment, at as u64));
+        let address = span.start as u64;
+        let (len, is_on_device) = (span.len as u64, device.is_some());
+        let remote = Remote { slot, key, len, address, arena, is_on_device };
+        let card = Arc::new(domain.card().clone());
+        Ok(Self { domain, card, remote, is_writable, hold: Hold::Ours, generation: generation() })
+    }
+
+    /// Another registration of the same owner: memory that begins `offset` bytes behind this one.
+    fn sibling(
+        &self,
+        py: Python<'_>,
+        slot: u32,
+        key: u64,
+        offset: u64,
+        nbytes: u64,
+    ) -> PyResult<Self> {
+        let arena = self.remote.arena.map(|(segment, at)| (segment, at.saturating_add(offset)));
+        let address = self.remote.address.saturating_add(offset);
+        let is_on_device = self.remote.is_on_device;
+        let remote = Remote { slot, key, len: nbytes, address, arena, is_on_device };
+        let (domain, card) = (Arc::clone(&self.domain), Arc::clone(&self.card));
+        let hold = if self.is_ours() {
+            if !domain.lease(slot, key) {
+                return Err(raise(py, &DataError::Released));
+            }
+            Hold::Ours
+        } else {
+            let lease = py.detach(|| Lease::confirmed(&domain, &card, slot, key));
+            Hold::Theirs { _lease: lease.map_err(|error| raise(py, &error))? }
+        };
+        Ok(Self { domain, card, remote, is_writable: false, hold, generation: generation() })
+    }
+
+    /// Reads what `encode` wrote, here or in another process.
+    #[staticmethod]
+    fn decode(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
+        let lent = Self::borrow(py, bytes)?;
+        let Remote { slot, key, .. } = lent.remote;
+        let hold = if lent.is_ours() {
+            // Released meanwhile: whoever uses it hears of it then.
+            lent.domain.lease(slot, key);
+            Hold::Ours
+        } else {
+            Hold::Theirs { _lease: Lease::begin(&lent.domain, &lent.card, slot, key) }
+        };
+        let domain = Arc::clone(&lent.domain);
+        let card = Arc::clone(&lent.card);
+        let Self { remote, is_writable, generation, .. } = lent;
+        Ok(Self { domain, card, remote, is_writable, hold, generation })
+    }
+
+    /// Reads what `lend` wrote: whoever did holds the buffer, and this process does not.
+    #[staticmethod]
+    fn borrow(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
+        let domain = domain(py)?;
+        let (card, remote, is_writable) = decode(bytes)
+            .ok_or_else(|| PyValueError::new_err("these bytes are no handle of a buffer"))?;
+        let (card, generation) = (Arc::new(card), generation());
+        Ok(Self { domain, card, remote, is_writable, hold: Hold::Lent, generation })
+    }
+
+    /// As `encode`, for somebody who uses it no longer than this process holds the buffer.
+    fn lend<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let card = self.public_card(py)?;
+        Ok(PyBytes::new(py, &encode(&card, &self.remote, self.is_writable)))
+    }
+
+    /// All that another process needs, as bytes. Whoever has them may use the buffer.
+    fn encode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let card = self.public_card(py)?;
+        if self.is_ours() {
+            self.domain.travels(self.remote.slot, self.remote.key);
+        }
+        Ok(PyBytes::new(py, &encode(&card, &self.remote, self.is_writable)))
+    }
+
+    /// Finds the way to the buffer: that of the name, or the best. Gives also, for each way that is
+    /// not taken, its name and why.
+    #[pyo3(signature = (name=None))]
+    fn reach(slf: &Bound<'_, Self>, name: Option<&str>) -> PyResult<(Option<PyTarget>, Refusals)> {
+        let (py, this) = (slf.py(), slf.get());
+        let found = py.detach(|| this.find(name));
+        let (target, refused) = found.map_err(|error| raise(py, &error))?;
+        let domain = Arc::clone(&this.domain);
+        let handle = slf.clone().unbind();
+        Ok((target.map(|target| PyTarget { domain, target: Arc::new(target), handle }), refused))
+    }
+
+    /// Fails when the owner is gone.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_ours() {
+            return Ok(());
+        }
+        let found = py.detach(|| Link::to(&self.domain, &self.card).map(|_| ()));
+        found.map_err(|error| raise(py, &error))
+    }
+
+    /// Asks the transport of that name at the owner.
+    fn exchange<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        question: &[u8],
+        timeout: f64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let limit = limit_of(Some(timeout))?;
+        let asked =
+            py.detach(|| Link::to(&self.domain, &self.card)?.exchange(name, question, limit));
+        asked.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| raise(py, &error))
+    }
+
+    /// Takes the memory of a buffer of this process to write it: a release waits as long as that is
+    /// held.
+    fn pin(&self, py: Python<'_>) -> PyResult<Local> {
+        let (slot, key) = self.place()?;
+        let pin = Pin::of(&self.domain, slot, key, true).map_err(|error| raise(py, &error))?;
+        Ok(Local::pinned(pin))
+    }
+
+    /// What a buffer of a device is released by; it copies nothing.
+    fn anchor(slf: &Bound<'_, Self>) -> PyResult<PyTarget> {
+        let (py, this) = (slf.py(), slf.get());
+        let remote = Remote { is_on_device: true, ..this.remote };
+        let target = if this.is_ours() {
+            Target::ours(&this.domain, remote)
+        } else {
+            let link = py.detach(|| Link::to(&this.domain, &this.card));
+            Target::anchor(&link.map_err(|error| raise(py, &error))?, remote)
+        };
+        let (domain, handle) = (Arc::clone(&this.domain), slf.clone().unbind());
+        Ok(PyTarget { domain, target: Arc::new(target), handle })
+    }
+
+    /// Announces a copy to or from the buffer by something that is no way of ours: until the claim
+    /// ends a release waits.
+    fn claim(&self, py: Python<'_>) -> PyResult<PyClaim> {
+        let claim = py.detach(|| {
+            if self.is_ours() {
+                return Claim::ours(&self.domain, &self.remote);
+            }
+            Claim::theirs(&Link::to(&self.domain, &self.card)?, &self.remote)
+        });
+        claim.map(PyClaim::of).map_err(|error| raise(py, &error))
+    }
+
+    /// Whether it is memory of a device.
+    #[getter]
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.remote.is_on_device
+    }
+
+    /// Whether the buffer is memory of this process.
+    #[getter]
+    fn is_ours(&self) -> bool {
+        !self.is_stale() && self.card.token == self.domain.card().token
+    }
+
+    /// Whether it was made in another process, which this one was forked from: it can be encoded.
+    #[getter]
+    fn is_stale(&self) -> bool {
+        self.generation != generation()
+    }
+
+    /// Whether its owner runs on this machine.
+    #[getter]
+    fn is_nearby(&self) -> bool {
+        self.card.boot == self.domain.card().boot
+    }
+
+    /// Whether it may be written.
+    #[getter]
+    fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// How many bytes it has.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.remote.len
+    }
+
+    /// What the handles of all buffers of one process have in common, and no others.
+    #[getter]
+    fn process(&self) -> &[u8] {
+        &self.card.token
+    }
+
+    /// What the handles of all buffers of one machine have in common; a container with a network of
+    /// its own is one.
+    #[getter]
+    fn machine<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.card.boot)
+    }
+
+    /// What its owner is called.
+    #[getter]
+    fn owner(&self) -> &str {
+        &self.card.name
+    }
+
+    /// What two handles of one registration have in common, and no others.
+    #[getter]
+    fn identity(&self) -> (Vec<u8>, u32, u64) {
+        (self.card.token.to_vec(), self.remote.slot, self.remote.key)
+    }
+}
+
+impl Handle {
+    /// The card that others get: whoever does may be on another machine, so from the first one of
+    /// ours on, this process listens.
+    fn public_card(&self, py: Python<'_>) -> PyResult<Arc<Card>> {
+        if !self.is_ours() {
+            return Ok(Arc::clone(&self.card));
+        }
+        py.detach(|| self.domain.public_card()).map_err(|error| raise(py, &error))
+    }
+
+    /// Which registration of this process it is.
+    pub(crate) fn place(&self) -> PyResult<(u32, u64)> {
+        if self.is_ours() {
+            return Ok((self.remote.slot, self.remote.key));
+        }
+        Err(PyValueError::new_err("the buffer belongs to another process"))
+    }
+
+    fn find(&self, name: Option<&str>) -> Result<(Option<Target>, Refusals), DataError> {
+        let mut refused = Vec::new();
+        let mut taken = None;
+        for kind in Kind::ALL {
+            if name.is_some_and(|name| name != kind.name()) {
+                continue;
+            }
+            match self.target(kind) {
+                Ok(target) if taken.is_none() => taken = Some(target),
+                Ok(_) => refused.push((kind.name(), "a better one is taken".to_owned())),
+                Err(DataError::NoWay { why, .. }) => refused.push((kind.name(), why)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((taken, refused))
+    }
+
+    fn target(&self, kind: Kind) -> Result<Target, DataError> {
+        if !self.is_ours() {
+            return Target::of(&Link::to(&self.domain, &self.card)?, self.remote, kind);
+        }
+        let why = match kind {
+            _ if self.remote.is_on_device => ON_DEVICE_WHY,
+            Kind::Memory => return Ok(Target::ours(&self.domain, self.remote)),
+            _ => "the buffer is in this process",
+        };
+        Err(DataError::NoWay { transport: kind.name(), why: why.to_owned() })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if matches!(self.hold, Hold::Ours) && !self.is_stale() {
+            self.domain.end_lease(self.remote.slot, self.remote.key);
+        }
+    }
+}
+
+/// A buffer and the way to it.
+#[pyclass(frozen, name = "Target", module = "mesh_rdma._core")]
+pub(crate) struct PyTarget {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) target: Arc<Target>,
+    /// Held for as long as there are transfers: they are a use of the buffer too.
+    handle: Py<Handle>,
+}
+
+#[pymethods]
+impl PyTarget {
+    /// Whether nothing gets through any more in this way: there may be another one.
+    #[getter]
+    fn is_over(&self) -> bool {
+        self.target.check().is_err()
+    }
+
+    /// The name of the transport.
+    #[getter]
+    fn transport(&self) -> &'static str {
+        self.target.kind().name()
+    }
+
+    /// Copies from the buffer, from `offset` on, as many bytes as there is room for. Gives nothing
+    /// when it is done, or what it is waited for with.
+    fn read(
+        &self,
+        py: Python<'_>,
+        local: &Bound<'_, Local>,
+        offset: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<PyTransfer>> {
+        self.copy(py, Direction::Read, local, offset, timeout)
+    }
+
+    /// Copies all bytes to the buffer, from `offset` on.
+    fn write(
+        &self,
+        py: Python<'_>,
+        local: &Bound<'_, Local>,
+        offset: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<PyTransfer>> {
+        self.copy(py, Direction::Write, local, offset, timeout)
+    }
+
+    /// Adds to a word; gives what was there.
+    fn fetch_add(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        add: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        self.change(py, Verb::FetchAdd, offset, add, 0, timeout)
+    }
+
+    /// Puts `swap` where `compare` is; gives what was there.
+    fn compare_and_swap(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        self.change(py, Verb::CompareAndSwap, offset, swap, compare, timeout)
+    }
+
+    /// Has the owner take the registration back.
+    fn release(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let stop = Stop::after(limit_of(timeout)?);
+        py.detach(|| self.target.release(&stop)).map_err(|error| raise(py, &error))
+    }
+
+    /// Brings a range into view without a copy.
+    fn borrow(&self, py: Python<'_>, offset: u64, nbytes: u64) -> PyResult<Loan> {
+        self.target.borrow(offset, nbytes).map(Loan).map_err(|error| raise(py, &error))
+    }
+}
+
+impl PyTarget {
+    fn copy(
+        &self,
+        py: Python<'_>,
+        direction: Direction,
+        local: &Bound<'_, Local>,
+        offset: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<PyTransfer>> {
+        // Before anything is begun: the caller may look for another way.
+        self.target.check().map_err(|error| raise(py, &error))?;
+        let span = local.get().host_span().map_err(|error| raise(py, &error))?;
+        let stop = Stop::after(limit_of(timeout)?);
+        let is_direct = !matches!(self.target.kind(), Kind::Unix | Kind::Tcp);
+        if is_direct && span.len <= INLINE_LEN {
+            // SAFETY: `local` keeps the memory alive, and is held by the caller.
+            let copy = || unsafe { self.target.copy(direction, span, offset, &stop) };
+            let done = if span.len <= QUICK_LEN { copy() } else { py.detach(copy) };
+            return done.map(|()| None).map_err(|error| raise(py, &error));
+        }
+        let target = Arc::clone(&self.target);
+        let operations = vec![Operation::Copy(Copy { target, direction, local: span, offset })];
+        let keepers = Box::new(Kept(Some((local.clone().unbind(), self.handle.clone_ref(py)))));
+        // SAFETY: the keeper keeps the memory alive.
+        let transfer = unsafe { Transfer::new(operations, stop, keepers) };
+        transfer.start(&self.domain);
+        Ok(Some(PyTransfer(transfer)))
+    }
+
+    fn change(
+        &self,
+        py: Python<'_>,
+        verb: Verb,
+        offset: u64,
+        operand: u64,
+        compare: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let stop = Stop::after(limit_of(timeout)?);
+        let changed = py.detach(|| self.target.change(verb, offset, operand, compare, &stop));
+        changed.map_err(|error| raise(py, &error))
+    }
+}
+
+/// Memory of Python that is used by threads without Python.
+pub(crate) struct Kept<T>(pub(crate) Option<T>);
+
+impl<T> Drop for Kept<T> {
+    fn drop(&mut self) {
+        let kept = self.0.take();
+        // At the very end of a process there is no Python any more, and nothing to tidy up.
+        if Python::try_attach(|_| ()).is_some() {
+            Python::attach(|_| drop(kept));
+        } else {
+            std::mem::forget(kept);
+        }
+    }
+}
+
+/// In a forked child: what the parent had is the parent's.
+#[pyfunction]
+fn forget() {
+    process::forget();
+}
+
+/// How many registrations there are, how many outlive their release, how many processes are
+/// connected here, and to how many this one is.
+#[pyfunction]
+fn counts(py: Python<'_>) -> PyResult<(usize, usize, usize, usize)> {
+    let domain = domain(py)?;
+    let ((good, dying), (here, there)) = (domain.counts(), domain.connections());
+    Ok((good, dying, here, there))
+}
+
+/// The machine of this process, as `Handle.machine` says it.
+#[pyfunction]
+fn machine<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &domain(py)?.card().boot))
+}
+
+/// Says how long handles that are sent from now on may be on their way.
+#[pyfunction]
+fn set_travel_limit(py: Python<'_>, seconds: f64) -> PyResult<()> {
+    let limit = limit_of(Some(seconds))?.unwrap_or_default();
+    domain(py)?.set_travel_limit(limit);
+    Ok(())
+}
+
+/// How many have connected and were not let in: for want of TLS, of the secret, of any word.
+#[pyfunction]
+fn refusals(py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+    let domain = domain(py)?;
+    let refused = |why| domain.refused(why);
+    Ok((refused(Refusal::NoTls), refused(Refusal::NoSecret), refused(Refusal::Silent)))
+}
+
+/// Says where to listen for other machines ("auto", "loopback", or an address), and how many
+/// connections carry one transfer; none is as many as are good here. Tells whether it was in time.
+#[pyfunction]
+fn configure(listen: &str, tcp_streams: Option<usize>) -> PyResult<bool> {
+    let listen = match listen {
+        "auto" => Listen::Auto,
+        "loopback" => Listen::Loopback,
+        address => Listen::At(address.parse().map_err(|_| {
+            PyValueError::new_err(format!("{address:?} is no address of this machine"))
+        })?),
+    };
+    Ok(process::configure(Options { listen, tcp_streams }))
+}
+
+/// Says what answers questions to transports of this process.
+#[pyfunction]
+fn answer_with(py: Python<'_>, answerer: Py<PyAny>) -> PyResult<()> {
+    let ask = move |name: &str, question: &[u8]| {
+        let asked = Python::try_attach(|py| {
+            let answer = answerer.call1(py, (name, PyBytes::new(py, question)));
+            answer.and_then(|bytes| bytes.extract(py)).map_err(|error: PyErr| error.to_string())
+        });
+        asked.unwrap_or_else(|| Err("the process is ending".to_owned()))
+    };
+    domain(py)?.answer_with(Box::new(ask));
+    Ok(())
+}
+
+pub(crate) fn domain(py: Python<'_>) -> PyResult<Arc<Domain>> {
+    process::domain().map_err(|error| raise(py, &error))
+}
+
+fn encode(card: &Card, remote: &Remote, is_writable: bool) -> Vec<u8> {
+    let (segment, place) = remote.arena.unwrap_or_default();
+    let mut flags = if is_writable { WRITABLE } else { 0 };
+    flags |= if remote.arena.is_some() { IN_ARENA } else { 0 };
+    flags |= if remote.is_on_device { ON_DEVICE } else { 0 };
+    let mut bytes = Vec::with_capacity(REMOTE_LEN + 128);
+    bytes.extend(remote.slot.to_le_bytes());
+    bytes.extend(remote.key.to_le_bytes());
+    bytes.extend(remote.len.to_le_bytes());
+    bytes.extend(remote.address.to_le_bytes());
+    bytes.extend(segment.to_le_bytes());
+    bytes.extend(place.to_le_bytes());
+    bytes.push(flags);
+    bytes.extend(card.encode());
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<(Card, Remote, bool)> {
+    let (head, card) = bytes.split_at_checked(REMOTE_LEN)?;
+    let word = |at: usize| {
+        let word = head.get(at..at + 8)?;
+        word.try_into().ok().map(u64::from_le_bytes)
+    };
+    let half = |at: usize| {
+        let half = head.get(at..at + 4)?;
+        half.try_into().ok().map(u32::from_le_bytes)
+    };
+    let flags = *head.last()?;
+    let arena = (half(28)?, word(32)?);
+    let arena = (flags & IN_ARENA != 0).then_some(arena);
+    let is_on_device = flags & ON_DEVICE != 0;
+    let (slot, key, len, address) = (half(0)?, word(4)?, word(12)?, word(20)?);
+    let remote = Remote { slot, key, len, address, arena, is_on_device };
+    Some((Card::decode(card)?, remote, flags & WRITABLE != 0))
+}

@@ -1,0 +1,29 @@
+//! The extension module `mesh_rdma._core`: where the data path meets Python.
+
+use pyo3::prelude::*;
+
+mod block;
+mod claim;
+mod errors;
+mod handle;
+mod loan;
+mod local;
+mod pull;
+mod region;
+mod transfer;
+
+/// Fills the module `mesh_rdma._core`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<block::Block>()?;
+    module.add_class::<claim::PyClaim>()?;
+    module.add_class::<local::Local>()?;
+    module.add_class::<handle::Handle>()?;
+    module.add_class::<handle::PyTarget>()?;
+    module.add_class::<loan::Loan>()?;
+    module.add_class::<transfer::PyTransfer>()?;
+    handle::register(module)?;
+    pull::register(module)?;
+    region::register(module)?;
+    transfer::register(module)
+}

@@ -1,0 +1,49 @@
+//! Registrations of this process, by slot and key.
+
+use crate::errors::raise;
+use crate::handle::{Kept, domain};
+use crate::local::Local;
+use crate::transfer::limit_of;
+use mesh_data::Stop;
+use mesh_data::pull::Pin;
+use mesh_data::registry::Keeper;
+use pyo3::prelude::*;
+
+/// Adds the functions of this file to `mesh_rdma._core`.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(region_of, module)?)?;
+    module.add_function(wrap_pyfunction!(hold, module)?)?;
+    module.add_function(wrap_pyfunction!(keep, module)?)?;
+    module.add_function(wrap_pyfunction!(reclaim, module)?)
+}
+
+/// The memory of a registration of this process, with what keeps it; none when it is not good.
+#[pyfunction]
+fn region_of(py: Python<'_>, slot: u32, key: u64) -> PyResult<Option<Py<Local>>> {
+    let look = |keeper: &Keeper| {
+        let kept = keeper.downcast_ref::<Kept<Py<Local>>>()?;
+        kept.0.as_ref().map(|local| local.clone_ref(py))
+    };
+    Ok(domain(py)?.look(slot, key, look).flatten())
+}
+
+/// Takes the memory of a registration of this process to copy it: a release waits as long as that
+/// is held.
+#[pyfunction]
+fn hold(py: Python<'_>, slot: u32, key: u64, is_write: bool) -> PyResult<Local> {
+    let pin = Pin::of(&domain(py)?, slot, key, is_write).map_err(|error| raise(py, &error))?;
+    Ok(Local::pinned(pin))
+}
+
+/// Has an object dropped when the memory of a registration is let go, before it.
+#[pyfunction]
+fn keep(py: Python<'_>, slot: u32, key: u64, kept: Py<PyAny>) -> PyResult<bool> {
+    Ok(domain(py)?.keep(slot, key, Box::new(Kept(Some(kept)))))
+}
+
+/// Takes a registration of this process back if nobody else uses it; tells whether it is gone.
+#[pyfunction]
+fn reclaim(py: Python<'_>, slot: u32, key: u64, timeout: Option<f64>) -> PyResult<bool> {
+    let (domain, stop) = (domain(py)?, Stop::after(limit_of(timeout)?));
+    py.detach(|| domain.reclaim(slot, key, &stop)).map_err(|error| raise(py, &error))
+}
