@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from command import JOB, Folder
 from workers import END_LIMIT_S
 
 from mesh_core.testing import wait_until
@@ -21,60 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest.importorskip("typer")
-
-COMMAND = [sys.executable, "-c", "from mesh_jobs._cli.main import main; main()"]
-JOB = """
-from mesh_jobs import ProcessJob
-job = ProcessJob({"trainers": 2}, name="demo", ttl_s=60)
-two = ProcessJob({"trainers": 1, "readers": 1}, name="demo", ttl_s=60)
-number = 7
-"""
-
-
-class Folder:
-    """A folder of a user's, where the command is run."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.environment = {**os.environ, "MESH_HOME": str(path / "home"), "COLUMNS": "200"}
-        self.write("job.py", JOB)
-
-    def write(self, name: str, text: str) -> None:
-        (self.path / name).write_text(text, encoding="utf-8")
-
-    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs the command to its end."""
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=self.path,
-            env=self.environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=2 * END_LIMIT_S,
-        )
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts the command."""
-        return subprocess.Popen(
-            [*COMMAND, *arguments],
-            cwd=self.path,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def said(self, *arguments: str, stdin: str = "") -> str:
-        """Runs the command, which has to succeed, and gives what it printed."""
-        run = self.run(*arguments, stdin=stdin)
-        assert run.returncode == 0, run.stdout + run.stderr
-        return run.stdout
-
-    def json(self, *arguments: str) -> Any:
-        """Runs the command with `--json`, and reads what it printed."""
-        return json.loads(self.run(arguments[0], "--json", *arguments[1:]).stdout)
 
 
 @pytest.fixture
@@ -231,18 +176,19 @@ def test_forward_reaches_a_port_of_what_it_runs_there(applied: Folder) -> None:
         assert forward.wait(END_LIMIT_S) in (0, 130)
 
 
-def test_hosts_that_another_program_uses_are_told(applied: Folder) -> None:
-    with applied.start("exec", "echo begun; sleep 600") as other:
+def test_commands_look_into_hosts_that_a_program_uses(applied: Folder) -> None:
+    applied.write("use.py", "import time; print('begun', flush=True); time.sleep(600)")
+    with applied.start("attach", "use.py") as other:
         assert other.stdout is not None
         assert "begun" in other.stdout.readline()
-        run = applied.run("exec", "--timeout", "0.5", "true")
+        assert applied.said("exec", "--host", "0", "echo beside").endswith("beside\n")
+        run = applied.run("attach", "--timeout", "0.5", "use.py")
         assert run.returncode == 125
         assert run.stderr.startswith("mesh: the hosts of mesh 'trainers' cannot be used: ")
         assert f"(process {other.pid})" in run.stderr
         assert len(run.stderr.splitlines()) == 1
-        for _ in range(2):
-            other.send_signal(signal.SIGINT)
-        assert other.wait(END_LIMIT_S) == 130
+        other.send_signal(signal.SIGINT)
+        other.wait(END_LIMIT_S)
 
 
 def test_attach_gives_the_hosts_to_a_program(applied: Folder) -> None:
@@ -278,6 +224,34 @@ def test_doctor_says_which_worker_is_not_there(folder: Folder) -> None:
     said = folder.run("doctor", "--megabytes", "0").stdout
     assert said.strip().startswith("trainers host 1: ")
     assert "look at mesh logs" in said
+
+
+def test_run_shows_what_a_script_inside_says_and_ends_with_its_status(folder: Folder) -> None:
+    folder.write(
+        "inside.py",
+        "import sys\nfrom job import job\n"
+        "print(job.state(timeout=30).trainers.extent, *sys.argv[1:])\nsys.exit(3)\n",
+    )
+    done = folder.run("run", "inside.py", "--lr", "2")
+    assert done.stdout == "{hosts: 2} --lr 2\n"
+    assert done.returncode == 3, done.stderr
+    assert folder.run("logs", "--client").stdout == done.stdout
+    assert folder.run("wait").returncode == 3
+    folder.run("kill")
+
+
+def test_a_script_that_was_left_runs_on(folder: Folder) -> None:
+    folder.write("inside.py", "import signal\nprint('begun', flush=True)\nsignal.pause()\n")
+    running = folder.start("run", "inside.py")
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
+    running.send_signal(signal.SIGINT)
+    assert "goes on" in running.communicate(timeout=END_LIMIT_S)[1]
+    assert running.returncode == 128 + signal.SIGINT
+    status = json.loads(folder.run("status", "--json").stdout)
+    assert (status["state"], status["exit_code"]) == ("running", None)
+    folder.run("kill")
+    assert not (folder.path / ".mesh").exists()
 
 
 def test_a_job_is_resized_and_its_events_are_told(folder: Folder) -> None:

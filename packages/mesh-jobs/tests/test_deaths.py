@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mesh_core import Actor, HostDied, endpoint
+from mesh_core import Actor, HostDied, endpoint, this_host
 from mesh_core.testing import wait_until
 from mesh_jobs import JobEnded, JobPending, JobStatus, Phase, ProcessJob, job_load
 from mesh_jobs.testing import worker_pids
@@ -24,13 +25,16 @@ KILL = "from mesh_jobs import job_load; job_load().kill(); print('killed')"
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of this test's own, in which no file may be left, nor a worker's keys beside it."""
+    this_host()  # This program has its own temporary files where it began.
     for name in ("work", "tmp"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     yield tmp_path / "work"
     assert list((tmp_path / "work").iterdir()) == []
-    assert list((tmp_path / "tmp").glob("mesh-worker-*")) == []
+    left = [path.name for path in (tmp_path / "tmp").rglob("*")]
+    assert left == []
 
 
 class Member(Actor):
@@ -49,6 +53,21 @@ def kill_when(process: subprocess.Popen[str], path: Path) -> None:
     wait_until(lambda: path.exists() is not was_there or process.poll() is not None, UP_S)
     process.kill()
     process.communicate()
+
+
+def test_two_workers_of_one_place_are_one_host_and_are_ended_both(place: Path) -> None:
+    job = ProcessJob({"ones": 1}).apply()
+    job.state(timeout=UP_S)
+    order_id = str(job.status().order_id)
+    # As one that a killed program has started, and that the next one did not see yet.
+    words = ["mesh_jobs.worker", "--order", order_id, "--mesh", "ones", "--rank", "0"]
+    command = [sys.executable, "-c", "import time; time.sleep(600)", *words]
+    with subprocess.Popen(command, start_new_session=True) as second:
+        wait_until(lambda: second.pid in worker_pids(order_id).values(), UP_S)
+        assert job.status().is_up
+        job.kill()
+        assert second.wait(UP_S) == -signal.SIGTERM
+    assert worker_pids(order_id) == {}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +120,7 @@ def test_programs_that_kill_at_once_all_succeed() -> None:
     assert [one.communicate(timeout=UP_S)[0] for one in programs] == ["1\n"] * 4
 
 
-def test_a_lost_host_comes_back_under_the_same_handle(tmp_path: Path) -> None:
+def test_a_lost_host_comes_back_under_the_same_handle() -> None:
     job = ProcessJob({"ones": 2})
     ones = job.state(timeout=UP_S).ones
     members = ones.spawn_procs().spawn("members", Member)
@@ -118,12 +137,6 @@ def test_a_lost_host_comes_back_under_the_same_handle(tmp_path: Path) -> None:
     after = members.pid.call().get(timeout=UP_S).values()
     assert after[0] == before[0]
     assert after[1] != before[1]
-    job.kill()
-    for left in (tmp_path / "tmp").glob("mesh-worker-*"):
-        # Of the one that was killed: the next worker of this machine clears it away.
-        os.utime(left, (0, 0))
-    job.apply()
-    wait_until(lambda: job.status().is_up, UP_S)
     job.kill()
 
 

@@ -68,6 +68,16 @@ CASES = [
         "pod w-0: ImagePullBackOff: no such image",
     ),
     (
+        [pod("Pending", true=[], state={"waiting": {"reason": "ErrImagePull"}})],
+        Phase.PENDING,
+        "pod w-0: ErrImagePull",
+    ),
+    (
+        [pod("Pending", true=[], state={"waiting": {"reason": "ContainerCreating"}})],
+        Phase.PENDING,
+        "pod w-0 starts on n1",
+    ),
+    (
         [pod(true=[], state=CRASH, last=OOM)],
         Phase.ENDED,
         "pod w-0: CrashLoopBackOff (OOMKilled, exit status 137)",
@@ -124,3 +134,21 @@ def test_a_pod_that_nobody_replaces_is_the_end_of_its_host() -> None:
     gone = host("m", 0, [], 1, "", is_replaced=False)
     assert (lost.state, lost.reason) == (Phase.ENDED, "pod w-0: OOMKilled, exit status 137")
     assert (gone.state, gone.reason) == (Phase.ENDED, "its pod was deleted")
+
+
+@pytest.mark.parametrize(
+    ("attach_to", "told"),
+    [
+        (None, None),
+        ("tcp://127.0.0.1:7000", "grpcs://127.0.0.1:7001"),
+        ("tcp://[fd00::7]:7000", "grpcs://[fd00::7]:7001"),
+    ],
+)
+def test_control_is_reached_beside_the_worker_that_is_the_way_in(
+    attach_to: str | None, told: str | None
+) -> None:
+    pytest.importorskip("kubernetes")
+    from mesh_jobs._kube_backend import KubernetesBackend
+
+    options = {"namespace": "n", "workload": "job", "attach_to": attach_to}
+    assert KubernetesBackend(options).control_gateway({}) == told

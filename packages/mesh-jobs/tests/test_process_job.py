@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mesh_jobs import Job, ProcessJob
+from mesh_core.testing import wait_until
+from mesh_jobs import Job, JobEnded, JobState, ProcessJob, SchedulerUnreachable, job_load
+from mesh_jobs._process import ProcessBackend
 from mesh_jobs.testing import JobConformance, JobFactory, worker_pids
 
 
@@ -26,3 +31,114 @@ class TestProcessJob(JobConformance):
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
         order_id = job.status().order_id
         os.kill(worker_pids(order_id)[mesh, rank], signal.SIGKILL)
+
+
+UP_S = 60.0
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Iterator[Job]:
+    """A job whose workers a program has used, and left."""
+    job = ProcessJob({"ones": 2}, folder=tmp_path)
+    job.state(timeout=UP_S)
+    wait_until(Path(job.folder, "hosts.json").exists, UP_S)
+    job.detach()
+    yield job
+    job.kill()
+
+
+def found_again(job: Job) -> JobState:
+    """What the next program gets that does as this job says; it asks the scheduler for nothing."""
+
+    def state() -> JobState | None:
+        try:
+            return job_load(folder=Path(job.folder).parent.parent).state(timeout=0.0)
+        except SchedulerUnreachable:
+            return None  # A worker that was just left is free in a moment.
+
+    return wait_until(state, UP_S)
+
+
+def silence(patch: pytest.MonkeyPatch) -> None:
+    def report(*_: object) -> None:
+        raise SchedulerUnreachable("nobody answers")
+
+    patch.setattr(ProcessBackend, "report", report)
+
+
+def test_workers_that_are_known_are_found_without_the_scheduler(
+    known: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        silence(patch)
+        state = found_again(known)
+    assert state.ones.initialized.get(timeout=UP_S)
+
+
+def test_a_job_that_is_declared_again_finds_them_too(
+    known: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found_again(known)
+    known.detach()
+    with monkeypatch.context() as patch:
+        silence(patch)
+        same = ProcessJob({"ones": 2}, folder=tmp_path)
+        seen = []
+
+        def state() -> JobState | None:
+            try:
+                return same.state(progress=seen.append)
+            except SchedulerUnreachable:
+                return None
+
+        assert wait_until(state, UP_S).ones.extent == {"hosts": 2}
+        assert [(status.up, len(status.hosts)) for status in seen] == [(2, 2)]
+        # What differs is not theirs.
+        with pytest.raises(SchedulerUnreachable):
+            ProcessJob({"ones": 1}, folder=tmp_path).state()
+
+
+def test_a_worker_that_has_ended_is_noticed_by_the_next_program(known: Job) -> None:
+    os.kill(worker_pids(known.status().order_id)["ones", 1], signal.SIGKILL)
+    with pytest.raises(JobEnded, match=r"ones\[1\] ended"):
+        job_load(folder=Path(known.folder).parent.parent).state(timeout=UP_S)
+
+
+def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Job) -> None:
+    status = known.status()
+    os.kill(worker_pids(status.order_id)["ones", 1], signal.SIGKILL)
+    secret = Path(known.folder, "keys", "worker-ones-1.json")
+    address = status.of("ones")[1].address
+    command = [sys.executable, "-m", "mesh_jobs.worker", "--mesh", "ones", "--rank", "1"]
+    command += ["--listen", str(address), "--secret", str(secret)]
+
+    def other_worker() -> subprocess.Popen[str] | None:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        worker = subprocess.Popen(command, text=True, **pipes)
+        assert worker.stdout is not None
+        if worker.stdout.readline():
+            return worker
+        worker.communicate()
+        return None  # What the one before has started has the port for a moment.
+
+    other = wait_until(other_worker, UP_S)
+    try:
+        with pytest.raises(JobEnded, match=r"ones\[1\] ended"):
+            job_load(folder=Path(known.folder).parent.parent).state(timeout=UP_S)
+    finally:
+        other.terminate()
+        other.communicate(timeout=UP_S)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"order_id": 7}'])
+def test_what_is_known_wrongly_is_asked_for(known: Job, content: str) -> None:
+    Path(known.folder, "hosts.json").write_text(content)
+    assert found_again(known).ones.initialized.get(timeout=UP_S)
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "{rank} of 'it' $HOME {}"
+    folder.mkdir()
+    job = ProcessJob({"ones": 1}, folder=folder)
+    assert job.state(timeout=60).ones.initialized.get(timeout=60)
+    job.kill()

@@ -25,14 +25,22 @@ if TYPE_CHECKING:
     from mesh_core import HostMesh
 
 PROGRAM = """
-import signal, subprocess, sys
+import ctypes, signal, subprocess, sys
 from mesh_core import attach_to_workers, configure
 from mesh_jobs import shell
 configure(host_lease_s=3.0)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
+def end_with_the_program():  # also with one that is killed: PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
 worker = subprocess.Popen(
-    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+    command,
+    stdin=subprocess.DEVNULL,
+    stdout=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+    preexec_fn=end_with_the_program,
 )
 hosts = attach_to_workers([worker.stdout.readline().split()[-1]])
 try:
@@ -103,7 +111,7 @@ def test_keys_go_there_and_the_status_comes_back(window: Window) -> None:
 
 def test_ctrl_c_interrupts_what_runs_there_and_not_the_program(window: Window) -> None:
     window.expect("there> ")
-    window.type("echo begun; exec 3>&1; sleep 600\n")
+    window.type("sh -c 'echo begun; exec sleep 600'\n")
     window.expect("\nbegun")
     window.type("\x03")
     window.expect("there> ")

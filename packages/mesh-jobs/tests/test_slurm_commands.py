@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +181,74 @@ def test_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(SchedulerUnreachable, match="squeue is not on this machine"):
         SlurmJob({"a": 1}, folder=tmp_path).apply()
+
+
+@pytest.mark.parametrize(
+    ("shown", "left"),
+    [
+        ("TimeLimit=00:10:00 RunTime=00:04:00", 360),
+        ("TimeLimit=1-02:00:00 RunTime=1-00:00:00", 7200),
+        ("TimeLimit=01:00 RunTime=00:02:00", 0),
+        ("TimeLimit=UNLIMITED RunTime=00:04:00", None),
+    ],
+)
+def test_what_remains_is_told(
+    commands: Commands, job: SlurmJob, shown: str, left: float | None
+) -> None:
+    job.apply()
+    commands.shows(job, state=f"RUNNING {shown}")
+    assert job.remaining() == left
+
+
+@pytest.mark.parametrize(
+    ("note", "reason", "seconds"),
+    [
+        ("leaving now={now} JobState=RUNNING EndTime={later} PreemptTime=", "timeout", 40),
+        ("leaving now={now} JobState=RUNNING EndTime={later} PreemptTime={now}", "preempt", 40),
+        ("leaving", "timeout", None),
+        ("stopping JobState=COMPLETING Restarts=1", "preempt", None),
+        ("stopping JobState=TIMEOUT TimeLimit=00:01:00 RunTime=00:01:02", "timeout", None),
+        ("stopping JobState=CANCELLED TimeLimit=00:01:00 RunTime=00:00:02", "end", None),
+        ("stopping", "end", None),
+    ],
+)
+def test_why_hosts_leave_is_told(
+    commands: Commands, job: SlurmJob, note: str, reason: str, seconds: float | None
+) -> None:
+    job.apply()
+    commands.shows(job, state="RUNNING")
+    line = note.format(now="2026-11-21T20:00:00", later="2026-11-21T20:00:40")
+    Path(job.folder, "workers", "slurm-events").write_text(f"{time.time():.0f} 0 {line}\n")
+    (told,) = job.leaving()
+    assert (told.mesh, told.rank, told.reason) == ("a", 0, reason)
+    if seconds is None:
+        assert told.seconds is None
+    else:
+        assert told.seconds is not None
+        assert seconds - 10 < told.seconds <= seconds + 1
+
+
+def test_what_was_said_before_the_job_began_again_is_over(
+    commands: Commands, job: SlurmJob
+) -> None:
+    job.apply()
+    commands.shows(job, state="RUNNING")
+    events = Path(job.folder, "workers", "slurm-events")
+    events.write_text("1 0 started on n1\n2 0 stopping Restarts=1\n3 1 started on n2\n")
+    assert job.leaving() == []
+    assert [event.text for event in job.events()][:3] == [
+        "on n1",
+        "the nodes are taken for another job",
+        "on n2, restart 1",
+    ]
+
+
+def test_status_of_a_script_inside_is_the_schedulers_where_nobody_could_note_it(
+    commands: Commands, tmp_path: Path
+) -> None:
+    job = SlurmJob({"a": 1}, folder=tmp_path).apply("train.py")
+    Path(job.folder, "workers", "client.json").write_text('{"epoch": 0, "status": null}')
+    commands.shows(job, state="CANCELLED ExitCode=0:15")
+    assert job.status().exit_code == 143
+    commands.shows(job, state="RUNNING ExitCode=0:0")
+    assert job.status().exit_code is None

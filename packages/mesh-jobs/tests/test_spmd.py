@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,6 +160,57 @@ def test_the_port_of_the_master_is_given_to_nobody_else(
     with socket.create_server(("", port)):
         pass
     assert running.cancel()
+
+
+def test_the_traceback_that_torch_has_written_is_the_one_that_is_shown(
+    hosts: HostMesh, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text(
+        "import json, os, sys\n"
+        "told = {'message': 'it broke', 'extraInfo': {'py_callstack': 'Traceback: of rank 0'}}\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    with open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w') as file:\n"
+        "        json.dump({'message': told}, file)\n"
+        "    print('something else', file=sys.stderr)\n"
+        "    sys.exit(5)\n"
+        "sys.stdin.read() or __import__('signal').pause()\n"
+    )
+    assert run_spmd(hosts, script).get() == 5
+    report = capsys.readouterr().err.partition("failed first")[2]
+    assert report == ", with exit status 5:\nTraceback: of rank 0\n"
+
+
+INTERRUPTED = """
+import sys
+from mesh_jobs import ProcessJob, run_spmd
+job = ProcessJob({"hosts": 2}, folder=sys.argv[1])
+run = run_spmd(job.state(timeout=60).hosts, sys.argv[2])
+try:
+    run.get()
+except KeyboardInterrupt:
+    print("interrupted here, there", run.get(), flush=True)
+finally:
+    job.kill()
+"""
+
+
+def test_ctrl_c_reaches_the_ranks_of_a_program(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "import os, pathlib, signal, sys\n"
+        "def told(*_):\n"
+        "    pathlib.Path(sys.argv[0] + os.environ['RANK']).touch()\n"
+        "    sys.exit(4)\n"
+        "signal.signal(signal.SIGINT, told)\n"
+        "print('begun', flush=True)\n"
+        "signal.pause()\n"
+    )
+    words = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(script)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert [program.stdout.readline()[-6:] for _ in range(2)] == ["begun\n"] * 2
+        program.send_signal(signal.SIGINT)
+        assert "interrupted here, there 4" in program.communicate(timeout=60)[0]
+    assert sorted(path.name for path in tmp_path.glob("script.py?")) == ["script.py0", "script.py1"]
 
 
 def test_a_run_needs_a_script_or_a_module(hosts: HostMesh) -> None:

@@ -151,6 +151,64 @@ def test_what_a_killed_worker_left_is_cleared_by_the_next(
     assert len(set(before) & set(left(tmp_path))) == 1
 
 
+# Its first word is a step of the worker; the process signals itself just before or after that.
+SIGNALLED = """
+import importlib, os, signal, sys
+from mesh_jobs.worker import main
+module, step = sys.argv[1].rsplit(".", 1)
+done = getattr(importlib.import_module(module), step)
+def signalled(*given, **named):
+    setattr(importlib.import_module(module), step, done)
+    if sys.argv[2] == "before":
+        signal.raise_signal(int(sys.argv[3]))
+    result = done(*given, **named)
+    if sys.argv[2] == "after":
+        signal.raise_signal(int(sys.argv[3]))
+    return result
+setattr(importlib.import_module(module), step, signalled)
+sys.exit(main(sys.argv[4:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "when", "number", "ttl", "status"),
+    [
+        ("tempfile.mkdtemp", "after", signal.SIGTERM, "60", 7),
+        ("os.rename", "after", signal.SIGINT, "60", 7),
+        ("mesh_jobs._worker.run_worker_loop_forever", "before", signal.SIGINT, "60", 7),
+        ("mesh_core._worker.run", "before", signal.SIGTERM, "60", 7),
+        # These come after it has ended for another reason.
+        ("mesh_jobs._worker.run_worker_loop_forever", "after", signal.SIGTERM, "0.1", 0),
+        ("shutil.rmtree", "before", signal.SIGTERM, "0.1", 0),
+        ("shutil.rmtree", "after", signal.SIGINT, "0.1", 0),
+    ],
+)
+def test_it_ends_in_good_order_whenever_it_is_told_to(
+    keys: Path, tmp_path: Path, step: str, when: str, number: signal.Signals, ttl: str, status: int
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    given = [
+        "--mesh",
+        "ones",
+        "--rank",
+        "0",
+        "--secret",
+        str(keys),
+        "--listen",
+        "tcp://127.0.0.1:0",
+    ]
+    given += ["--told-status", "7", "--ttl", ttl]
+    run = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, step, when, str(number.value), *given],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        timeout=END_S,
+    )
+    assert (run.returncode, run.stderr) == (status, "")
+    assert left(tmp_path) == []
+
+
 def test_its_death_takes_what_serves_a_job_with_it(start: Start, keys: Path) -> None:
     worker = start("--mesh", "ones", "--rank", "0", "--secret", str(keys))
     reported(worker)
@@ -158,3 +216,29 @@ def test_its_death_takes_what_serves_a_job_with_it(start: Start, keys: Path) -> 
     children = wait_until(lambda: listed.read_text().split(), END_S)
     worker.send_signal(signal.SIGKILL)
     wait_until(lambda: not Path(f"/proc/{children[0]}").exists(), END_S)
+
+
+def test_what_has_lost_its_parent_is_adopted_and_waited_for() -> None:
+    program = """
+import os, subprocess, sys
+from mesh_jobs._adoption import Adoption
+adoption = Adoption()
+adoption.start()
+# It ends at once, and leaves a process in a session of its own that ends when it is told to.
+line = "setsid sh -c 'read word' & echo $!"
+kept = subprocess.Popen(["sh", "-c", line], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+kept.stdout.readline()
+kept.wait()
+def children():
+    return open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()
+while not children():
+    pass
+kept.stdin.close()
+while children():
+    adoption.look()
+print("none is left")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=END_S
+    )
+    assert run.stdout == "none is left\n", run.stderr

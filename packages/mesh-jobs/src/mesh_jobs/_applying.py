@@ -10,6 +10,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 
+from mesh_core import Credentials
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 from mesh_jobs._job_state import detach_meshes
 from mesh_jobs._order import Order
@@ -23,14 +24,19 @@ from mesh_jobs._state import StateFolder, remember
 __all__ = ["begin", "carry_on", "give_back", "resize"]
 
 
-def begin(folder: StateFolder, spec: JobSpec) -> Record:
+def begin(folder: StateFolder, spec: JobSpec, credentials: Credentials | None = None) -> Record:
     """Asks for hosts under a new id, which is stored before anybody hears of it.
+
+    Args:
+        folder: The job's folder.
+        spec: What is asked for.
+        credentials: Those that the hosts trust already; new ones when left out.
 
     Raises:
         SchedulerUnreachable: It may have heard the order: the id stays, for the next call.
         JobError: The scheduler refuses; nothing is left of the order.
     """
-    folder.begin(trust_for_new_job())
+    folder.begin(credentials or trust_for_new_job())
     record = Record(spec, uuid.uuid4().hex)
     folder.write(record)
     folder.note("applied", f"by process {record.owner['pid']} on {record.owner['host']}")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from mesh_jobs._attachment import Attachment
 from mesh_jobs._errors import NotSupported
+from mesh_jobs._follower import Follower, Polling
 from mesh_jobs._order import Order
-from mesh_jobs._report import JobEvent, Report, Ticket
+from mesh_jobs._report import HostLeaving, JobEvent, Report, Ticket
+from mesh_jobs._spec import JobSpec
 
 __all__ = ["Backend"]
 
@@ -21,13 +25,15 @@ class Backend(ABC):
 
     Attributes:
         options: What the job's spec tells it.
-        poll_s: The longest time between two calls of `report` while somebody waits.
+        poll_s: The longest time between two looks at the hosts while somebody waits.
+        runs_clients: Whether it runs the client script of a job beside the workers.
 
     Args:
         options: The same.
     """
 
     poll_s: ClassVar[float] = 1.0
+    runs_clients: ClassVar[bool] = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options: Mapping[str, Any] = options
@@ -35,6 +41,18 @@ class Backend(ABC):
     @abstractmethod
     def plan(self, order: Order) -> str:
         """Gives what `allocate` would submit, as text for people; touches nothing."""
+
+    def attachment(self, spec: JobSpec) -> Attachment | None:
+        """Gives the hosts of somebody else, where a spec asks for these and for none of its own.
+
+        `allocate` then only gives the ticket with which they are found, and `release` leaves them.
+
+        Raises:
+            JobPending: They are not there yet.
+            SchedulerUnreachable: The scheduler cannot be asked.
+            JobError: There are none.
+        """
+        return None
 
     @abstractmethod
     def allocate(self, order: Order) -> Ticket:
@@ -55,6 +73,14 @@ class Backend(ABC):
         Raises:
             SchedulerUnreachable: The scheduler cannot be asked: this is no end of anything.
         """
+
+    @contextmanager
+    def follow(self, ticket: Ticket) -> Iterator[Follower]:
+        """Looks at an allocation for as long as somebody waits for it to change.
+
+        Without it `report` is called again and again, each `poll_s` at the latest.
+        """
+        yield Polling(lambda: self.report(ticket))
 
     @abstractmethod
     def release(self, ticket: Ticket) -> None:
@@ -96,10 +122,35 @@ class Backend(ABC):
         """
         raise NotSupported("this backend keeps no output of workers: look at the scheduler's logs")
 
+    def client_output(self, ticket: Ticket, start: int) -> bytes:
+        """Gives what the client script has printed, from a byte on, or some of it.
+
+        Args:
+            ticket: That of the allocation.
+            start: The first byte; counted from the end when negative.
+
+        Raises:
+            NotSupported: It is not kept.
+            SchedulerUnreachable: It cannot be read now.
+        """
+        raise NotSupported("this backend keeps no output of client scripts")
+
     def events(self, ticket: Ticket) -> Sequence[JobEvent]:
         """Gives what the scheduler tells of an allocation, oldest first."""
         return ()
 
+    def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
+        """Gives the hosts that the scheduler is about to take, as far as it says so before.
+
+        Raises:
+            SchedulerUnreachable: It cannot be asked.
+        """
+        return ()
+
     def gateway(self, ticket: Ticket) -> str | None:
         """Gives the address of a worker that passes on to the others, where one is needed."""
+        return None
+
+    def control_gateway(self, ticket: Ticket) -> str | None:
+        """Gives where the control service of the gateway listens, where one is needed."""
         return None

@@ -42,6 +42,7 @@ class Execution:
         output: RankOutput,
         *,
         on_exit: Callable[[int, int], object] | None = None,
+        on_error: Callable[[int, bytes], object] | None = None,
     ) -> ValueMesh[int]:
         """Runs the command everywhere, and waits for its end; gives the exit statuses.
 
@@ -49,6 +50,7 @@ class Execution:
             order: What to run, or what makes that once the processes are there.
             output: Takes what the ranks say.
             on_exit: Called with the rank and the status of each that has ended.
+            on_error: Called before, with what the rank has left in its file for errors.
 
         Raises:
             MeshError: A rank is lost; the others are ended.
@@ -58,6 +60,10 @@ class Execution:
             self._runners.start.call(made, self._port).get()
             while len(self.statuses) < len(self._procs):
                 rank, about, said = self._news.recv().get()
+                if isinstance(said, bytes) and about == "error":
+                    if on_error is not None:
+                        on_error(rank, said)
+                    continue
                 if isinstance(said, bytes):
                     output.take(rank, about, said)
                     continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections import defaultdict, deque
@@ -31,6 +32,7 @@ class FirstFailure:
         self._extent = extent
         self._pass_on = show
         self._tails: defaultdict[int, deque[str]] = defaultdict(lambda: deque(maxlen=_TAIL_LINES))
+        self._errors: dict[int, list[str]] = {}
         self.rank: int | None = None
         self.status = 0
 
@@ -39,6 +41,11 @@ class FirstFailure:
         if line.stream == "stderr" and self.rank is None:
             self._tails[line.place.rank].append(line.text)
         self._pass_on(line)
+
+    def told(self, rank: int, error: bytes) -> None:
+        """Takes what torch has written about the failure of a rank."""
+        if self.rank is None and (lines := _traceback(error)):
+            self._errors[rank] = lines
 
     def exited(self, rank: int, status: int) -> bool:
         """Takes note of an exit; says whether it is the first failure."""
@@ -53,7 +60,9 @@ class FirstFailure:
         label = rank_label(self._mesh, Point(self.rank, self._extent))
         lines = list(self._tails[self.rank])
         starts = [at for at, line in enumerate(lines) if line.startswith(_TRACEBACK)]
-        shown = lines[starts[-1] :] if starts else lines[-20:]
+        said = lines[starts[-1] :] if starts else lines[-20:]
+        # Of all that a rank prints, torch knows best what ended it.
+        shown = self._errors.get(self.rank, said)
         head = f"mesh: rank {self.rank} ({label}) failed first, {status_text(self.status)}"
         return "\n".join([f"{head}:" if shown else head, *shown])
 
@@ -62,6 +71,16 @@ class FirstFailure:
         if self.rank is not None:
             sys.stderr.write(self.report() + "\n")
             sys.stderr.flush()
+
+
+def _traceback(error: bytes) -> list[str]:
+    """Reads the traceback in torch's form; nothing where it is another."""
+    try:
+        message = json.loads(error)["message"]
+        text = message if isinstance(message, str) else message["extraInfo"]["py_callstack"]
+    except (ValueError, LookupError, TypeError):
+        return []
+    return str(text).rstrip().splitlines()
 
 
 def status_text(status: int) -> str:

@@ -6,6 +6,7 @@ that it leaves there is one folder for each order, removed with the order's work
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -17,8 +18,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mesh_jobs._files import private_folder, read_json
-from mesh_jobs._own_workers import end_workers, running_workers, start_worker
+from mesh_jobs._client import (
+    client_log,
+    client_news,
+    client_output,
+    end_client,
+    running_client,
+    start_client,
+)
+from mesh_jobs._files import private_folder, read_json, write_private
+from mesh_jobs._order import Order
+from mesh_jobs._own_workers import all_workers, end_workers, running_workers, start_worker
+from mesh_jobs._record import Record
+from mesh_jobs._state import StateFolder
 from mesh_jobs._tail import tail
 
 __all__: list[str] = []
@@ -26,6 +38,7 @@ __all__: list[str] = []
 # How long logs of workers stay that ended by themselves, before the next order clears them away.
 _OLD_S = 24 * 3600.0
 _LAST_LINES = 5
+_CLIENT = "client"
 
 
 def main() -> int:
@@ -33,6 +46,8 @@ def main() -> int:
     verbs: Mapping[str, Callable[[dict[str, Any]], Any]] = {
         "start": _start,
         "report": _report,
+        "client": _client,
+        "client-output": _client_output,
         "end": _end,
         "logs": _logs,
     }
@@ -66,32 +81,70 @@ def _start(request: dict[str, Any]) -> None:
         os.close(lock)
 
 
-def _report(request: dict[str, Any]) -> list[dict[str, Any]]:
+def _client(request: dict[str, Any]) -> None:
+    """Starts the client script here, unless that was done; its job is as the request says."""
+    folder = _folder(request["order"])
+    state = StateFolder(private_folder(folder / _CLIENT))
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if client_news(state.path) is not None or running_client(request["order"]) is not None:
+            return
+        for part in ("workers", "logs", "keys", "keys/controller"):
+            private_folder(state.path / part)
+        for name, text in request["keys"].items():
+            write_private(
+                state.path / "keys" / "controller" / os.path.basename(name), text.encode()
+            )
+        record = Record.from_json(request["record"], state.path)
+        state.write(record)
+        order = Order(record.order_id, record.spec, state.path)
+        more = ("--grace", "5", "--ends-hosts", "--ends-workers")
+        start_client(order, request["env"], more, request["context"])
+    finally:
+        os.close(lock)
+
+
+def _client_output(request: dict[str, Any]) -> str:
+    log = client_log(_folder(request["order"]) / _CLIENT)
+    return base64.b64encode(client_output(log, request["start"])).decode()
+
+
+def _client_status(order_id: str) -> dict[str, Any]:
+    news = client_news(_folder(order_id) / _CLIENT)
+    status = None if news is None else news.status
+    return {"is_running": running_client(order_id) is not None, "status": status}
+
+
+def _report(request: dict[str, Any]) -> dict[str, Any]:
     folder = _folder(request["order"])
     running = running_workers(request["order"])
     found = []
     for mesh, rank in request["places"]:
-        process = running.get((mesh, rank))
+        pids = running.get((mesh, rank), set())
         report, log = _files(folder, mesh, rank)
         told = read_json(report) or {}
-        is_told = process is not None and told.get("pid") == process.pid
+        is_told = told.get("pid") in pids
         found.append(
             {
                 "mesh": mesh,
                 "rank": rank,
-                "is_running": process is not None,
+                "is_running": bool(pids),
                 "address": told["address"] if is_told else None,
-                "last": "" if process is not None else tail(log, _LAST_LINES),
+                "control": told.get("control") if is_told else None,
+                "last": "" if pids else tail(log, _LAST_LINES),
             }
         )
-    return found
+    return {"hosts": found, "client": _client_status(request["order"])}
 
 
 def _end(request: dict[str, Any]) -> None:
     folder = _folder(request["order"])
-    running = running_workers(request["order"])
+    if request["with_client"]:
+        end_client(request["order"])
+        shutil.rmtree(folder / _CLIENT, ignore_errors=True)
     places = [(mesh, rank) for mesh, rank in request["places"]]
-    end_workers([running[place] for place in places if place in running])
+    end_workers(all_workers(request["order"], places))
     for place in places:
         for path in _files(folder, *place):
             path.unlink(missing_ok=True)

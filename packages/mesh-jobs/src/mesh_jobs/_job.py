@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from typing import Any, Self
 
 from mesh_core import ConfigError
 from mesh_jobs._applying import begin, carry_on, give_back, resize
 from mesh_jobs._backend import Backend
-from mesh_jobs._errors import (
-    JobEnded,
-    JobError,
-    JobMismatch,
-    JobPending,
-    NotSupported,
-    SchedulerUnreachable,
-)
-from mesh_jobs._job_state import JobState, attach_mesh, detach_meshes
+from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnreachable
+from mesh_jobs._inside import check_fits
+from mesh_jobs._job_state import JobState, attach_known, attach_mesh, detach_meshes
+from mesh_jobs._known_hosts import known_hosts, note_hosts
+from mesh_jobs._leaving import LeavingWatch
+from mesh_jobs._losses import note_losses
 from mesh_jobs._order import Order
 from mesh_jobs._plugins import load_backend
 from mesh_jobs._record import Record
-from mesh_jobs._report import JobEvent, Phase, Report, Ticket
-from mesh_jobs._spec import JobSpec, MeshSpec, differences
-from mesh_jobs._state import StateFolder, applied_folders, find_folder
+from mesh_jobs._report import HostLeaving, JobEvent, Phase, Report, Ticket
+from mesh_jobs._spec import ClientSpec, JobSpec, MeshSpec, differences
+from mesh_jobs._state import StateFolder, find_folder
 from mesh_jobs._status import JobStatus
+from mesh_jobs._watch import Progress, ended, has_ended, is_up_or_over, watch
 
-__all__ = ["Job", "job_list", "job_load"]
+__all__ = ["Job", "Progress"]
 
-_FIRST_POLL_S = 0.02
-_LOG_LINES = 20
-_LOGS_SHOWN_MAX = 4
-
-Progress = Callable[[JobStatus], None]
+_LINE_LEN = 400
 
 
 class Job:
@@ -107,6 +102,16 @@ class Job:
         job._is_applied = False
         return job
 
+    @classmethod
+    def _loaded(cls, folder: StateFolder, record: Record) -> Job:
+        """Gives the job that is applied in a folder."""
+        job = object.__new__(Job)
+        job._spec = record.spec
+        job._folder = folder
+        job._is_declared = False
+        job._is_applied = False
+        return job
+
     @property
     def spec(self) -> JobSpec:
         """What is asked for."""
@@ -138,7 +143,7 @@ class Job:
             ConfigError: The name is taken or not one, or a number is not one.
         """
         mesh = MeshSpec(name, hosts, cpus, memory, gpus, options)
-        self._spec = replace(self._spec, meshes=(*self._spec.meshes, mesh))
+        self._spec = dataclasses.replace(self._spec, meshes=(*self._spec.meshes, mesh))
         return self
 
     def plan(self) -> str:
@@ -146,47 +151,84 @@ class Job:
         order = Order("0" * 32, self._spec, self._folder.path)
         return self._backend(self._spec).plan(order)
 
-    def apply(self, *, replace: bool = False) -> Self:
+    def apply(
+        self,
+        client_script: str | os.PathLike[str] | Sequence[str] | None = None,
+        *,
+        replace: bool = False,
+    ) -> Self:
         """Asks for the hosts, and returns without waiting for them; nothing when they are there.
 
         Where the program before this one was killed while it applied, this one finishes that. An
         allocation that has ended is asked for anew. Nothing that runs is ever given back by this,
         but with `replace`.
 
+        With a client script the job is a batch job: the script runs inside the allocation, also
+        when this program has ended. A job that it makes there is the one around it: `state()` gives
+        its hosts. The job ends with the script and gives all back; `wait().exit_code` is the
+        script's, and `client_logs()` what it has printed.
+
         Args:
+            client_script: A Python script to run inside; a list for one with arguments, as
+                `python` takes them. Paths are seen from the current folder, which has to be there
+                for the hosts as well.
             replace: Give back what is applied under this context when it differs.
 
         Raises:
+            NotSupported: The backend runs no client scripts.
             JobMismatch: Something else is applied under this context.
             JobBusy: Another program is changing the job.
+            JobPending: The hosts are somebody else's, who has not made them yet.
             SchedulerUnreachable: The scheduler cannot be asked; nothing was changed.
             JobError: The scheduler refuses; the message has its words.
         """
+        attachment = self._backend(self._spec).attachment(self._spec)
+        if attachment is not None:
+            self._spec = dataclasses.replace(self._spec, meshes=attachment.meshes)
         if not self._spec.meshes:
             raise ConfigError("the job has no mesh: give one, or call add_mesh")
+        if self._folder.is_inside:
+            self._record()
+            return self
+        if client_script is not None:
+            self._spec = self._with_client(client_script)
         with self._folder.locked():
             record = self._folder.read()
             if record is not None:
                 record = carry_on(self._folder, record, self._spec)
             if record is not None and (found := differences(record.spec, self._spec)):
-                if not replace:
+                if attachment is not None and all(path.endswith(".hosts") for path, *_ in found):
+                    record = resize(self._folder, record, self._spec)  # By whoever made them.
+                elif not replace:
                     raise JobMismatch(self.context, found)
-                give_back(self._folder, record)
-                record = None
+                else:
+                    give_back(self._folder, record)
+                    record = None
             if record is None:
-                begin(self._folder, self._spec)
+                credentials = None if attachment is None else attachment.credentials
+                begin(self._folder, self._spec, credentials)
         self._is_applied = True
         return self
 
-    def state(self, timeout: float | None = None, progress: Progress | None = None) -> JobState:
+    def state(
+        self,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        *,
+        beside: bool = False,
+    ) -> JobState:
         """Waits until all hosts are up, and attaches to them.
 
         A job that was made by its class, and not by `job_load`, is applied first. In one program
         it gives the same meshes again; a host whose worker is another by now is replaced in them.
 
+        A job that replaces lost hosts asks for new ones in their places first.
+
         Args:
             timeout: For how many seconds to wait; for ever when left out.
             progress: Is called with the status whenever that has changed.
+            beside: Whether to be served beside the program that uses the hosts, which they are as
+                free or taken for as before: to look into them.
 
         Raises:
             JobPending: The hosts were not up in time; the message says why. They are still asked
@@ -196,24 +238,69 @@ class Job:
             JobMismatch: Something else is applied under this context.
             JobError: Nothing is applied.
         """
+        if (found := self._found_again(progress, beside)) is not None:
+            return found
+        status = self.wait_up(timeout, progress)
+        record, ticket = self._record()
+        credentials = self._folder.credentials()
+        gateway = self._backend(record.spec).gateway(ticket)
+        hosts = {mesh.name: status.of(mesh.name) for mesh in record.spec.meshes}
+        meshes = {
+            name: attach_mesh(record.order_id, mine, credentials, gateway, is_beside=beside)
+            for name, mine in hosts.items()
+        }
+        if not self._folder.is_inside:
+            note_hosts(self._folder, record, meshes, sum(hosts.values(), ()), gateway)
+        return JobState(meshes)
+
+    def _found_again(self, progress: Progress | None, is_beside: bool) -> JobState | None:
+        """Attaches to the workers that served the program before this one, if they still do.
+
+        Then the scheduler need not be asked: nothing is more up than a host that has just joined.
+        """
+        record = self._folder.read()
+        if record is None or record.ticket is None or record.is_ending or self._folder.is_inside:
+            return None
+        is_other = self._is_declared and differences(record.spec, self._spec)
+        known = known_hosts(self._folder, record)
+        if is_other or record.resizing is not None or known is None:
+            return None
+        names = [mesh.name for mesh in record.spec.meshes]
+        credentials = self._folder.credentials()
+        meshes = attach_known(record.order_id, names, known, credentials, is_beside=is_beside)
+        if meshes is None:
+            return None
+        if progress is not None:
+            progress(self._status(record, Report(Phase.RUNNING, hosts=known.hosts)))
+        return JobState(meshes)
+
+    def wait_up(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:
+        """Waits until all hosts are up, as `state` does, and does not attach to them.
+
+        Args:
+            timeout: For how many seconds to wait; for ever when left out.
+            progress: Is called with the status whenever that has changed.
+
+        Raises:
+            JobError: As with `state`.
+        """
         if self._is_declared and not self._is_applied:
             self.apply()
-        record, ticket = self._record()
-        backend = self._backend(record.spec)
-        report = self._until(
-            record, timeout, progress, lambda status: status.is_up or _is_over(status)
-        )
-        status = self._status(record, report)
-        if not status.is_up:
-            raise self._ended(record, ticket, report)
-        credentials = self._folder.credentials()
-        gateway = backend.gateway(ticket)
-        return JobState(
-            {
-                mesh.name: attach_mesh(record.order_id, status.of(mesh.name), credentials, gateway)
-                for mesh in record.spec.meshes
-            }
-        )
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            record, ticket = self._record()
+            left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            status = self._watched(record, ticket, is_up_or_over, left_s, progress)
+            if not status.hosts:
+                raise JobError(
+                    "the job has no hosts of its own: its tasks have, each under a context of its "
+                    f"own such as {self.context}-0"
+                )
+            if status.is_up:
+                return status
+            if has_ended(status) or not record.spec.options.get("replace_lost"):
+                raise ended(self._backend(record.spec), ticket, status)
+            self._bring_back()
 
     def status(self) -> JobStatus:
         """Says how the job is now, without waiting.
@@ -237,9 +324,7 @@ class Job:
             JobError: Nothing is applied.
             SchedulerUnreachable: The scheduler could not be asked in all that time.
         """
-        record, _ = self._record()
-        report = self._until(record, timeout, progress, _has_ended)
-        return self._status(record, report)
+        return self._watched(*self._record(), has_ended, timeout, progress)
 
     def logs(self, mesh: str, rank: int, lines: int = 100) -> str:
         """Gives the last lines that the worker of a host printed.
@@ -251,6 +336,29 @@ class Job:
         record, ticket = self._record()
         return self._backend(record.spec).logs(ticket, mesh, rank, lines)
 
+    def client_logs(self, lines: int = 100) -> str:
+        """Gives the last lines that the client script has printed.
+
+        Raises:
+            NotSupported: The backend does not keep them.
+            JobError: Nothing is applied.
+        """
+        output = self.client_output(-lines * _LINE_LEN)
+        return "\n".join(output.decode(errors="replace").splitlines()[-lines:])
+
+    def client_output(self, start: int = 0) -> bytes:
+        """Gives what the client script has printed from a byte on, a mebibyte of it at most.
+
+        Args:
+            start: The first byte; counted from the end when negative.
+
+        Raises:
+            NotSupported: The backend does not keep it.
+            JobError: Nothing is applied.
+        """
+        record, ticket = self._record()
+        return self._backend(record.spec).client_output(ticket, start)
+
     def events(self) -> list[JobEvent]:
         """Gives what has happened to the job, oldest first.
 
@@ -258,8 +366,54 @@ class Job:
             JobError: Nothing is applied.
         """
         record, ticket = self._record()
+        with suppress(SchedulerUnreachable):
+            self.status()  # Lost hosts are noted by whoever looks.
         told = self._backend(record.spec).events(ticket)
         return sorted([*self._folder.events(), *told], key=lambda event: event.at)
+
+    def control_gateway(self) -> str | None:
+        """Gives where a control service listens that reaches those of the other hosts.
+
+        It is None where they are reached as they are, at `HostReport.control`.
+
+        Raises:
+            JobError: Nothing is applied.
+        """
+        record, ticket = self._record()
+        return self._backend(record.spec).control_gateway(ticket)
+
+    def remaining(self) -> float | None:
+        """Gives after how many seconds the scheduler ends the job; None where it does not.
+
+        Raises:
+            JobError: Nothing is applied.
+            SchedulerUnreachable: The scheduler cannot be asked.
+        """
+        return self.status().remaining_s
+
+    def leaving(self) -> list[HostLeaving]:
+        """Gives the hosts that the scheduler is about to take, as far as it says so before.
+
+        Raises:
+            JobError: Nothing is applied.
+            SchedulerUnreachable: The scheduler cannot be asked.
+        """
+        record, ticket = self._record()
+        return list(self._backend(record.spec).leaving(ticket))
+
+    def on_leaving(
+        self, tell: Callable[[HostLeaving], object], *, poll_s: float = 5.0
+    ) -> LeavingWatch:
+        """Calls a function once for each host that is about to go, in a thread of its own.
+
+            with job.on_leaving(lambda host: save.set()):
+                train()
+
+        Args:
+            tell: Is called with the host, the reason, and how many seconds are left.
+            poll_s: How often to look.
+        """
+        return LeavingWatch(self.leaving, tell, poll_s)
 
     def resize(self, *, mesh: str, hosts: int) -> Self:
         """Changes how many hosts a mesh has; the last ones come or go, the others go on.
@@ -286,6 +440,8 @@ class Job:
     def kill(self, *, force: bool = False) -> None:
         """Gives the hosts back and forgets the job; nothing when there is none.
 
+        In the client script of the job it only leaves the hosts: they go when the script ends.
+
         Args:
             force: Forget it also when the scheduler cannot be asked. Workers then end by themselves
                 when no program has used them for `ttl_s`.
@@ -295,6 +451,9 @@ class Job:
             SchedulerUnreachable: The scheduler cannot be asked: call it again later.
         """
         self._is_applied = False
+        if self._folder.is_inside:
+            self.detach()
+            return
         if not self._folder.path.exists():
             return
         with self._folder.locked():
@@ -315,7 +474,12 @@ class Job:
         if record is None or record.is_ending:
             what = "is being given back" if record else "is not applied"
             raise JobError(f"the job of {self._folder.path} {what}: call apply()")
-        if self._is_declared and (found := differences(record.spec, self._spec)):
+        if self._folder.is_inside:
+            check_fits(self.context, record.spec, self._spec)
+            return record, record.ticket or self._found(record)
+        # Whoever attaches to what others declare says nothing of its meshes.
+        is_told = self._is_declared and bool(self._spec.meshes)
+        if is_told and (found := differences(record.spec, self._spec)):
             raise JobMismatch(self.context, found)
         if record.ticket is None:
             raise JobError(
@@ -324,7 +488,51 @@ class Job:
             )
         return record, record.ticket
 
+    def _watched(
+        self,
+        record: Record,
+        ticket: Ticket,
+        is_enough: Callable[[JobStatus], bool],
+        timeout: float | None,
+        progress: Progress | None,
+    ) -> JobStatus:
+        backend = self._backend(record.spec)
+        return watch(
+            backend,
+            ticket,
+            lambda report: self._status(record, report),
+            is_enough,
+            timeout=timeout,
+            progress=progress,
+        )
+
+    def _bring_back(self) -> None:
+        """Asks for hosts in the places of those that are lost."""
+        with self._folder.locked():
+            record, _ = self._record()
+            resize(self._folder, record, record.spec)
+            self._folder.note("resized", "lost hosts are asked for anew")
+
+    def _found(self, record: Record) -> Ticket:
+        """Gives the ticket of the job around us, which who has applied it may not have noted."""
+        order = Order(record.order_id, record.spec, self._folder.path, self._folder.credentials())
+        ticket = self._backend(record.spec).find(order)
+        if ticket is None:
+            raise JobError(f"the scheduler does not know the job of {self._folder.path}")
+        return ticket
+
+    def _with_client(self, script: str | os.PathLike[str] | Sequence[str]) -> JobSpec:
+        words = [script] if isinstance(script, str | os.PathLike) else script
+        argv = tuple(os.fspath(word) for word in words)
+        if not type(self._backend(self._spec)).runs_clients:
+            raise NotSupported(
+                f"backend {self._spec.backend!r} runs no client scripts: run {argv[0]!r} here, and "
+                "have it attach with job.state()"
+            )
+        return dataclasses.replace(self._spec, client=ClientSpec(argv, os.getcwd()))
+
     def _status(self, record: Record, report: Report) -> JobStatus:
+        note_losses(self._folder, report)
         return JobStatus(
             context=self.context,
             name=record.spec.name,
@@ -336,113 +544,6 @@ class Job:
             applied=record.applied,
             folder=self.folder,
             order_id=record.order_id,
+            exit_code=report.exit_code,
+            remaining_s=report.remaining_s,
         )
-
-    def _until(
-        self,
-        record: Record,
-        timeout: float | None,
-        progress: Progress | None,
-        is_enough: Callable[[JobStatus], bool],
-    ) -> Report:
-        """Asks again and again, until it is enough."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        backend, pause_s = self._backend(record.spec), _FIRST_POLL_S
-        told: JobStatus | None = None
-        assert record.ticket is not None
-        while True:
-            lost: SchedulerUnreachable | None = None
-            try:
-                status = self._status(record, backend.report(record.ticket))
-            except SchedulerUnreachable as error:
-                lost = error
-            else:
-                if progress is not None and status != told:
-                    progress(status)
-                told = status
-                report = Report(status.state, status.reason, status.hosts)
-                if is_enough(status):
-                    return report
-            if deadline is not None and time.monotonic() >= deadline:
-                if lost is not None:
-                    raise lost
-                assert told is not None
-                raise _pending(told, timeout)
-            left_s = pause_s if deadline is None else max(deadline - time.monotonic(), 0.0)
-            time.sleep(min(pause_s, left_s))
-            pause_s = min(pause_s * 1.5, backend.poll_s)
-
-    def _ended(self, record: Record, ticket: Ticket, report: Report) -> JobEnded:
-        backend = self._backend(record.spec)
-        lost = [host for host in report.hosts if host.state is Phase.ENDED]
-        logs: dict[tuple[str, int], str] = {}
-        for host in lost[:_LOGS_SHOWN_MAX]:
-            try:
-                logs[host.mesh, host.rank] = backend.logs(ticket, host.mesh, host.rank, _LOG_LINES)
-            except (NotSupported, SchedulerUnreachable):
-                continue  # The end itself is the news.
-        if report.state is Phase.ENDED:
-            what, todo = "the job has ended", "apply it again"
-        else:
-            named = ", ".join(f"{host.mesh}[{host.rank}]" for host in lost)
-            what, todo = f"of the job's hosts {named} ended", "kill the job, and apply it again"
-        reason = report.reason or next((host.reason for host in lost if host.reason), "")
-        return JobEnded(f"{what}{f' ({reason})' if reason else ''}: {todo}", reason, logs)
-
-
-def job_load(context: str | None = None, *, folder: str | os.PathLike[str] | None = None) -> Job:
-    """Finds a job that is applied, without asking for anything.
-
-    Args:
-        context: Its name; `default` when left out.
-        folder: In which folder; when left out the current one, or for a name any.
-
-    Raises:
-        JobError: None is applied there.
-    """
-    found = find_folder(context, folder)
-    record = found.read()
-    if record is None:
-        raise JobError(f"no job is applied in {found.path}: apply one first")
-    return _loaded(found, record)
-
-
-def job_list(folder: str | os.PathLike[str] | None = None) -> list[Job]:
-    """Gives all jobs that are applied in a folder, and those with a name in any.
-
-    Args:
-        folder: The folder; the current one when left out.
-    """
-    found = ((one, one.read()) for one in applied_folders(folder))
-    return [_loaded(one, record) for one, record in found if record is not None]
-
-
-def _loaded(folder: StateFolder, record: Record) -> Job:
-    job = object.__new__(Job)
-    job._spec = record.spec
-    job._folder = folder
-    job._is_declared = False
-    job._is_applied = False
-    return job
-
-
-def _has_ended(status: JobStatus) -> bool:
-    return status.state is Phase.ENDED
-
-
-def _is_over(status: JobStatus) -> bool:
-    return _has_ended(status) or any(host.state is Phase.ENDED for host in status.hosts)
-
-
-def _pending(status: JobStatus, timeout: float | None) -> JobPending:
-    reason = status.reason or next((host.reason for host in status.hosts if host.reason), "")
-    why = f" ({reason})" if reason else ""
-    if status.is_up:
-        return JobPending(
-            f"the job still runs after {timeout:g} s: wait longer, or kill it", reason
-        )
-    return JobPending(
-        f"{status.up} of {len(status.hosts)} hosts are up after {timeout:g} s{why}: wait longer "
-        "with state(), or give it back with kill()",
-        reason,
-    )

@@ -11,15 +11,18 @@ from typing import Any
 
 from mesh_core import Credentials, Future, HostMesh, MeshError, attach_to_workers, this_host
 from mesh_jobs._errors import JobError
+from mesh_jobs._known_hosts import KnownHosts
 from mesh_jobs._program_trust import trusted
 from mesh_jobs._report import THIS_HOST, HostReport
 
-__all__ = ["JobState", "attach_mesh", "detach_meshes"]
+__all__ = ["JobState", "attach_known", "attach_mesh", "detach_meshes"]
 
 _SHUTDOWN_S = 15.0
 # Longer than the three heartbeats after which a silent host is lost, unless they are very slow.
 _NOTICE_S = 60.0
 _LOOK_S = 0.05
+# Workers that wait for a program answer in a fraction of it.
+_ANSWER_S = 3.0
 
 
 class JobState:
@@ -73,6 +76,8 @@ def attach_mesh(
     hosts: tuple[HostReport, ...],
     credentials: Credentials,
     gateway: str | None,
+    *,
+    is_beside: bool = False,
 ) -> HostMesh:
     """Attaches to the hosts of one mesh, or gives what this program has attached to already.
 
@@ -91,7 +96,9 @@ def attach_mesh(
     if known is None:
         others = sum(pid == os.getpid() and other != order_id for pid, other, _ in _attached)
         trusted(credentials, is_attaching=True, others=others)
-        mesh = attach_to_workers(addresses, credentials=credentials, gateway=gateway)
+        mesh = attach_to_workers(
+            addresses, credentials=credentials, gateway=gateway, beside=is_beside
+        )
         _attached[key] = _Attached(mesh, workers)
         return mesh
     if len(known.workers) != len(workers):
@@ -105,6 +112,57 @@ def attach_mesh(
             _replace(known.mesh, rank, now[0])
             known.workers[rank] = now
     return known.mesh
+
+
+def attach_known(
+    order_id: str,
+    names: Sequence[str],
+    known: KnownHosts,
+    credentials: Credentials,
+    *,
+    is_beside: bool = False,
+) -> dict[str, HostMesh] | None:
+    """Attaches to the very workers that were there before, and waits for them.
+
+    Where one of them is not there at once, or serves another program, the others are left again,
+    and it gives None; also where this program is attached to the job already.
+
+    Args:
+        order_id: The order.
+        names: The meshes.
+        known: All their hosts.
+        credentials: Of the job.
+        is_beside: Whether to be served beside the program that uses the hosts.
+
+    Raises:
+        JobError: The program is attached to a job with another authority.
+    """
+    keys = {name: (os.getpid(), order_id, name) for name in names}
+    if any(key in _attached for key in keys.values()):
+        return None
+    others = sum(pid == os.getpid() for pid, _, _ in _attached)
+    trusted(credentials, is_attaching=True, others=others)
+    found: dict[str, _Attached] = {}
+    for name in names:
+        hosts, worker_ids = known.of(name)
+        addresses = [host.address or "" for host in hosts]
+        mesh = attach_to_workers(
+            addresses,
+            credentials=credentials,
+            gateway=known.gateway,
+            beside=is_beside,
+            worker_ids=worker_ids,
+        )
+        found[name] = _Attached(mesh, [(host.address or "", host.epoch) for host in hosts])
+    until = time.monotonic() + _ANSWER_S
+    try:
+        for one in found.values():
+            one.mesh.initialized.get(timeout=max(until - time.monotonic(), 0.0))
+    except (MeshError, TimeoutError):
+        _settle([one.mesh.detach() for one in found.values()])
+        return None
+    _attached.update((keys[name], one) for name, one in found.items())
+    return {name: one.mesh for name, one in found.items()}
 
 
 def _replace(mesh: HostMesh, rank: int, address: str) -> None:
@@ -130,7 +188,7 @@ def detach_meshes(order_id: str) -> None:
     meshes = [_attached.pop(key).mesh for key in mine]
     # Who is still on the way to a worker cannot leave it: it would arrive after the good-bye.
     _settle([mesh.initialized for mesh in meshes])
-    _settle([mesh.shutdown() for mesh in meshes])
+    _settle([mesh.detach() for mesh in meshes])
 
 
 def _settle(pending: Sequence[Future[Any]]) -> None:

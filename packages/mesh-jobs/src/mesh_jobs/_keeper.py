@@ -32,6 +32,9 @@ def main(arguments: list[str]) -> None:
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        # A scheduler tells all that a job runs. The command is to have its grace, and us with it.
+        signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     keeper = os.getpid()

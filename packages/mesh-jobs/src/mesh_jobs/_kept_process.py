@@ -31,6 +31,8 @@ class Command:
     """Added to the environment of the process that starts it."""
     workdir: str | None = None
     """Where it runs; None is where the worker runs."""
+    error_variable: str | None = None
+    """A variable that names a file where it may say why it fails, which comes home."""
 
     def environment(self) -> dict[str, str]:
         """Gives the whole environment of the command.

@@ -9,19 +9,24 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from mesh_core import Credentials, MeshError, attach_to_workers, configured
-from mesh_jobs._job import Job, job_load
+from mesh_jobs._errors import SchedulerUnreachable
+from mesh_jobs._job import Job
 from mesh_jobs._kit_actor import pids_on
+from mesh_jobs._loading import job_load
 from mesh_jobs._plugins import load_backend
 from mesh_jobs._spec import JobSpec
 
-__all__: list[str] = []
+__all__ = ["CLIENT_STATUS"]
 
 _UP_S = 120.0
 _REFUSED_S = 3.0
+#: What the client script of the kit ends with.
+CLIENT_STATUS = 7
 
 
 def main() -> int:
@@ -29,6 +34,9 @@ def main() -> int:
     action, folder, context, spec = sys.argv[1:]
     actions: Mapping[str, Callable[[str, str, JobSpec], Any]] = {
         "use": _use,
+        "find-again": _find_again,
+        "inside": _inside,
+        "wait-inside": _wait_inside,
         "intrude": _intrude,
         "run-and-die": _run_and_die,
         "die-before-allocate": lambda *job: _apply_and_die(*job, is_after=False),
@@ -47,6 +55,38 @@ def _use(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
     state = job.state(timeout=_UP_S)
     addresses = [host.address for host in job.status().hosts]
     return {"addresses": addresses, "pids": {name: pids_on(state[name]) for name in state}}
+
+
+def _find_again(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
+    """Uses a job whose workers are known; they are free in a moment."""
+    until = time.monotonic() + _UP_S
+    while True:
+        try:
+            state = job_load(context, folder=folder).state(timeout=0.0)
+        except SchedulerUnreachable:
+            if time.monotonic() >= until:
+                raise
+        else:
+            return {name: pids_on(state[name]) for name in state}
+
+
+def _inside(_folder: str, context: str, spec: JobSpec) -> None:
+    """Uses the job around it, as the client script of that; ends with a status of its own."""
+    # As a script has it that was written to run outside: its folder means nothing here.
+    job = Job.of(spec, context=context, folder="/nowhere").apply()
+    state = job.state(timeout=_UP_S)
+    print(json.dumps({"pids": {name: pids_on(state[name]) for name in state}}), flush=True)
+    job.kill()
+    assert len(pids_on(job.state(timeout=_UP_S)[spec.meshes[0].name])) == spec.meshes[0].hosts
+    sys.exit(CLIENT_STATUS)
+
+
+def _wait_inside(_folder: str, context: str, spec: JobSpec) -> None:
+    """Is a client script that runs until it is ended."""
+    Job.of(spec, context=context).state(timeout=_UP_S)
+    print(json.dumps({"waits": os.getpid()}), flush=True)
+    while True:
+        signal.pause()
 
 
 def _intrude(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from mesh_jobs._kube_pod import CONTAINER
+from mesh_jobs._kube_pod import CONTAINER, control_port
 from mesh_jobs._report import HostReport, Phase
 
-__all__ = ["condition", "host", "is_going", "latest", "why_ended"]
+__all__ = ["address_of", "condition", "host", "is_going", "latest", "why_ended", "worker_of"]
 
 #: What a container waits for that does not come by itself.
 _HOPELESS = frozenset(
@@ -17,6 +17,7 @@ _HOPELESS = frozenset(
         "CrashLoopBackOff",
         "CreateContainerConfigError",
         "CreateContainerError",
+        "ErrImageNeverPull",
         "ImageInspectError",
         "ImagePullBackOff",
         "InvalidImageName",
@@ -28,6 +29,9 @@ _HOPELESS = frozenset(
 _CANNOT_BEGIN = frozenset({1, 2, 126, 127, 128})
 #: Who has worked for so long has begun.
 _BEGINNING_S = 60.0
+
+#: What every container waits for, for a moment.
+_BEGINS = ("", "ContainerCreating", "PodInitializing")
 
 _OVER = ("Succeeded", "Failed")
 # Restarts of one container are told apart within a second.
@@ -63,13 +67,20 @@ def host(
         reason = why_ended(pod) or f"pod {_name(pod)} ends"
         return HostReport(mesh, rank, state, reason=reason)
     if _is_ready(pod):
-        address = status["podIP"]
-        named = f"[{address}]" if ":" in address else address
-        where = f"tcp://{named}:{port}"
-        return HostReport(mesh, rank, Phase.RUNNING, where, epoch=_epoch(pod))
+        where = address_of(pod, port)
+        name = where.removeprefix("tcp://").removesuffix(f":{port}")
+        control = f"grpcs://{name}:{control_port(port)}"
+        return HostReport(mesh, rank, Phase.RUNNING, where, epoch=_epoch(pod), control=control)
     reason, is_hopeless = _why_waiting(pod)
     state = Phase.ENDED if is_hopeless else Phase.PENDING
     return HostReport(mesh, rank, state, reason=reason)
+
+
+def address_of(pod: Object, port: int) -> str:
+    """Where the worker of a pod listens; empty before the pod has an address."""
+    address = pod["status"].get("podIP") or ""
+    named = f"[{address}]" if ":" in address else address
+    return f"tcp://{named}:{port}" if named else ""
 
 
 def latest(pods: Sequence[Object]) -> Object | None:
@@ -84,7 +95,7 @@ def latest(pods: Sequence[Object]) -> Object | None:
 
 def condition(one: Object, type: str) -> Object | None:
     """Gives a condition of a pod or a job that is true; None when it is not."""
-    for found in one["status"].get("conditions") or []:
+    for found in (one.get("status") or {}).get("conditions") or []:
         if found["type"] == type and found["status"] == "True":
             return dict(found)
     return None
@@ -101,7 +112,7 @@ def _is_ready(pod: Object) -> bool:
 
 def _epoch(pod: Object) -> int:
     """A number that is larger for each later worker: when it began, and how often."""
-    worker = _worker(pod)
+    worker = worker_of(pod)
     began = worker.get("state", {}).get("running", {}).get("startedAt")
     began = began or pod["metadata"]["creationTimestamp"]
     seconds = int(datetime.fromisoformat(began).timestamp())
@@ -109,17 +120,16 @@ def _epoch(pod: Object) -> int:
     return seconds * _RESTARTS_MAX + min(restarts, _RESTARTS_MAX - 1)
 
 
-def _worker(pod: Object) -> Object:
-    """The status of the worker's container; empty before there is any."""
-    for one in pod["status"].get("containerStatuses") or []:
-        if one["name"] == CONTAINER:
-            return dict(one)
-    return {}
+def worker_of(pod: Object) -> Object:
+    """The status of the worker's container, or of the first; empty before there is any."""
+    statuses = pod["status"].get("containerStatuses") or []
+    named = [one for one in statuses if one["name"] == CONTAINER]
+    return dict(next(iter([*named, *statuses]), {}))
 
 
 def _never_began(pod: Object) -> bool:
     """Says whether a pod failed in a way in which its successor will too."""
-    ended = (_worker(pod).get("state") or {}).get("terminated")
+    ended = (worker_of(pod).get("state") or {}).get("terminated")
     if pod["status"].get("phase") != "Failed" or not ended:
         return False
     if ended.get("exitCode") not in _CANNOT_BEGIN:
@@ -140,10 +150,10 @@ def _why_waiting(pod: Object) -> tuple[str, bool]:
     for one in [*first, *(pod["status"].get("containerStatuses") or [])]:
         waiting = (one.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason", "")
-        if reason in _HOPELESS:
+        if reason not in _BEGINS:
             told = f"pod {name}: {reason}: {waiting.get('message', '')}".rstrip(": ")
             last = _how_ended((one.get("lastState") or {}).get("terminated"))
-            return f"{told} ({last})" if last else told, True
+            return f"{told} ({last})" if last else told, reason in _HOPELESS
     phase = pod["status"].get("phase")
     if phase == "Running":
         return f"pod {name} runs on {pod['spec'].get('nodeName')}, and is not ready", False
@@ -161,7 +171,7 @@ def why_ended(pod: Object | None) -> str:
     if disruption:
         told = disruption.get("message", "")
         return f"pod {name}: {disruption.get('reason', 'disrupted')}: {told}".rstrip(": ")
-    ended = _how_ended((_worker(pod).get("state") or {}).get("terminated"))
+    ended = _how_ended((worker_of(pod).get("state") or {}).get("terminated"))
     return f"pod {name}: {ended}" if ended else ""
 
 

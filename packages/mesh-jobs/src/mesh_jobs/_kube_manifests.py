@@ -11,15 +11,18 @@ from mesh_jobs._spec import MeshSpec
 
 __all__ = [
     "JOB_LABEL",
+    "KINDS",
     "MESH_LABEL",
     "ORDER_LABEL",
+    "PLURALS",
     "RANK_LABELS",
-    "WORKLOADS",
+    "manifests",
     "mesh_name",
     "secret",
+    "secret_keys",
     "secret_name",
-    "service",
-    "workloads",
+    "size",
+    "ticket_of",
 ]
 
 ORDER_LABEL = "mesh-jobs/order"
@@ -31,13 +34,29 @@ _RANK_LABEL = "mesh-jobs/rank"
 RANK_LABELS = {
     "job": "batch.kubernetes.io/job-completion-index",
     "statefulset": "apps.kubernetes.io/pod-index",
+    "jobset": "batch.kubernetes.io/job-completion-index",
     "pods": _RANK_LABEL,
 }
 
-#: What a mesh may be made of, and the kind of it.
-WORKLOADS = {"job": "Job", "statefulset": "StatefulSet", "pods": "Pod"}
+#: What meshes may be made of, as the API names it.
+PLURALS = {
+    "job": "jobs",
+    "jobset": "jobsets",
+    "statefulset": "statefulsets",
+    "pods": "pods",
+}
+
+#: What owns the rest of an order: version and kind.
+KINDS = {
+    "job": ("batch/v1", "Job"),
+    "jobset": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    "statefulset": ("apps/v1", "StatefulSet"),
+    "pods": ("v1", "Pod"),
+}
 
 _NAME_LEN_MAX = 40
+# Of what a JobSet makes pod names: its own name, that of a mesh, and three numbers.
+_SET_NAME_LEN_MAX = 16
 _ID_LEN = 8
 # Lost pods count, whatever for: a policy that does not count evictions would replace no pod of a
 # silent node before that node is gone for good. Each place is counted by itself, so that one that
@@ -86,7 +105,44 @@ def secret(order: Order, contents: dict[str, str]) -> Object:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": contents}
 
 
-def service(order: Order, mesh: MeshSpec) -> Object:
+def manifests(order: Order, kind: str) -> list[tuple[MeshSpec, str, Object]]:
+    """All that an order is but its Secret, with the mesh and the plural of each, in order."""
+    made: list[tuple[MeshSpec, str, Object]] = []
+    for mesh in order.spec.meshes:
+        made.append((mesh, "services", _service(order, mesh)))
+        made += [(mesh, PLURALS[kind], one) for one in _workloads(order, mesh, kind)]
+    if kind == "jobset":
+        # One for all meshes: they come and go as one.
+        made.append((order.spec.meshes[0], PLURALS[kind], _job_set(order)))
+    return made
+
+
+def size(kind: str, hosts: int) -> Object:
+    """What of a workload's spec says how many pods it has."""
+    if kind == "job":
+        return {"completions": hosts, "parallelism": hosts}
+    return {"replicas": hosts}
+
+
+def ticket_of(order: Order, kind: str, namespace: str) -> Object:
+    """With what the order is found again, and its report made."""
+    return {
+        "order": order.id,
+        "namespace": namespace,
+        "workload": kind,
+        "meshes": [
+            {
+                "name": mesh.name,
+                "hosts": mesh.hosts,
+                "port": mesh.options["port"],
+                "object": _set_name(order) if kind == "jobset" else mesh_name(order, mesh),
+            }
+            for mesh in order.spec.meshes
+        ],
+    }
+
+
+def _service(order: Order, mesh: MeshSpec) -> Object:
     """The headless Service that gives each pod of a mesh a name."""
     port = {"name": "mesh", "port": mesh.options["port"]}
     spec = {
@@ -99,12 +155,14 @@ def service(order: Order, mesh: MeshSpec) -> Object:
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
 
 
-def workloads(order: Order, mesh: MeshSpec, kind: str) -> list[Object]:
+def _workloads(order: Order, mesh: MeshSpec, kind: str) -> list[Object]:
     """What makes the pods of a mesh: one job, one stateful set, or the pods themselves."""
     if kind == "job":
         return [_job(order, mesh)]
     if kind == "statefulset":
         return [_stateful_set(order, mesh)]
+    if kind == "jobset":
+        return []
     return [_pod(order, mesh, rank) for rank in range(mesh.hosts)]
 
 
@@ -128,14 +186,57 @@ def _job(order: Order, mesh: MeshSpec) -> Object:
         "metadata": _meta(order, mesh_name(order, mesh), mesh),
         "spec": {
             "completionMode": "Indexed",
-            "completions": mesh.hosts,
-            "parallelism": mesh.hosts,
+            **size("job", mesh.hosts),
             "backoffLimitPerIndex": _FAILURES_OF_HOST_MAX,
             "backoffLimit": _FAILURES_OF_HOST_MAX * mesh.hosts,
             "ttlSecondsAfterFinished": int(min(order.spec.ttl_s, _STAYS_S)),
             "template": _template(order, mesh, "job", rank, {"restartPolicy": "Never"}),
         },
     }
+
+
+def _set_name(order: Order) -> str:
+    name = _short(order.spec.name)[:_SET_NAME_LEN_MAX].rstrip("-")
+    return f"{name}-{order.id[:_ID_LEN]}"
+
+
+def _job_set(order: Order) -> Object:
+    """A set of indexed jobs, one for each mesh, for what schedules such sets as a gang."""
+    jobs = []
+    for place, mesh in enumerate(order.spec.meshes):
+        job = _job(order, mesh)
+        del job["spec"]["ttlSecondsAfterFinished"]
+        meta = {
+            key: job["metadata"][key] for key in ("labels", "annotations") if key in job["metadata"]
+        }
+        name = f"{_short(mesh.name)[:_SET_NAME_LEN_MAX].rstrip('-')}-{place}"
+        template = {"metadata": meta, "spec": job["spec"]}
+        jobs.append({"name": name, "replicas": 1, "template": template})
+    # What a queue wants of a job it wants of the whole set.
+    labels = {key: value for mesh in order.spec.meshes for key, value in _own(mesh, "labels")}
+    notes = {key: value for mesh in order.spec.meshes for key, value in _own(mesh, "annotations")}
+    meta = _meta(order, _set_name(order))
+    meta["labels"] = {**labels, **meta["labels"]}
+    if notes:
+        meta["annotations"] = notes
+    version, kind = KINDS["jobset"]
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": meta,
+        "spec": {
+            # The services of the meshes give names already.
+            "network": {"enableDNSHostnames": False},
+            "successPolicy": {"operator": "All"},
+            "failurePolicy": {"maxRestarts": 0},
+            "ttlSecondsAfterFinished": int(min(order.spec.ttl_s, _STAYS_S)),
+            "replicatedJobs": jobs,
+        },
+    }
+
+
+def _own(mesh: MeshSpec, what: str) -> list[tuple[str, str]]:
+    return list((mesh.options.get(what) or {}).items())
 
 
 def _stateful_set(order: Order, mesh: MeshSpec) -> Object:
@@ -146,7 +247,7 @@ def _stateful_set(order: Order, mesh: MeshSpec) -> Object:
         "kind": "StatefulSet",
         "metadata": _meta(order, mesh_name(order, mesh), mesh),
         "spec": {
-            "replicas": mesh.hosts,
+            **size("statefulset", mesh.hosts),
             "serviceName": mesh_name(order, mesh),
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": {ORDER_LABEL: order.id, MESH_LABEL: mesh.name}},

@@ -10,7 +10,7 @@ from mesh_jobs._errors import JobError
 from mesh_jobs._order import Order
 from mesh_jobs._spec import MeshSpec
 
-__all__ = ["CONTAINER", "RANK", "SECRET", "secret_key", "template"]
+__all__ = ["CONTAINER", "RANK", "SECRET", "control_port", "secret_key", "template"]
 
 #: The container of the worker; a pod template that has one of this name adds to it.
 CONTAINER = "worker"
@@ -23,7 +23,9 @@ _ADDRESS = "POD_IP"
 _GRACE_S = 10
 # A pod that is deleted has not done its work: without this a job would take its index for done.
 _TOLD_STATUS = 143
-_PROBE = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
+_READINESS = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
+# A worker that is taken for dead takes all with it that runs there: only after five minutes.
+_LIVENESS = {"periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 30}
 # A pod of a lost node is replaced after so long. The cluster's own choice is five minutes.
 _LOST_S = 60
 _LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -34,6 +36,16 @@ Object = dict[str, Any]
 def secret_key(mesh: str) -> str:
     """Under what key the secret of a mesh's workers is in the Secret of the order."""
     return f"worker.{mesh}"
+
+
+def control_port(port: int) -> int:
+    """The port of the control service of a worker that listens at a port."""
+    return port + 1
+
+
+def _health_port(port: int) -> int:
+    """The port where the kubelet asks, which proves nothing."""
+    return port + 2
 
 
 def template(order: Order, mesh: MeshSpec, labels: Mapping[str, str], extra: Object) -> Object:
@@ -110,14 +122,27 @@ def _container(order: Order, mesh: MeshSpec, own: Object, extra: Object) -> Obje
         *({"name": name, "value": value} for name, value in plain.items()),
         *(own.get("env") or []),
     ]
+    health = {"grpc": {"port": _health_port(port)}}
+    own_ports = [
+        "--control-port",
+        str(control_port(port)),
+        "--health-port",
+        str(_health_port(port)),
+    ]
     filled = {
-        "readinessProbe": {"tcpSocket": {"port": port}, **_PROBE},
+        "readinessProbe": {**health, **_READINESS},
+        "livenessProbe": {**health, **_LIVENESS},
         **own,
         "name": CONTAINER,
         "image": name,
-        "command": [*command.argv, "--told-status", str(_TOLD_STATUS)],
+        "command": [*command.argv, *own_ports, "--told-status", str(_TOLD_STATUS)],
         "env": env,
-        "ports": [*(own.get("ports") or []), {"name": "mesh", "containerPort": port}],
+        "ports": [
+            *(own.get("ports") or []),
+            {"name": "mesh", "containerPort": port},
+            {"name": "mesh-control", "containerPort": control_port(port)},
+            {"name": "mesh-health", "containerPort": _health_port(port)},
+        ],
         "resources": _resources(mesh, own.get("resources") or {}),
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 __all__ = ["role", "rules"]
 
-_MADE_OF = {"job": ("batch", "jobs"), "statefulset": ("apps", "statefulsets")}
+_MADE_OF = {
+    "job": ("batch", "jobs"),
+    "jobset": ("jobset.x-k8s.io", "jobsets"),
+    "statefulset": ("apps", "statefulsets"),
+}
+
+_ATTACHED = [
+    ("", "secrets", ["get"]),
+    ("", "pods/log", ["get"]),
+    ("", "events", ["list"]),
+    ("", "pods", ["get", "list", "watch"]),
+    ("mesh-jobs.dev", "meshjobs", ["get", "list", "patch", "watch"]),
+]
 
 _ROLE = """\
 apiVersion: rbac.authorization.k8s.io/v1
@@ -24,27 +36,35 @@ _RULE = """\
 
 def rules(workload: str) -> list[dict[str, list[str]]]:
     """Gives the rules of a role that makes meshes of a kind of workload."""
+    if workload == "attached":
+        # The pods are others': they are looked at, and that is all.
+        return [
+            {"apiGroups": [group], "resources": [resource], "verbs": verbs}
+            for group, resource, verbs in _ATTACHED
+        ]
     made = ["create", "delete", "get", "list", "patch"]
-    pods = ["delete", "get", "list"]
+    pods = ["delete", "get", "list", "watch"]
     group, plural = _MADE_OF.get(workload, ("", ""))
     wanted = [
         ("", "secrets", made),
         ("", "services", ["create", "delete", "list", "patch"]),
         ("", "pods/log", ["get"]),
+        ("", "events", ["list"]),
         ("", "pods", pods if plural else ["create", *pods]),
     ]
     if plural:
-        wanted.append((group, plural, ["create", "delete", "list", "patch"]))
+        wanted.append((group, plural, ["create", "delete", "list", "patch", "watch"]))
     return [
         {"apiGroups": [group], "resources": [resource], "verbs": verbs}
         for group, resource, verbs in wanted
     ]
 
 
-def role(namespace: str, workload: str) -> str:
+def role(namespace: str, workload: str, is_forwarding: bool = False) -> str:
     """Gives the role as YAML; bind it to whoever applies jobs."""
     text = _ROLE.format(namespace=namespace)
-    for rule in rules(workload):
+    forwarding = {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["create", "get"]}
+    for rule in [*rules(workload), *([forwarding] if is_forwarding else [])]:
         verbs = ", ".join(f'"{verb}"' for verb in rule["verbs"])
         text += _RULE.format(group=rule["apiGroups"][0], resource=rule["resources"][0], verbs=verbs)
     return text

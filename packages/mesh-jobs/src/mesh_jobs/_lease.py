@@ -28,16 +28,16 @@ class Lease:
     def __init__(self, ttl_s: float, end: Callable[[], None]) -> None:
         self._ttl_s = ttl_s
         self._end = end
-        self._session: int | None = None
+        self._sessions: set[int] = set()
         self.is_over: bool = False
 
     def start(self) -> None:
         """Begins to watch; nobody uses the worker now."""
         threading.Thread(target=self._watch, name="mesh-lease", daemon=True).start()
 
-    def taken(self) -> None:
-        """A program has come: what serves it is the worker's only child."""
-        self._session = next(iter(_children()), None)
+    def taken(self, session: int) -> None:
+        """A program has come, which is served by that process."""
+        self._sessions.add(session)
 
     def _watch(self) -> None:
         pause = threading.Event()
@@ -45,7 +45,7 @@ class Lease:
         while True:
             pause.wait(min(_LOOK_S, self._ttl_s / 4))
             now = time.monotonic()
-            if self._session is not None and self._session in _children():
+            if self._sessions & _children():
                 unused_since = now
             elif now - unused_since >= self._ttl_s:
                 self.is_over = True
@@ -53,5 +53,5 @@ class Lease:
                 return
 
 
-def _children() -> list[int]:
-    return [one.pid for one in processes() if one.parent == os.getpid()]
+def _children() -> set[int]:
+    return {one.pid for one in processes() if one.parent == os.getpid()}

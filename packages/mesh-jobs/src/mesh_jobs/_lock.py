@@ -14,7 +14,7 @@ from mesh_jobs._errors import JobBusy
 from mesh_jobs._files import private_folder
 from mesh_jobs._record import this_owner
 
-__all__ = ["locked"]
+__all__ = ["locked", "locked_if_free"]
 
 _PAUSE_S = 0.05
 
@@ -32,6 +32,25 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
         os.ftruncate(number, 0)
         os.pwrite(number, json.dumps(this_owner()).encode(), 0)
         yield
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def locked_if_free(path: Path) -> Iterator[bool]:
+    """Holds a lock that is there and that nobody holds; gives whether it does."""
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield _is_still(path, number)
     finally:
         os.close(number)
 

@@ -140,13 +140,23 @@ class Order:
 
         return WorkerCommand(mesh, rank, tuple(argv), env, report_file, secret_file, issue)
 
+    def controller_files(self) -> dict[str, str]:
+        """Gives the files of the job's own credentials, for a client script on another machine.
+
+        As secret as those of a worker, and more.
+        """
+        assert self._credentials is not None, "a plan has none"
+        return self._files_of(self._credentials)
+
     def _secret(self, name: str) -> bytes:
         if self._credentials is None:
             return b""  # A plan: nothing is run, so nothing is issued.
         issued = self._credentials.issue(role="worker", name=name)
+        return json.dumps(self._files_of(issued)).encode()
+
+    def _files_of(self, credentials: Credentials) -> dict[str, str]:
         keys = self.folder / "keys"
         with tempfile.TemporaryDirectory(prefix=".issue-", dir=keys) as made:
-            folder = os.path.join(made, "worker")
-            issued.save(folder)
-            files = {one.name: one.read_text() for one in Path(folder).iterdir()}
-        return json.dumps(files).encode()
+            folder = os.path.join(made, "saved")
+            credentials.save(folder)
+            return {one.name: one.read_text() for one in Path(folder).iterdir()}

@@ -8,7 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["overheard"]
+__all__ = ["STDERR", "STDOUT", "overheard"]
+
+STDOUT = 1
+STDERR = 2
 
 _CHUNK_LEN = 1 << 16
 _LINE_LEN_MAX = 1 << 16
@@ -16,25 +19,34 @@ _LAST_WORDS_S = 5.0
 
 
 @contextmanager
-def overheard(heard: Callable[[str], str | None]) -> Iterator[None]:
-    """Calls `heard` for each line of standard output; prints what it gives after the line.
+def overheard(heard: Callable[[str], str | None], descriptor: int = STDOUT) -> Iterator[None]:
+    """Calls `heard` for each line of an output; prints what it gives after the line.
 
     Children that are started meanwhile are heard as well.
+
+    Args:
+        heard: What to call.
+        descriptor: Which output, `STDOUT` or `STDERR`.
     """
-    sys.stdout.flush()
-    kept = os.dup(1)
+    _flush()
+    kept = os.dup(descriptor)
     reading, writing = os.pipe()
-    os.dup2(writing, 1)
+    os.dup2(writing, descriptor)
     os.close(writing)
     pump = threading.Thread(target=_pump, args=(reading, kept, heard), daemon=True)
     pump.start()
     try:
         yield
     finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
+        _flush()
+        os.dup2(kept, descriptor)
         # Its last writer was ours, unless a child lives on: that one is not waited for.
         pump.join(_LAST_WORDS_S)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 def _pump(reading: int, to: int, heard: Callable[[str], str | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -25,6 +26,12 @@ def load_backend(name: str, options: Mapping[str, Any]) -> Backend:
     Raises:
         JobError: It is not installed, or cannot be loaded.
     """
+    return _backend(name)(options)
+
+
+@cache
+def _backend(name: str) -> type[Backend]:
+    # Remembered: it is asked for in each step of a job, and all that is installed is looked at.
     found = list(entry_points(group=GROUP, name=name))
     if not found:
         known = ", ".join(backend_names()) or "none"
@@ -44,4 +51,4 @@ def load_backend(name: str, options: Mapping[str, Any]) -> Backend:
             f"the entry point {name!r} of {GROUP!r} is {backend!r}: it has to be a class that "
             "derives from mesh_jobs.spi.Backend"
         )
-    return backend(options)
+    return backend

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mesh_jobs._backend import Backend
+from mesh_jobs._client import (
+    client_argv,
+    client_log,
+    client_news,
+    client_output,
+    end_client,
+    running_client,
+    start_client,
+)
 from mesh_jobs._errors import JobError
 from mesh_jobs._files import read_json
 from mesh_jobs._job import Job
 from mesh_jobs._order import Order, WorkerCommand
-from mesh_jobs._own_workers import end_workers, running_workers, start_worker
-from mesh_jobs._processes import Process
+from mesh_jobs._own_workers import all_workers, end_workers, running_workers, start_worker
 from mesh_jobs._report import HostReport, Phase, Report, Ticket
 from mesh_jobs._spec import MeshSpec
 from mesh_jobs._tail import tail
@@ -22,6 +30,8 @@ from mesh_jobs._tail import tail
 __all__ = ["ProcessBackend", "ProcessJob"]
 
 _STARTING = "its worker has not reported yet"
+# The script ends before whoever ends the job would end us by force.
+_CLIENT_OPTIONS = ("--ends-workers", "--grace", "5")
 
 
 class ProcessJob(Job):
@@ -64,18 +74,23 @@ class ProcessBackend(Backend):
     """Starts workers as processes of this machine, and finds them by their command lines."""
 
     poll_s = 0.1
+    runs_clients = True
 
     def plan(self, order: Order) -> str:
         """Gives the commands."""
         lines = [shlex.join(self._command(order, *host).argv) for host in order.hosts()]
+        if order.spec.client is not None:
+            lines.append(shlex.join(client_argv(order, more=_CLIENT_OPTIONS)))
         return "\n".join(lines) + "\n"
 
     def allocate(self, order: Order) -> Ticket:
-        """Starts each worker that does not run yet."""
+        """Starts each worker that does not run yet, and the client unless it was started."""
         running = running_workers(order.id)
         for mesh, rank in order.hosts():
             if (mesh, rank) not in running:
                 self._start(order, mesh, rank)
+        if order.spec.client is not None:
+            _start(lambda: start_client(order, self.options.get("env", {}), _CLIENT_OPTIONS))
         return _ticket(order)
 
     def find(self, order: Order) -> Ticket | None:
@@ -86,30 +101,39 @@ class ProcessBackend(Backend):
         """Looks which workers run, and which of them have reported."""
         running = running_workers(ticket["order"])
         hosts = tuple(
-            _host(ticket, mesh, rank, running.get((mesh, rank)))
+            _host(ticket, mesh, rank, running.get((mesh, rank), set()))
             for mesh, count in ticket["meshes"].items()
             for rank in range(count)
         )
         states = {host.state for host in hosts}
-        if states == {Phase.ENDED}:
-            return Report(Phase.ENDED, "all workers have ended", hosts)
+        # It ends the workers, and notes then how the script has ended.
+        is_client_there = running_client(ticket["order"]) is not None
+        news = client_news(ticket["folder"])
+        status = None if news is None else news.status
+        if states == {Phase.ENDED} and not is_client_there:
+            return Report(Phase.ENDED, _end(status), hosts, status)
         state = Phase.PENDING if Phase.PENDING in states else Phase.RUNNING
-        return Report(state, _STARTING if state is Phase.PENDING else "", hosts)
+        return Report(state, _STARTING if state is Phase.PENDING else "", hosts, status)
 
     def release(self, ticket: Ticket) -> None:
-        """Ends the workers, and what they run."""
-        end_workers([*running_workers(ticket["order"]).values()])
+        """Ends the client and the workers, and what they run."""
+        end_client(ticket["order"])
+        end_workers(all_workers(ticket["order"]))
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
         """Starts the workers that are new, and ends those that are too many."""
         wanted = set(order.hosts())
-        running = running_workers(order.id)
-        end_workers([one for place, one in running.items() if place not in wanted])
+        unwanted = running_workers(order.id).keys() - wanted
+        end_workers(all_workers(order.id, unwanted))
         return self.allocate(order)
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
         """Reads the log of a worker."""
         return tail(Path(ticket["folder"], "logs", f"{mesh}-{rank}.log"), lines)
+
+    def client_output(self, ticket: Ticket, start: int) -> bytes:
+        """Reads the log of the client script."""
+        return client_output(client_log(ticket["folder"]), start)
 
     def _command(self, order: Order, mesh: str, rank: int) -> WorkerCommand:
         return order.worker(mesh, rank, listen="tcp://127.0.0.1:0")
@@ -117,14 +141,21 @@ class ProcessBackend(Backend):
     def _start(self, order: Order, mesh: str, rank: int) -> None:
         command = self._command(order, mesh, rank)
         command.save_secret()
-        try:
-            start_worker(
-                command.argv,
-                {**self.options.get("env", {}), **command.env},
-                order.log_file(mesh, rank),
-            )
-        except OSError as error:
-            raise JobError(f"the worker cannot be started: {error}: see plan()") from error
+        env = {**self.options.get("env", {}), **command.env}
+        _start(lambda: start_worker(command.argv, env, order.log_file(mesh, rank)))
+
+
+def _start(start: Callable[[], None]) -> None:
+    try:
+        start()
+    except OSError as error:
+        raise JobError(f"a process cannot be started: {error}: see plan()") from error
+
+
+def _end(status: int | None) -> str:
+    if status is None:
+        return "all workers have ended"
+    return f"the client script has ended with status {status}"
 
 
 def _ticket(order: Order) -> dict[str, Any]:
@@ -132,10 +163,17 @@ def _ticket(order: Order) -> dict[str, Any]:
     return {"order": order.id, "folder": str(order.folder), "meshes": meshes}
 
 
-def _host(ticket: Ticket, mesh: str, rank: int, process: Process | None) -> HostReport:
+def _host(ticket: Ticket, mesh: str, rank: int, pids: set[int]) -> HostReport:
     told = read_json(Path(ticket["folder"], "workers", f"{mesh}-{rank}.json"))
-    if process is None:
+    if not pids:
         return HostReport(mesh, rank, Phase.ENDED, reason="its worker has ended")
-    if told is None or told["pid"] != process.pid:
+    if told is None or told["pid"] not in pids:
         return HostReport(mesh, rank, Phase.PENDING, reason=_STARTING)
-    return HostReport(mesh, rank, Phase.RUNNING, told["address"], epoch=told["epoch"])
+    return HostReport(
+        mesh,
+        rank,
+        Phase.RUNNING,
+        told["address"],
+        epoch=told["epoch"],
+        control=told.get("control"),
+    )

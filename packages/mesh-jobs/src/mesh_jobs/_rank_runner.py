@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mesh_core import Actor, current_rank, endpoint
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTPUT_WINDOW", "Order", "RankNews", "RankRunner"]
 
-# Rank, what it is about (stdout, stderr or exit), and the bytes or the status.
+# Rank, what it is about (stdout, stderr, error or exit), and the bytes or the status.
 RankNews: TypeAlias = "tuple[int, str, bytes | int]"
 
 # How many pieces of output a rank may have under way. When the program is slower than its ranks,
@@ -42,8 +46,9 @@ class RankRunner(Actor):
     def start(self, order: Order, news: Port[RankNews]) -> None:
         """Starts the command. News comes until its exit status, which is last."""
         place = current_rank()
+        command, error_file = _with_error_file(order.command(place))
         process = KeptProcess(
-            order.command(place),
+            command,
             stdin=subprocess.DEVNULL,
             stdout=(pipes := _Pipes()).stdout[1],
             stderr=pipes.stderr[1],
@@ -51,7 +56,10 @@ class RankRunner(Actor):
         self._process = process
         pipes.close_writers()
         threading.Thread(
-            target=_report, args=(process, pipes, place.rank, news), name="report", daemon=True
+            target=_report,
+            args=(process, pipes, place.rank, news, error_file),
+            name="report",
+            daemon=True,
         ).start()
 
     @endpoint
@@ -84,12 +92,37 @@ class _Pipes:
         os.close(self.stderr[1])
 
 
-def _report(process: KeptProcess, pipes: _Pipes, rank: int, news: Port[RankNews]) -> None:
+def _with_error_file(command: Command) -> tuple[Command, Path | None]:
+    """Gives the command, told of a file where it may say why it fails, if it wants one."""
+    if command.error_variable is None:
+        return command, None
+    path = Path(tempfile.mkdtemp(prefix="mesh-rank-")) / "error.json"
+    return replace(command, env={command.error_variable: str(path), **command.env}), path
+
+
+def _last_word(path: Path) -> bytes:
+    """Reads what a command has left in its file, and removes that."""
+    said = b""
+    with suppress(OSError):
+        with path.open("rb") as file:
+            said = file.read(_PIECE_LEN_MAX)
+        path.unlink()
+    with suppress(OSError):
+        path.parent.rmdir()
+    return said
+
+
+def _report(
+    process: KeptProcess, pipes: _Pipes, rank: int, news: Port[RankNews], error_file: Path | None
+) -> None:
     errors = threading.Thread(target=_copy, args=(pipes.stderr[0], rank, "stderr", news))
     errors.start()
     _copy(pipes.stdout[0], rank, "stdout", news)
     errors.join()
-    news.send((rank, "exit", process.wait()))
+    status = process.wait()
+    if error_file is not None and (said := _last_word(error_file)) and status:
+        news.send((rank, "error", said))
+    news.send((rank, "exit", status))
 
 
 def _copy(fd: int, rank: int, stream: str, news: Port[RankNews]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["THIS_HOST", "HostReport", "JobEvent", "Phase", "Report", "Ticket"]
+__all__ = ["THIS_HOST", "HostLeaving", "HostReport", "JobEvent", "Phase", "Report", "Ticket"]
 
 #: With what a backend finds its allocation again, in any process: plain values, stored as JSON.
 Ticket = Mapping[str, Any]
@@ -35,6 +35,8 @@ class HostReport:
         address: Where its worker listens, None until that is known.
         reason: Why it is not running, in the scheduler's words.
         epoch: Grows when another worker has taken this place.
+        control: Where its control service listens, as the worker has reported it; None when it has
+            none.
     """
 
     mesh: str
@@ -43,6 +45,7 @@ class HostReport:
     address: str | None = None
     reason: str = ""
     epoch: int = 0
+    control: str | None = None
 
     @property
     def is_up(self) -> bool:
@@ -58,6 +61,7 @@ class HostReport:
             "address": self.address,
             "reason": self.reason,
             "epoch": self.epoch,
+            "control": self.control,
         }
 
 
@@ -69,11 +73,40 @@ class Report:
         state: How far the whole is: `ENDED` when nothing of it runs or will run.
         reason: Why it waits or has ended, in the scheduler's words.
         hosts: One for each host that was asked for.
+        exit_code: That of the client script, as soon as it has ended.
+        remaining_s: After how many seconds the scheduler ends it; None where it does not.
     """
 
     state: Phase
     reason: str = ""
     hosts: tuple[HostReport, ...] = ()
+    exit_code: int | None = None
+    remaining_s: float | None = None
+
+
+@dataclass(frozen=True)
+class HostLeaving:
+    """A host that is about to go.
+
+    Attributes:
+        mesh: The mesh that it belongs to.
+        rank: Its place there.
+        reason: `timeout` is the end of the time limit, `preempt` that another job takes its place,
+            `drain` that its administrator waits for it, `end` whatever else.
+        seconds: How many are left to it; None when nobody knows.
+        epoch: Of its worker, as in `HostReport`.
+    """
+
+    mesh: str
+    rank: int
+    reason: str
+    seconds: float | None
+    epoch: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Mesh and rank."""
+        return self.mesh, self.rank
 
 
 @dataclass(frozen=True)

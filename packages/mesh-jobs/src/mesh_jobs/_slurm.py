@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from mesh_core import ConfigError
 from mesh_jobs._job import Job, Progress
-from mesh_jobs._job_state import JobState
+from mesh_jobs._loading import job_load
+from mesh_jobs._slurm_array import array_indices, task_folder
 from mesh_jobs._spec import MeshSpec
+from mesh_jobs._status import JobStatus
 
 __all__ = ["SlurmJob"]
 
@@ -42,7 +45,11 @@ class SlurmJob(Job):
         account: Who pays.
         qos: Which quality of service is asked for.
         requeue: Whether it may be put into the queue again when it is preempted or its nodes fail.
-        warning_s: So many seconds before the time limit an event `leaving` is noted.
+        replace_lost: Whether `state` gets another node in the place of one that is lost, by one
+            more batch job.
+        array: How many independent jobs to submit at once; or their indices, as `sbatch` has them:
+            `0-15%4` lets four run at a time. Each is a job of its own, in `tasks`.
+        warning_s: So many seconds before the time limit programs hear of it, by `on_leaving`.
         setup: Lines of shell that the script runs before the workers: `module load cuda`.
         port: The port of every worker; one that the system chooses when 0.
         advertise: What others call a node: a name, or `env:SLURMD_NODENAME`. When left out each
@@ -73,6 +80,8 @@ class SlurmJob(Job):
         qos: str | None = None,
         *,
         requeue: bool = True,
+        replace_lost: bool = False,
+        array: int | str | None = None,
         warning_s: int = 60,
         setup: Sequence[str] = (),
         port: int = 0,
@@ -83,6 +92,10 @@ class SlurmJob(Job):
     ) -> None:
         if isinstance(slurm_args, str) or isinstance(setup, str):
             raise ConfigError("slurm_args and setup are lists of texts: put brackets around it")
+        if isinstance(array, int):
+            if array < 1:
+                raise ConfigError(f"array is {array}: give a number of tasks from 1 up")
+            array = f"0-{array - 1}"
         options = {
             "python_exe": python_exe,
             "slurm_args": list(slurm_args),
@@ -97,11 +110,14 @@ class SlurmJob(Job):
             "account": account,
             "qos": qos,
             "requeue": requeue,
+            "replace_lost": replace_lost,
+            "array": array,
             "warning_s": warning_s,
             "setup": list(setup),
             "port": port,
             "advertise": advertise,
         }
+        self._indices = [] if array is None else array_indices(array)
         super().__init__(
             meshes,
             backend="slurm",
@@ -113,8 +129,19 @@ class SlurmJob(Job):
         )
         self._start_timeout = job_start_timeout
 
-    def state(self, timeout: float | None = None, progress: Progress | None = None) -> JobState:
-        """Waits until all hosts are up, and attaches to them; see `Job.state`.
+    @property
+    def tasks(self) -> list[Job]:
+        """The tasks of an array that is applied, each a job of its own, without those killed.
+
+        The task 3 of context `sweep` has the context `sweep-3`; there `job_load` finds it too.
+        """
+        array = Path(self.folder)
+        folders = (task_folder(array, index) for index in self._indices)
+        known = (folder for folder in folders if (folder / "job.json").exists())
+        return [job_load(one.name, folder=one.parent.parent) for one in known]
+
+    def wait_up(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:
+        """Waits until all hosts are up; see `Job.wait_up`.
 
         Args:
             timeout: For how many seconds to wait; `job_start_timeout` when left out.
@@ -127,4 +154,4 @@ class SlurmJob(Job):
             JobMismatch: Something else is applied under this context.
             JobError: The scheduler refuses the job.
         """
-        return super().state(self._start_timeout if timeout is None else timeout, progress)
+        return super().wait_up(self._start_timeout if timeout is None else timeout, progress)

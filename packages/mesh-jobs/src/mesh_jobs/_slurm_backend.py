@@ -5,21 +5,34 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from mesh_jobs._backend import Backend
-from mesh_jobs._errors import SchedulerUnreachable
+from mesh_jobs._client import client_output
+from mesh_jobs._errors import JobError, SchedulerUnreachable
 from mesh_jobs._order import Order
-from mesh_jobs._report import JobEvent, Report, Ticket
+from mesh_jobs._report import HostLeaving, JobEvent, Phase, Report, Ticket
+from mesh_jobs._slurm_array import (
+    array_plan,
+    array_report,
+    array_script,
+    forget_tasks,
+    note_tasks,
+    prepare_tasks,
+    task_names,
+    task_ticket,
+)
 from mesh_jobs._slurm_commands import Slurm
 from mesh_jobs._slurm_ending import end_jobs
-from mesh_jobs._slurm_report import report
+from mesh_jobs._slurm_leaving import leaving, noted
+from mesh_jobs._slurm_report import Place, report
 from mesh_jobs._slurm_resize import shrunk
-from mesh_jobs._slurm_script import BATCH_LOG, EVENTS, render, ticket_of, worker
-from mesh_jobs._slurm_ticket import BatchJob, Share, SlurmTicket
+from mesh_jobs._slurm_script import BATCH_LOG, render, ticket_of, worker
+from mesh_jobs._slurm_ticket import BatchJob, SlurmTicket, shares_of
 from mesh_jobs._tail import tail
 
 __all__ = ["SlurmBackend"]
@@ -31,14 +44,22 @@ _SUBMISSION_LIMIT_S = 90.0
 class SlurmBackend(Backend):
     """Submits one job for all meshes; its workers report in a folder that all nodes see."""
 
+    runs_clients = True
+
     def plan(self, order: Order) -> str:
         """Gives the batch script."""
+        if self.options.get("array"):
+            return array_plan(order, self.options)
         (job,) = ticket_of(order, self.options).jobs
         return render(order, self.options, job).script
 
     def allocate(self, order: Order) -> Ticket:
         """Submits the script, unless that was done."""
+        if "array_name" in self.options:
+            return self._task(order)
         ticket = ticket_of(order, self.options)
+        if self.options.get("array"):
+            return self._array(order, ticket)
         (job,) = ticket.jobs
         for mesh in order.spec.meshes:
             worker(order, mesh.name, self.options).save_secret()
@@ -46,6 +67,9 @@ class SlurmBackend(Backend):
 
     def find(self, order: Order) -> Ticket | None:
         """Gives the ticket of the job of that order, None when there is none."""
+        if "array_name" in self.options:
+            found = task_ticket(order, self.options)
+            return None if found is None else found.to_json()
         ticket = ticket_of(order, self.options)
         (job,) = ticket.jobs
         with _submitting(order):
@@ -56,32 +80,35 @@ class SlurmBackend(Backend):
 
     def report(self, ticket: Ticket) -> Report:
         """Says how the job is, by what the scheduler says and its workers have reported."""
-        return report(SlurmTicket.from_json(ticket))
+        given = SlurmTicket.from_json(ticket)
+        return array_report(given) if given.array else report(given)
 
     def release(self, ticket: Ticket) -> None:
         """Cancels the job, and waits until it has ended on all nodes."""
         given = SlurmTicket.from_json(ticket)
         # Also what a program has submitted that died before it could note it.
-        end_jobs(lambda name: name.startswith(given.name))
+        names = task_names(given) if given.array else (given.name,)
+        ids = {job.id for job in given.jobs}
+        end_jobs(lambda job_id, name: job_id in ids or name.startswith(names))
+        if given.array:
+            forget_tasks(given)
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
-        """Gives back nodes of a mesh, or gets more of them by another batch job."""
+        """Gives back nodes of a mesh, or gets more by another batch job, also for lost ones."""
         old = SlurmTicket.from_json(ticket)
         sizes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
         smaller = replace(old, meshes={one: min(sizes[one], old.meshes[one]) for one in sizes})
         surplus = set(old.places()) - set(smaller.places())
         new = shrunk(smaller, surplus) if surplus else old
-        shares = tuple(
-            Share(mesh, old.meshes[mesh], hosts - old.meshes[mesh])
-            for mesh, hosts in sizes.items()
-            if hosts > old.meshes[mesh]
-        )
+        wanted = replace(new, meshes=sizes)
+        missing = set(wanted.places()) - set(smaller.places()) | _lost(new, smaller.places())
+        shares = shares_of([place for place in wanted.places() if place in missing])
         if shares:
             number = old.next_number
             job = BatchJob("", f"{old.name}-{number}", number, shares)
             job = self._submitted(order, old, job)
-            new = replace(new, jobs=(*new.jobs, job), next_number=number + 1)
-        return replace(new, meshes=sizes).to_json()
+            wanted = replace(wanted, jobs=(*new.jobs, job), next_number=number + 1)
+        return wanted.to_json()
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
         """Gives the end of what a worker has printed, or of what the script has."""
@@ -91,18 +118,35 @@ class SlurmBackend(Backend):
         script = BATCH_LOG.replace("%j", given.job_of((mesh, rank)).id)
         return told or tail(Path(given.batch_logs) / script, lines)
 
+    def client_output(self, ticket: Ticket, start: int) -> bytes:
+        """Reads the log of the client script."""
+        return client_output(SlurmTicket.from_json(ticket).client_log, start)
+
     def events(self, ticket: Ticket) -> Sequence[JobEvent]:
         """Gives what the scripts have noted: starts, and warnings of the scheduler."""
-        try:
-            text = (SlurmTicket.from_json(ticket).folder / EVENTS).read_text()
-        except FileNotFoundError:
-            return ()
-        found = []
-        for line in text.splitlines():
-            at, restarts, kind, *words = line.split()
-            again = f", restart {restarts}" if kind == "started" and restarts != "0" else ""
-            found.append(JobEvent(float(at), kind, " ".join(words) + again))
-        return found
+        return noted(SlurmTicket.from_json(ticket))
+
+    def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
+        """Gives the hosts of jobs that were told to end, and those on nodes that are drained."""
+        return leaving(SlurmTicket.from_json(ticket))
+
+    def _array(self, order: Order, ticket: SlurmTicket) -> Ticket:
+        prepare_tasks(order, self.options)
+        Path(ticket.batch_logs).mkdir(parents=True, exist_ok=True)
+        (job,) = ticket.jobs
+        with _submitting(order) as held:
+            job_id = Slurm().find(job.name)
+            if job_id is None:
+                job_id = Slurm().submit(array_script(order, self.options), held)
+        job = replace(job, id=job_id)
+        note_tasks(order, self.options, job)
+        return replace(ticket, jobs=(job,)).to_json()
+
+    def _task(self, order: Order) -> Ticket:
+        found = task_ticket(order, self.options)
+        if found is None:
+            raise JobError("the array of this task is not submitted: apply the array")
+        return found.to_json()
 
     def _submitted(self, order: Order, ticket: SlurmTicket, job: BatchJob) -> BatchJob:
         """Submits a batch job unless that was done, and returns it with its id."""
@@ -112,6 +156,18 @@ class SlurmBackend(Backend):
             if job_id is None:
                 job_id = Slurm().submit(render(order, self.options, job), held)
         return replace(job, id=job_id)
+
+
+def _lost(ticket: SlurmTicket, places: Sequence[Place]) -> set[Place]:
+    """Returns those of some hosts that have ended while the job has not."""
+    found = report(replace(ticket, meshes=dict(_sizes(places))))
+    if found.state is Phase.ENDED:
+        return set()
+    return {(host.mesh, host.rank) for host in found.hosts if host.state is Phase.ENDED}
+
+
+def _sizes(places: Sequence[Place]) -> Counter[str]:
+    return Counter(mesh for mesh, _ in places)
 
 
 @contextmanager

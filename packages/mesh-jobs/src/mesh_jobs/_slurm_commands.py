@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 
-__all__ = ["Slurm", "SlurmComponent", "SlurmNode", "Submission"]
+__all__ = ["Slurm", "SlurmComponent", "SlurmNode", "SlurmTask", "Submission", "duration_s"]
 
 _LIMIT_S = 60.0
 
@@ -55,27 +55,10 @@ _WAITING = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class SlurmComponent:
-    """One job; those that ask for unlike nodes have several of them.
+class _Stated:
+    """What has a state, in the scheduler's word."""
 
-    Attributes:
-        name: The job's name.
-        offset: Its place among the parts of a heterogeneous job.
-        state: In the scheduler's words.
-        reason: Why it waits or failed, in the scheduler's words; empty when there is none.
-        nodes: The nodes that it has now, as a list of the scheduler's.
-        restarts: How often it was put into the queue again.
-        batch_host: The node that its script runs on.
-    """
-
-    name: str
-    offset: int
     state: str
-    reason: str
-    nodes: str
-    restarts: int
-    batch_host: str
 
     @property
     def is_over(self) -> bool:
@@ -86,6 +69,40 @@ class SlurmComponent:
     def is_waiting(self) -> bool:
         """Whether nothing of it runs now, though something may."""
         return self.state in _WAITING
+
+
+@dataclass(frozen=True)
+class SlurmComponent(_Stated):
+    """One job; those that ask for unlike nodes have several of them.
+
+    Attributes:
+        name: The job's name.
+        offset: Its place among the parts of a heterogeneous job.
+        state: In the scheduler's words.
+        reason: Why it waits or failed, in the scheduler's words; empty when there is none.
+        nodes: The nodes that it has now, as a list of the scheduler's.
+        restarts: How often it was put into the queue again.
+        batch_host: The node that its script runs on.
+        exit_code: With what its script has ended, as a shell says it; None before.
+        remaining_s: How long it may still run; None where there is no limit.
+    """
+
+    name: str
+    offset: int
+    state: str
+    reason: str
+    nodes: str
+    restarts: int
+    batch_host: str
+    exit_code: int | None
+    remaining_s: float | None
+
+
+@dataclass(frozen=True)
+class SlurmTask(_Stated):
+    """One task of an array."""
+
+    state: str
 
 
 @dataclass(frozen=True)
@@ -141,15 +158,19 @@ class Slurm:
     def find(self, name: str) -> str | None:
         """Returns the id of the job of that name, also when it is over; None when there is none.
 
+        For an array it is that of the whole.
+
         Raises:
             SchedulerUnreachable: The scheduler cannot be asked.
         """
-        words = ["squeue", "--noheader", "--states=all", f"--name={name}", "--Format=JobID:30"]
+        words = ["squeue", "--noheader", "--states=all", f"--name={name}"]
+        words.append("--Format=ArrayJobID:30,JobID:30")
         done = _run(words, _environment())
         if done.returncode != 0:
             raise _unreachable(words, done)
         # The first part of a heterogeneous job has the lowest id, and stands for all.
-        ids = sorted(int(line) for line in done.stdout.split())
+        found = (line.split() for line in done.stdout.splitlines())
+        ids = sorted(int(pair[0] if pair[0] != "N/A" else pair[1]) for pair in found if pair)
         return str(ids[0]) if ids else None
 
     def job(self, job_id: str) -> list[SlurmComponent]:
@@ -173,12 +194,37 @@ class Slurm:
         Raises:
             SchedulerUnreachable: The scheduler cannot be asked.
         """
-        words = ["scontrol", "--oneliner", "show", "node", name]
+        return self.nodes([name])[0]
+
+    def tasks(self, job_id: str, name: str) -> list[SlurmTask]:
+        """Returns the tasks of an array, none when the scheduler does not know it.
+
+        Raises:
+            SchedulerUnreachable: The scheduler cannot be asked.
+        """
+        words = ["squeue", "--noheader", "--states=all", "--array", f"--jobs={job_id}"]
+        done = _run([*words, "--Format=Name:300,State:30"], _environment())
+        if done.returncode != 0:
+            if _UNKNOWN_JOB.search(done.stderr):
+                return []
+            raise _unreachable(words, done)
+        pairs = [line.split() for line in done.stdout.splitlines()]
+        return [SlurmTask(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == name]
+
+    def nodes(self, names: Sequence[str]) -> list[SlurmNode]:
+        """Returns how some nodes are.
+
+        Raises:
+            SchedulerUnreachable: The scheduler cannot be asked.
+        """
+        if not names:
+            return []
+        words = ["scontrol", "--oneliner", "show", "node", ",".join(names)]
         done = _run(words, _environment())
         if done.returncode != 0:
             raise _unreachable(words, done)
-        why = re.search(r"\sReason=(.*?)(\s\[|\s\w+=|$)", done.stdout, re.MULTILINE)
-        return SlurmNode(name, _value(done.stdout, "State"), why[1].strip() if why else "")
+        lines = [line for line in done.stdout.splitlines() if line.startswith("NodeName=")]
+        return [_node(line) for line in lines]
 
     def names(self, nodes: str) -> list[str]:
         """Returns the names in a list such as `n[1-3,7]`.
@@ -197,15 +243,23 @@ class Slurm:
     def own_jobs(self) -> list[tuple[str, str]]:
         """Returns id and name of each job of this user that runs, waits, or is about to end.
 
+        Each task of an array is one, as `ID_INDEX`.
+
         Raises:
             SchedulerUnreachable: The scheduler cannot be asked.
         """
-        words = ["squeue", "--noheader", f"--user={os.getuid()}", "--Format=JobID:30,Name:300"]
-        done = _run(words, _environment())
+        words = ["squeue", "--noheader", "--array", f"--user={os.getuid()}"]
+        done = _run(
+            [*words, "--Format=JobID:30,Name:300,ArrayJobID:30,ArrayTaskID:30"], _environment()
+        )
         if done.returncode != 0:
             raise _unreachable(words, done)
-        pairs = [line.split() for line in done.stdout.splitlines()]
-        return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+        found = []
+        for line in done.stdout.splitlines():
+            job_id, name, *array = line.split()
+            is_task = len(array) == 2 and array[1].isdecimal()
+            found.append(("_".join(array) if is_task else job_id, name))
+        return found
 
     def keep_nodes(self, job_id: str, nodes: Sequence[str], folder: Path) -> None:
         """Takes all other nodes from a job that runs; what runs there is killed.
@@ -227,36 +281,63 @@ class Slurm:
             raise _unreachable(words, done)
         raise JobError(f"the scheduler takes no nodes from job {job_id}: {_said(done)}")
 
-    def cancel(self, job_id: str) -> None:
-        """Ends a job, all its parts, also while it waits; nothing when it is over.
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """Ends jobs, all their parts, also while they wait; nothing when they are over.
 
         Raises:
             SchedulerUnreachable: The scheduler cannot be asked.
             JobError: It refuses, as with a job of somebody else.
         """
-        words = ["scancel", job_id]
+        words = ["scancel", *job_ids]
         done = _run(words, _environment())
         said = _said(done)
         if done.returncode == 0 or _UNKNOWN_JOB.search(said) or "already compl" in said:
             return
         if _UNREACHABLE.search(said):
             raise _unreachable(words, done)
-        raise JobError(f"the scheduler does not end job {job_id}: {said}")
+        raise JobError(f"the scheduler does not end job {' '.join(job_ids)}: {said}")
 
 
 def _component(line: str) -> SlurmComponent:
     reason = _value(line, "Reason")
     nodes = _value(line, "NodeList")
+    # Newer versions may add what goes on beside the state itself.
+    state = _value(line, "JobState").partition(",")[0]
+    limit, run = duration_s(_value(line, "TimeLimit")), duration_s(_value(line, "RunTime"))
     return SlurmComponent(
         name=_value(line, "JobName"),
         offset=int(_value(line, "HetJobOffset") or _value(line, "PackJobOffset") or 0),
-        # Newer versions may add what goes on beside the state itself.
-        state=_value(line, "JobState").partition(",")[0],
+        state=state,
         reason="" if reason == "None" else reason,
         nodes="" if nodes == "(null)" else nodes,
         restarts=int(_value(line, "Restarts") or 0),
         batch_host=_value(line, "BatchHost"),
+        exit_code=_exit_code(_value(line, "ExitCode")) if state in _TERMINAL else None,
+        remaining_s=None if limit is None else max(limit - (run or 0.0), 0.0),
     )
+
+
+def duration_s(text: str) -> float | None:
+    """Reads a time such as `1-02:03:04`; None where it is none, as `UNLIMITED`."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _exit_code(text: str) -> int | None:
+    """Reads `status:signal`, and gives it as a shell does."""
+    status, _, number = text.partition(":")
+    if not status.isdecimal() or not number.isdecimal():
+        return None
+    return 128 + int(number) if int(number) else int(status)
+
+
+def _node(line: str) -> SlurmNode:
+    why = re.search(r"\sReason=(.*?)(\s\[|\s\w+=|$)", line)
+    name, state = _value(line, "NodeName"), _value(line, "State")
+    return SlurmNode(name, state, why[1].strip() if why else "")
 
 
 def _value(line: str, key: str) -> str:

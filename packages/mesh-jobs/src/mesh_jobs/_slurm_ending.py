@@ -16,8 +16,11 @@ _PAUSE_S = 0.05
 _PAUSE_MAX_S = 1.0
 
 
-def end_jobs(is_meant: Callable[[str], bool]) -> None:
-    """Ends jobs of this user by their names, and returns when they are gone from all nodes.
+def end_jobs(is_meant: Callable[[str, str], bool]) -> None:
+    """Ends jobs of this user, and returns when they are gone from all nodes.
+
+    Args:
+        is_meant: Whether a job is one of them, by its id and its name.
 
     Raises:
         SchedulerUnreachable: The scheduler cannot be asked.
@@ -27,9 +30,9 @@ def end_jobs(is_meant: Callable[[str], bool]) -> None:
     until = time.monotonic() + _END_LIMIT_S
     pause_s = _PAUSE_S
     asked: set[str] = set()
-    while left := {job_id for job_id, name in slurm.own_jobs() if is_meant(name)}:
-        for job_id in sorted(left - asked):
-            slurm.cancel(job_id)
+    while left := {job_id for job_id, name in slurm.own_jobs() if is_meant(job_id, name)}:
+        if new := sorted(left - asked):
+            slurm.cancel(new)
         asked |= left
         if time.monotonic() > until:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 
+from mesh_jobs._client import client_news
 from mesh_jobs._files import read_json
 from mesh_jobs._report import HostReport, Phase, Report
 from mesh_jobs._slurm_commands import Slurm, SlurmComponent
@@ -34,11 +35,13 @@ def report(ticket: SlurmTicket) -> Report:
         if ticket.job_of((host.mesh, host.rank)).number == number
     }
     found = tuple(hosts[place][1] for place in places)
+    limits = [one.remaining_s for one in reports.values() if one.remaining_s is not None]
     for state in (Phase.PENDING, Phase.RUNNING, Phase.ENDED):
         of_state = [one for one in reports.values() if one.state is state]
         if of_state:
             reason = next((one.reason for one in of_state if one.reason), "")
-            return Report(state, reason, found)
+            exit_code = next((one.exit_code for one in reports.values()), None)
+            return Report(state, reason, found, exit_code, min(limits, default=None))
     raise AssertionError("an allocation has hosts")
 
 
@@ -58,6 +61,7 @@ def _of_job(ticket: SlurmTicket, job: BatchJob) -> Report:
     if not parts:
         return _unknown(ticket, job, wanted)
     epoch = job.first_epoch + parts[0].restarts
+    exit_code = _exit_code(ticket, parts)
     # A job of several parts is as far as the part that is least far.
     for part in parts:
         if part.is_over:
@@ -65,16 +69,24 @@ def _of_job(ticket: SlurmTicket, job: BatchJob) -> Report:
             # What is left of other parts is ended by the scheduler.
             all_over = all(other.is_over for other in parts)
             state = Phase.ENDED if all_over else Phase.PENDING
-            return Report(state, reason, tuple(_alike(wanted, state, reason, epoch)))
+            return Report(state, reason, tuple(_alike(wanted, state, reason, epoch)), exit_code)
     for part in parts:
         if part.is_waiting:
             reason = f"{part.state}{_in_brackets(part.reason)}"
-            return Report(
-                Phase.PENDING, reason, tuple(_alike(wanted, Phase.PENDING, reason, epoch))
-            )
+            hosts = tuple(_alike(wanted, Phase.PENDING, reason, epoch))
+            return Report(Phase.PENDING, reason, hosts, remaining_s=parts[0].remaining_s)
     lost = _lost(ticket, job, epoch, parts)
     hosts = tuple(_host(ticket, place, epoch, lost.get(place)) for place in wanted)
-    return Report(Phase.RUNNING, "", hosts)
+    return Report(Phase.RUNNING, "", hosts, exit_code, parts[0].remaining_s)
+
+
+def _exit_code(ticket: SlurmTicket, parts: Sequence[SlurmComponent]) -> int | None:
+    """Returns with what the client script has ended, where there is one."""
+    news = client_news(ticket.folder)
+    # The one of before the job was put into the queue again has ended for that.
+    if news is None or news.epoch != parts[0].restarts:
+        return None
+    return news.status if news.status is not None else parts[0].exit_code
 
 
 def _host(ticket: SlurmTicket, place: Place, epoch: int, lost: str | None) -> HostReport:
@@ -88,7 +100,8 @@ def _host(ticket: SlurmTicket, place: Place, epoch: int, lost: str | None) -> Ho
     # After the job was put into the queue again there is what its workers reported before.
     if told is None or told["epoch"] != epoch:
         return HostReport(*place, Phase.PENDING, None, "its worker starts", epoch)
-    return HostReport(*place, Phase.RUNNING, told["address"], "", epoch)
+    control = told.get("control")
+    return HostReport(*place, Phase.RUNNING, told["address"], "", epoch, control)
 
 
 def _ended(ticket: SlurmTicket, place: Place, epoch: int) -> int | None:
@@ -138,7 +151,8 @@ def _unknown(ticket: SlurmTicket, job: BatchJob, wanted: Sequence[Place]) -> Rep
     for place in wanted:
         told = read_json(ticket.report_file(*place))
         if told is not None and _is_served(told["address"]):
-            up = HostReport(*place, Phase.RUNNING, told["address"], "", told["epoch"])
+            control = told.get("control")
+            up = HostReport(*place, Phase.RUNNING, told["address"], "", told["epoch"], control)
             hosts.append(up)
         else:
             hosts.append(HostReport(*place, Phase.ENDED, None, reason, job.first_epoch))

@@ -33,7 +33,7 @@ def shrunk(ticket: SlurmTicket, surplus: set[Place]) -> SlurmTicket:
             _take(ticket, job, surplus)
         kept.append(job)
     if ended:
-        end_jobs(ended.__contains__)
+        end_jobs(lambda _, name: name in ended)
     for mesh, rank in surplus:
         # A task that loses its node is killed: it tidies nothing.
         for path in (ticket.report_file(mesh, rank), ticket.ended_file(mesh, rank)):

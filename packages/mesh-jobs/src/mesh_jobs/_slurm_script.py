@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh_core import ConfigError
+from mesh_jobs._client import client_argv
 from mesh_jobs._order import Order, WorkerCommand
 from mesh_jobs._slurm_commands import Submission
 from mesh_jobs._slurm_ticket import BatchJob, Share, SlurmTicket
 
-__all__ = ["BATCH_LOG", "EVENTS", "render", "ticket_of", "worker"]
+__all__ = [
+    "BATCH_LOG",
+    "EVENTS",
+    "directive",
+    "output_directive",
+    "render",
+    "ticket_of",
+    "worker",
+]
 
 #: What the script writes into the job's folder.
 EVENTS = "workers/slurm-events"
@@ -46,10 +55,15 @@ exit $status"""
 
 #: What the script does around the workers. `wait` ends early when a signal comes.
 _NOTE = """note() {
-    echo "$(date +%s) ${SLURM_RESTART_COUNT:-0} $*" >> "$MESH_FOLDER/EVENTS"
+    echo "$(date +%s) $MESH_EPOCH $*" >> "$MESH_FOLDER/EVENTS"
 } 2> /dev/null
-trap 'note leaving the scheduler is about to end the job' USR1
-trap 'note stopping the scheduler ends the job' TERM"""
+told() {
+    echo "now=$(date +%Y-%m-%dT%H:%M:%S)"
+    scontrol --oneliner show job "$SLURM_JOB_ID" | head -n 1 |
+        grep -oE ' (JobState|EndTime|PreemptTime|Restarts|RunTime|TimeLimit)=[^ ]*'
+} 2> /dev/null
+trap 'note leaving $(told)' USR1
+trap 'note stopping $(told)' TERM"""
 _WAIT = """failed=0
 for worker in $workers; do
     while :; do
@@ -60,6 +74,20 @@ for worker in $workers; do
 done
 note ended all workers have ended
 exit $failed"""
+
+#: With a client the job ends when that does, and with what is beside it: the nodes of a mesh that
+#: has grown are another job.
+_WAIT_FOR_CLIENT = """while :; do
+    wait "$client"; status=$?
+    [ $status -gt 128 ] && kill -0 "$client" 2> /dev/null || break
+done
+note ended the client script has ended with status $status
+squeue --noheader --user="$(id -u)" --format='%A %j' | while read -r id name; do
+    case "$name" in
+        JOB_NAME-*) scancel "$id" ;;
+    esac
+done
+exit $status"""
 
 #: What the variable would override, for options that a script may have.
 _VARIABLES = {
@@ -125,7 +153,12 @@ def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submissio
         own = f"MESH_NAME={share.mesh} MESH_FIRST={share.first}"
         lines += [f"{own} {words} &", 'workers="$workers $!"']
         offset += share.hosts
-    lines += _WAIT.splitlines()
+    if order.spec.client is not None and job.number == 0:
+        lines.append(f"{shlex.join(_client(order, options))} & client=$!")
+        name = ticket_of(order, options).name
+        lines += _WAIT_FOR_CLIENT.replace("JOB_NAME", name).splitlines()
+    else:
+        lines += _WAIT.splitlines()
     named = [name for key, name in _VARIABLES.items() if options.get(key) is not None]
     return Submission("\n".join(lines) + "\n", [*_ALWAYS_OURS, *named])
 
@@ -142,7 +175,9 @@ def ticket_of(order: Order, options: Mapping[str, Any]) -> SlurmTicket:
     # In a folder that the user names there may be other jobs' too.
     logs = f"{given}/{name}-" if given else f"{folder}/logs/"
     job = BatchJob("", name, 0, shares)
-    return SlurmTicket(name, folder, logs, batch_logs, meshes, (job,), 1)
+    return SlurmTicket(
+        name, folder, logs, batch_logs, meshes, (job,), 1, options.get("array") or ""
+    )
 
 
 def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand:
@@ -160,25 +195,35 @@ def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand
     )
 
 
+def _client(order: Order, options: Mapping[str, Any]) -> list[str]:
+    return client_argv(
+        order,
+        python=options.get("python_exe"),
+        epoch="env:MESH_EPOCH",
+        log=str(ticket_of(order, options).client_log),
+        # The tasks of an array have one script, which knows the name of the array alone.
+        context=options.get("array_of"),
+    )
+
+
 def _directives(
     order: Order, options: Mapping[str, Any], name: str, parts: Sequence[Sequence[Share]]
 ) -> list[str]:
-    logs = ticket_of(order, options).batch_logs.replace("%", "%%")
     lines = [
-        _directive(f"--job-name={name}"),
-        _directive(f"--output={logs}/{BATCH_LOG}"),
-        _directive("--open-mode=append"),
+        directive(f"--job-name={name}"),
+        output_directive(ticket_of(order, options)),
+        directive("--open-mode=append"),
     ]
     if warning := options.get("warning_s"):
         # To the script alone: a worker would die of it.
-        lines.append(_directive(f"--signal=B:USR1@{warning}"))
+        lines.append(directive(f"--signal=B:USR1@{warning}"))
     for number, shares in enumerate(parts):
         if number:
             lines.append("#SBATCH hetjob")
         nodes = sum(share.hosts for share in shares)
-        lines += [_directive(f"--nodes={nodes}"), _directive("--ntasks-per-node=1")]
-        lines += map(_directive, _everywhere(options))
-        lines += map(_directive, _of_share(order, options, shares[0]).options())
+        lines += [directive(f"--nodes={nodes}"), directive("--ntasks-per-node=1")]
+        lines += map(directive, _everywhere(options))
+        lines += map(directive, _of_share(order, options, shares[0]).options())
     return lines
 
 
@@ -260,7 +305,18 @@ def _srun(
     return f'{shlex.join(words)} sh -c "$task" mesh {shlex.join(command.argv)}'
 
 
-def _directive(option: str) -> str:
+def output_directive(ticket: SlurmTicket) -> str:
+    """Returns the line that says where the output of the script goes."""
+    logs = ticket.batch_logs.replace("%", "%%")
+    return directive(f"--output={logs}/{BATCH_LOG}")
+
+
+def directive(option: str) -> str:
+    """Returns the line of a script that gives an option to `sbatch`.
+
+    Raises:
+        ConfigError: It cannot be in a script.
+    """
     if any(mark in option for mark in '\n\r"\\'):
         raise ConfigError(f"{option!r} cannot be in a batch script: use no quotes or line breaks")
     return f'#SBATCH "{option}"' if any(mark in option for mark in " '#$") else f"#SBATCH {option}"

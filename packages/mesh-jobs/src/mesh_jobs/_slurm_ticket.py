@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BatchJob", "Share", "SlurmTicket"]
+__all__ = ["BatchJob", "Share", "SlurmTicket", "restarts_of", "shares_of"]
 
 #: More than a job is ever put into the queue again: the epochs of no two batch jobs meet.
 _RESTARTS_MAX = 10_000
@@ -48,6 +48,10 @@ class BatchJob:
         """The epoch of its first workers; one more for each time it is queued again."""
         return self.number * _RESTARTS_MAX
 
+    def has_epoch(self, epoch: int) -> bool:
+        """Says whether an epoch is one of this job's."""
+        return epoch // _RESTARTS_MAX == self.number
+
     def places(self) -> list[tuple[str, int]]:
         """Returns mesh and rank of each of its hosts, in the order of its nodes."""
         return [place for share in self.shares for place in share.places()]
@@ -65,6 +69,7 @@ class SlurmTicket:
         meshes: How many hosts each mesh has now.
         jobs: Its batch jobs; where two have a place, it is that of the later one.
         next_number: The number of the next batch job: no two have the same, also not in turn.
+        array: The indices of an array, whose tasks are jobs of their own; empty for any other.
     """
 
     name: str
@@ -74,6 +79,7 @@ class SlurmTicket:
     meshes: Mapping[str, int]
     jobs: tuple[BatchJob, ...]
     next_number: int
+    array: str = ""
 
     def places(self) -> list[tuple[str, int]]:
         """Returns mesh and rank of each host that is asked for."""
@@ -93,6 +99,11 @@ class SlurmTicket:
     def log(self, mesh: str, rank: int) -> Path:
         """Returns where the output of a worker goes."""
         return Path(f"{self.logs}{mesh}-{rank}.log")
+
+    @property
+    def client_log(self) -> Path:
+        """Where the output of the client script goes."""
+        return Path(f"{self.logs}client.log")
 
     def report_file(self, mesh: str, rank: int) -> Path:
         """Returns where a worker reports."""
@@ -121,6 +132,7 @@ class SlurmTicket:
             "meshes": dict(self.meshes),
             "jobs": jobs,
             "next_number": self.next_number,
+            "array": self.array,
         }
 
     @classmethod
@@ -132,7 +144,24 @@ class SlurmTicket:
         )
         folder = Path(value["folder"])
         names = value["name"], folder, value["logs"], value["batch_logs"]
-        return cls(*names, value["meshes"], jobs, value["next_number"])
+        return cls(*names, value["meshes"], jobs, value["next_number"], value.get("array", ""))
+
+
+def restarts_of(epoch: int) -> int:
+    """Returns how often a batch job was put into the queue again before an epoch."""
+    return epoch % _RESTARTS_MAX
+
+
+def shares_of(places: Sequence[tuple[str, int]]) -> tuple[Share, ...]:
+    """Puts neighbouring hosts together."""
+    shares: list[Share] = []
+    for mesh, rank in places:
+        last = shares[-1] if shares else None
+        if last is not None and last.mesh == mesh and last.first + last.hosts == rank:
+            shares[-1] = Share(mesh, last.first, last.hosts + 1)
+        else:
+            shares.append(Share(mesh, rank, 1))
+    return tuple(shares)
 
 
 def _shares(values: Sequence[Sequence[Any]]) -> tuple[Share, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mesh_core import ConfigError
 
-__all__ = ["JobSpec", "MeshSpec", "check_name", "differences"]
+__all__ = ["ClientSpec", "JobSpec", "MeshSpec", "check_name", "differences"]
 
 _NAME = re.compile(r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?")
 
@@ -59,6 +59,35 @@ class MeshSpec:
 
 
 @dataclass(frozen=True)
+class ClientSpec:
+    """The program of a job that runs inside the allocation.
+
+    Attributes:
+        argv: A script and its arguments, as `python` takes them.
+        workdir: The folder that it runs in.
+
+    Raises:
+        ConfigError: There is nothing to run.
+    """
+
+    argv: tuple[str, ...]
+    workdir: str
+
+    def __post_init__(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise ConfigError("the client script is empty: say what to run inside the job")
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives plain values that `from_json` reads."""
+        return {"argv": list(self.argv), "workdir": self.workdir}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ClientSpec:
+        """Reads what `to_json` gave."""
+        return cls(tuple(value["argv"]), value["workdir"])
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """A whole job: which backend, which meshes, and what else the backend is told.
 
@@ -68,6 +97,7 @@ class JobSpec:
         meshes: The meshes, each with a name of its own.
         options: What the backend is told of the whole job.
         ttl_s: How long a worker waits for a program before it ends by itself.
+        client: The program that runs inside; None where programs come from outside.
 
     Raises:
         ConfigError: A name is not one or given twice, or a number is not one.
@@ -78,6 +108,7 @@ class JobSpec:
     meshes: tuple[MeshSpec, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     ttl_s: float = 3600.0
+    client: ClientSpec | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "job")
@@ -119,6 +150,7 @@ class JobSpec:
             "meshes": [mesh.to_json() for mesh in self.meshes],
             "options": _plain(self.options),
             "ttl_s": self.ttl_s,
+            "client": self.client.to_json() if self.client else None,
         }
 
     @classmethod
@@ -129,7 +161,15 @@ class JobSpec:
             ConfigError: A value is none that a job can have.
         """
         meshes = tuple(MeshSpec(**mesh) for mesh in value["meshes"])
-        return cls(value["name"], value["backend"], meshes, value["options"], value["ttl_s"])
+        client = value.get("client")
+        return cls(
+            value["name"],
+            value["backend"],
+            meshes,
+            value["options"],
+            value["ttl_s"],
+            ClientSpec.from_json(client) if client else None,
+        )
 
 
 def differences(old: JobSpec, new: JobSpec) -> list[tuple[str, Any, Any]]:

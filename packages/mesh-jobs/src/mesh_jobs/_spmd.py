@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mesh_jobs._execution import Execution
 from mesh_jobs._first_failure import FirstFailure
+from mesh_jobs._interrupts import pass_interrupts_to
 from mesh_jobs._rank_output import RankOutput, show_with_prefix
 from mesh_jobs._rendezvous import MeetingPoint, find_meeting_point
 from mesh_jobs._spmd_order import SpmdOrder
@@ -38,10 +39,10 @@ def run_spmd(
 ) -> Future[int]:
     """Runs a script on every rank as torchrun would, once; run it again as often as you like.
 
-    Ranks find the variables of torchrun in their environment, all but `TORCHELASTIC_ERROR_FILE`,
-    for tracebacks come from stderr. `MASTER_ADDR` is a name of the first
+    Ranks find the variables of torchrun in their environment. `MASTER_ADDR` is a name of the first
     host that all hosts can reach, and `MASTER_PORT` a port there that is kept free for the script.
-    When a rank fails, the others are ended, and its traceback is printed last.
+    When a rank fails, the others are ended, and its traceback is printed last: the one that torch
+    has written for a function with `@record`, else that of stderr. Ctrl-C reaches the ranks too.
 
     Example:
         >>> run_spmd(state.trainers, "train.py", per_host=8).get()  # doctest: +SKIP
@@ -76,6 +77,7 @@ def run_spmd(
         workdir=workdir,
         name=name,
     )
+    pass_interrupts_to(run.execution)
     return run.execution.in_background(lambda: run.run(output_dir))
 
 
@@ -123,7 +125,7 @@ class SpmdRun:
             if first.exited(rank, status):
                 execution.end()
 
-        execution.run(self._order, output, on_exit=exited)
+        execution.run(self._order, output, on_exit=exited, on_error=first.told)
         first.print()
         return first.status
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["SpmdOrder"]
 
 _ROLE = "default"
+#: Where `torch.distributed.elastic.multiprocessing.errors.record` writes the traceback.
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class SpmdOrder:
             **self._torch_environment(place),
             **self.env,
         }
-        return Command((sys.executable, "-u", *self.python_args), env, self.workdir)
+        argv = (sys.executable, "-u", *self.python_args)
+        return Command(argv, env, self.workdir, _ERROR_FILE)
 
     def _torch_environment(self, place: Point) -> dict[str, str]:
         rank, size = place.rank, place.extent.nelements

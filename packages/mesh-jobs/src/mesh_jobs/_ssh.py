@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from mesh_core import ConfigError
 from mesh_jobs._backend import Backend
 from mesh_jobs._errors import JobError, NotSupported, SchedulerUnreachable
+from mesh_jobs._fixed import fixed_ticket
 from mesh_jobs._job import Job
 from mesh_jobs._order import Order, WorkerCommand
+from mesh_jobs._record import Record
 from mesh_jobs._report import HostReport, Phase, Report, Ticket
 from mesh_jobs._ssh_call import SSHAnswer, SSHCall, real_name
 
 __all__ = ["SSHBackend", "SSHJob"]
 
 Place = tuple[str, int]
+
+_WORKERS_UP_S = 60.0
+_PAUSE_S = 0.2
 
 
 class SSHJob(Job):
@@ -109,6 +117,7 @@ class SSHBackend(Backend):
     """Has each machine start, report and end its workers."""
 
     poll_s = 2.0
+    runs_clients = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
@@ -152,7 +161,10 @@ class SSHBackend(Backend):
                 f"{'; '.join(bad)}: look that ssh logs in there without a question, and that "
                 f"{self._call.python!r} has mesh-jobs installed"
             )
-        return _ticket(order)
+        ticket = _ticket(order)
+        if order.spec.client is not None:
+            self._start_client(order, ticket)
+        return ticket
 
     def find(self, order: Order) -> Ticket | None:
         """Gives the ticket: machines find workers by the order's id."""
@@ -170,16 +182,22 @@ class SSHBackend(Backend):
             _host(mesh, rank, answers[machine]) for mesh, rank, machine in ticket["places"]
         )
         states = {host.state for host in hosts}
-        if states == {Phase.ENDED}:
-            return Report(Phase.ENDED, "all workers have ended", hosts)
+        told = answers[_first(ticket)]
+        client = {"is_running": False, "status": None} if told.problem else told.value["client"]
+        status = client["status"]
+        if states == {Phase.ENDED} and not client["is_running"]:
+            how = "all workers have ended"
+            if status is not None:
+                how = f"the client script has ended with status {status}"
+            return Report(Phase.ENDED, how, hosts, status)
         waiting = next((host.reason for host in hosts if host.state is Phase.PENDING), None)
         if waiting is not None:
-            return Report(Phase.PENDING, waiting, hosts)
-        return Report(Phase.RUNNING, "", hosts)
+            return Report(Phase.PENDING, waiting, hosts, status)
+        return Report(Phase.RUNNING, "", hosts, status)
 
     def release(self, ticket: Ticket) -> None:
         """Has each machine end the workers, and remove what it kept for them."""
-        self._end(ticket)
+        self._end(ticket, with_client=True)
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
         """Ends workers that are too many, and starts those that are missing or new.
@@ -188,7 +206,7 @@ class SSHBackend(Backend):
         """
         wanted = _ticket(order)
         extra = [place for place in ticket["places"] if place not in wanted["places"]]
-        self._end({**ticket, "places": extra})
+        self._end({**ticket, "places": extra}, with_client=False)
         return self.allocate(order)
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
@@ -206,6 +224,47 @@ class SSHBackend(Backend):
             raise SchedulerUnreachable(f"{answer.problem}: try again when it can be reached")
         return str(answer.value)
 
+    def client_output(self, ticket: Ticket, start: int) -> bytes:
+        """Reads the log of the client script on its machine."""
+        machine = _first(ticket)
+        request = {"verb": "client-output", "order": ticket["order"], "start": start}
+        answer = self._call.ask({machine: request})[machine]
+        if answer.problem:
+            raise SchedulerUnreachable(f"{answer.problem}: try again when it can be reached")
+        return base64.b64decode(answer.value)
+
+    def _start_client(self, order: Order, ticket: Ticket) -> None:
+        """Has the first machine run the client script; it is told where all workers are.
+
+        Raises:
+            SchedulerUnreachable: The machine cannot be asked now.
+            JobError: A worker has ended, or they did not come up.
+        """
+        until = time.monotonic() + _WORKERS_UP_S
+        while (report := self.report(ticket)).state is not Phase.RUNNING or not all(
+            host.is_up for host in report.hosts
+        ):
+            lost = next((host for host in report.hosts if host.state is Phase.ENDED), None)
+            if lost is not None or time.monotonic() > until:
+                why = lost.reason if lost is not None else report.reason
+                raise JobError(f"the client script is not started without its hosts: {why}")
+            time.sleep(_PAUSE_S)
+        # The scripts of a machine do not log in to others: there the hosts are as they are now.
+        spec = replace(order.spec, backend="fixed", options={})
+        record = Record(spec, order.id, fixed_ticket(report.hosts))
+        request = {
+            "verb": "client",
+            "order": order.id,
+            "record": record.to_json(),
+            "keys": order.controller_files(),
+            "env": dict(self._call.env),
+            "context": order.folder.name,
+        }
+        machine = _first(ticket)
+        answer = self._call.ask({machine: request})[machine]
+        if answer.problem:
+            raise SchedulerUnreachable(f"the client script is not started: {answer.problem}")
+
     def _worker(self, order: Order, mesh: str, rank: int, machine: str) -> WorkerCommand:
         name = None
         if self.options["advertise"] == "ssh":
@@ -213,19 +272,19 @@ class SSHBackend(Backend):
         listen = f"tcp://*:{self.options['port'] or 0}"
         return order.worker(mesh, rank, listen=listen, advertise=name, report=None, secret="-")
 
-    def _ask_places(self, ticket: Ticket, verb: str) -> dict[str, SSHAnswer]:
+    def _ask_places(self, ticket: Ticket, verb: str, **more: Any) -> dict[str, SSHAnswer]:
         places: dict[str, list[Place]] = {}
         for mesh, rank, machine in ticket["places"]:
             places.setdefault(machine, []).append((mesh, rank))
         return self._call.ask(
             {
-                machine: {"verb": verb, "order": ticket["order"], "places": mine}
+                machine: {"verb": verb, "order": ticket["order"], "places": mine, **more}
                 for machine, mine in places.items()
             }
         )
 
-    def _end(self, ticket: Ticket) -> None:
-        answers = self._ask_places(ticket, "end").values()
+    def _end(self, ticket: Ticket, *, with_client: bool) -> None:
+        answers = self._ask_places(ticket, "end", with_client=with_client).values()
         if bad := [one.problem for one in answers if one.problem]:
             raise SchedulerUnreachable(
                 f"{len(bad)} machines could not end their workers: {'; '.join(bad)}: try again, or "
@@ -251,6 +310,11 @@ def _machines(order: Order) -> dict[Place, str]:
     return found
 
 
+def _first(ticket: Ticket) -> str:
+    """Gives the machine of the first host, where a client script runs."""
+    return str(ticket["places"][0][2])
+
+
 def _ticket(order: Order) -> dict[str, Any]:
     places = [[mesh, rank, machine] for (mesh, rank), machine in _machines(order).items()]
     return {"order": order.id, "places": places}
@@ -259,11 +323,12 @@ def _ticket(order: Order) -> dict[str, Any]:
 def _host(mesh: str, rank: int, answer: SSHAnswer) -> HostReport:
     if answer.problem:
         return HostReport(mesh, rank, Phase.PENDING, reason=answer.problem)
-    told = next(one for one in answer.value if (one["mesh"], one["rank"]) == (mesh, rank))
+    told = next(one for one in answer.value["hosts"] if (one["mesh"], one["rank"]) == (mesh, rank))
     if not told["is_running"]:
         last = told["last"].strip().splitlines()
         why = f"its worker has ended{f': {last[-1]}' if last else ''}"
         return HostReport(mesh, rank, Phase.ENDED, reason=why)
     if told["address"] is None:
         return HostReport(mesh, rank, Phase.PENDING, reason="its worker has not reported yet")
-    return HostReport(mesh, rank, Phase.RUNNING, told["address"])
+    control = told.get("control")
+    return HostReport(mesh, rank, Phase.RUNNING, told["address"], control=control)

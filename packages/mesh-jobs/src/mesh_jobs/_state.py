@@ -13,15 +13,27 @@ from pathlib import Path
 from mesh_core import Credentials
 from mesh_jobs._errors import JobError
 from mesh_jobs._files import private_folder, read_json, write_json
-from mesh_jobs._lock import locked
+from mesh_jobs._inside import folder_around
+from mesh_jobs._lock import locked, locked_if_free
 from mesh_jobs._program_trust import trusted
 from mesh_jobs._record import Record
 from mesh_jobs._report import JobEvent
 from mesh_jobs._spec import check_name
 
-__all__ = ["DEFAULT_CONTEXT", "StateFolder", "applied_folders", "find_folder", "forget", "remember"]
+__all__ = [
+    "DEFAULT_CONTEXT",
+    "KNOWN_HOSTS",
+    "StateFolder",
+    "applied_folders",
+    "find_folder",
+    "forget",
+    "remember",
+]
 
 DEFAULT_CONTEXT = "default"
+#: Which workers serve, as a program has found it: see `_known_hosts`.
+KNOWN_HOSTS = "hosts.json"
+
 _FOLDER = ".mesh"
 _PARTS = ("keys", "workers", "logs")
 _LOCK_S = 30.0
@@ -30,10 +42,16 @@ _KEYS_LIVE_S = 30 * 24 * 3600.0
 
 
 class StateFolder:
-    """Where one job's state is."""
+    """Where one job's state is.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The folder.
+        is_inside: Whether this program is the client of that job.
+    """
+
+    def __init__(self, path: Path, *, is_inside: bool = False) -> None:
         self.path = path
+        self.is_inside = is_inside
 
     @property
     def context(self) -> str:
@@ -53,6 +71,15 @@ class StateFolder:
             finally:
                 if not (self.path / "job.json").exists():
                     self._remove()
+
+    @contextmanager
+    def locked_if_free(self) -> Iterator[bool]:
+        """Does the same for what need not be done: not while another does, nor without a job.
+
+        Gives whether it has; makes nothing.
+        """
+        with locked_if_free(self.path / "lock") as is_ours:
+            yield is_ours and (self.path / "job.json").exists()
 
     def read(self) -> Record | None:
         """Reads the record; None when nothing is applied.
@@ -98,7 +125,7 @@ class StateFolder:
         for part in _PARTS:
             shutil.rmtree(self.path / part, ignore_errors=True)
         # What programs had not written whole when they were killed.
-        for path in [self.path / "events.jsonl", *self.path.glob(".*")]:
+        for path in [self.path / "events.jsonl", self.path / KNOWN_HOSTS, *self.path.glob(".*")]:
             path.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             os.unlink(self.path / "job.json")
@@ -130,6 +157,8 @@ class StateFolder:
 def find_folder(context: str | None, folder: str | os.PathLike[str] | None) -> StateFolder:
     """Gives the state of a context: here, or where that name was applied.
 
+    In the client script of a job it is that of the job, whatever the folder.
+
     Args:
         context: Its name; `default` when left out.
         folder: In which folder; when left out here, and where that name is known from.
@@ -140,6 +169,8 @@ def find_folder(context: str | None, folder: str | os.PathLike[str] | None) -> S
     """
     name = context or DEFAULT_CONTEXT
     check_name(name, "context")
+    if (around := folder_around(name)) is not None:
+        return StateFolder(around, is_inside=True)
     here = Path(folder or ".").absolute() / _FOLDER / name
     if folder is not None or context is None or (here / "job.json").exists():
         return StateFolder(here)

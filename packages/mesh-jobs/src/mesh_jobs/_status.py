@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mesh_jobs._report import HostReport, Phase
@@ -26,6 +26,8 @@ class JobStatus:
         applied: When, in ISO format.
         folder: Where its state is.
         order_id: Under what id it was ordered; each worker has it on its command line.
+        exit_code: That of the client script, once it has ended.
+        remaining_s: After how many seconds the scheduler ends it; None where it does not.
     """
 
     context: str
@@ -38,6 +40,9 @@ class JobStatus:
     applied: str
     folder: str
     order_id: str
+    exit_code: int | None = None
+    # It changes all the time, which is no news.
+    remaining_s: float | None = field(default=None, compare=False)
 
     @property
     def is_up(self) -> bool:
@@ -67,6 +72,8 @@ class JobStatus:
             "applied": self.applied,
             "folder": self.folder,
             "order_id": self.order_id,
+            "exit_code": self.exit_code,
+            "remaining_s": self.remaining_s,
         }
 
     def __str__(self) -> str:

@@ -6,21 +6,25 @@ import json
 import os
 import signal
 import socket
-import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mesh_core import ConfigError, run_worker_loop_forever
+from mesh_jobs._adoption import Adoption
+from mesh_jobs._ending import Ending
 from mesh_jobs._files import write_json
 from mesh_jobs._lease import Lease
-from mesh_jobs._overheard import overheard
-from mesh_jobs._worker_keys import unpacked
+from mesh_jobs._overheard import STDERR, STDOUT, overheard
+from mesh_jobs._served_host import SERVES_JOB, ServedHost
+from mesh_jobs._worker_control import ControlOptions, WorkerControl, control_beside
+from mesh_jobs._worker_keys import secret_files, unpacked
 
 __all__ = ["WorkerOptions", "serve"]
 
 _SERVES = "mesh worker serves tcp://"
-_SERVES_JOB = "mesh worker serves a job of "
 # No such address is ever called: the system is asked which of its own it would call from.
 _ELSEWHERE = ("198.51.100.1", 9)
 
@@ -31,13 +35,15 @@ class WorkerOptions:
 
     mesh: str
     rank: str
-    secret: str
+    secret: str | None
     report: str | None
     listen: str
     advertise: str | None
     ttl_s: float
     epoch: str
     order: str
+    control_port: int = 0
+    health_port: int | None = None
 
 
 def serve(options: WorkerOptions) -> bool:
@@ -52,35 +58,83 @@ def serve(options: WorkerOptions) -> bool:
         ValueError: The address is none.
     """
     rank = _number(options.rank)
-    report = None if options.report is None else Path(options.report.format(rank=rank))
-    told = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "mesh": options.mesh,
-        "rank": rank,
-        "order": options.order,
-        "epoch": _number(options.epoch),
-        "started": time.time(),
-    }
+    report = None if options.report is None else Path(_of_rank(options.report, rank))
+    host = ServedHost(
+        socket.gethostname(), options.mesh, rank, _number(options.epoch), options.order
+    )
     advertise = None if options.advertise is None else _given(options.advertise)
+    listened = _listened(options.listen)
+    wanted = ControlOptions(_host_part(listened), options.control_port, options.health_port)
     lease = Lease(options.ttl_s, end=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    # Before anything is there that must not be left: it may wait for its standard input.
+    secret = None if options.secret is None else secret_files(_of_rank(options.secret, rank))
+    Adoption().start()
+    with (
+        Ending() as ending,
+        _keys(secret) as keys,
+        control_beside(host, wanted, keys) as control,
+    ):
 
-    def heard(line: str) -> str | None:
-        if line.startswith(_SERVES_JOB):
-            lease.taken()
-        elif line.startswith(_SERVES) and "address" not in told:
-            told["address"] = _reachable(line.split()[-1], options.listen, advertise)
-            if report is not None:
-                write_json(report, told)
-            lease.start()
-            return json.dumps(told)
-        return None
+        def heard(line: str) -> str | None:
+            host.heard(line)
+            if found := SERVES_JOB.fullmatch(line):
+                lease.taken(int(found["session"]))
+            elif line.startswith(_SERVES) and not host.address:
+                # From now on the loop handles it itself: it is told what came before that.
+                if ending.is_noted:
+                    ending.pass_on()
+                    return None
+                host.address = _reachable(line.split()[-1], options.listen, advertise)
+                told = _told(host, control)
+                if report is not None:
+                    write_json(report, told)
+                lease.start()
+                control.ready()
+                return json.dumps(told)
+            return None
 
-    with unpacked(options.secret.format(rank=rank)) as keys, overheard(heard):
-        run_worker_loop_forever(_listened(options.listen), credentials=keys)
-        if lease.is_over:
-            print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
+        with overheard(heard, STDOUT), overheard(lambda line: host.heard(line, True), STDERR):
+            run_worker_loop_forever(listened, credentials=keys)
+            if lease.is_over:
+                print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
     return lease.is_over
+
+
+def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
+    """Gives the report of a worker."""
+    told: dict[str, Any] = {
+        "pid": os.getpid(),
+        "host": host.name,
+        "mesh": host.mesh,
+        "rank": host.rank,
+        "order": host.order,
+        "epoch": host.epoch,
+        "started": host.started,
+        "address": host.address,
+    }
+    name = host.address.partition("://")[2].rpartition(":")[0]
+    if control.why_none:
+        return {**told, "control": None, "why_no_control": control.why_none}
+    told["control"] = f"{control.scheme}://{name}:{control.port}"
+    if control.health_port is not None:
+        told["health"] = f"grpc://{name}:{control.health_port}"
+    return told
+
+
+@contextmanager
+def _keys(secret: Mapping[str, str] | None) -> Iterator[Path | None]:
+    """Gives the folder with the worker's credentials; None for a worker that has none."""
+    if secret is None:
+        yield None
+        return
+    with unpacked(secret) as keys:
+        yield keys
+
+
+def _of_rank(path: str, rank: int) -> str:
+    """Puts the rank into the name of a file; folders have any name that users gave them."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, name.replace("{rank}", str(rank)))
 
 
 def _given(text: str) -> str:
@@ -102,6 +156,11 @@ def _listened(address: str) -> str:
     variable, _, port = rest.rpartition(":")
     name = _given(variable)
     return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def _host_part(address: str) -> str:
+    """Gives the name or address of a place to listen at."""
+    return address.partition("://")[2].rpartition(":")[0]
 
 
 def _number(text: str) -> int:

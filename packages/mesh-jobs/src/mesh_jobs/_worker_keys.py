@@ -9,21 +9,20 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mesh_core import CredentialsError
 
-__all__ = ["unpacked"]
+__all__ = ["secret_files", "sweep", "unpacked"]
 
 _PREFIX = f"mesh-worker-{os.getuid()}-"
 _YOUNG_S = 60.0
 
 
-@contextmanager
-def unpacked(secret: str) -> Iterator[Path]:
-    """Makes the folder that a worker's credentials are read from; removes it at the end.
+def secret_files(secret: str) -> dict[str, str]:
+    """Reads a secret: the names and contents of its files.
 
     Args:
         secret: The file with the secret; `-` is the standard input, and `env:NAME` a variable.
@@ -32,13 +31,19 @@ def unpacked(secret: str) -> Iterator[Path]:
         CredentialsError: It is no secret.
         OSError: It cannot be read.
     """
-    files = _files(_content(secret), secret)
-    _sweep()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    lock = os.open(folder, os.O_RDONLY)
+    return _files(_content(secret), secret)
+
+
+@contextmanager
+def unpacked(files: Mapping[str, str]) -> Iterator[Path]:
+    """Makes the folder that a worker's credentials are read from; removes it at the end.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    sweep()
+    folder, lock = _locked_folder()
     try:
-        # Held as long as this process lives, however it ends: see `_sweep`.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         keys = folder / "keys"
         keys.mkdir(mode=0o700)
         for name, text in files.items():
@@ -49,6 +54,18 @@ def unpacked(secret: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+        sweep()
+
+
+def _locked_folder() -> tuple[Path, int]:
+    """Makes a folder, and holds its lock as long as this process lives, however it ends."""
+    fresh = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
+    lock = os.open(fresh, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # Under its own name it is locked from the beginning: what is not locked is nobody's.
+    folder = fresh.with_name(fresh.name.removeprefix("."))
+    os.rename(fresh, folder)
+    return folder, lock
 
 
 def _content(secret: str) -> bytes:
@@ -73,15 +90,15 @@ def _files(content: bytes, secret: str) -> dict[str, str]:
     return named
 
 
-def _sweep() -> None:
-    """Removes what workers left here that were killed: their locks are free."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def sweep() -> None:
+    """Removes what workers left on this machine that were killed: their locks are free."""
+    temporary = Path(tempfile.gettempdir())
+    for folder in [*temporary.glob(f"{_PREFIX}*"), *temporary.glob(f".{_PREFIX}*")]:
         with suppress(OSError):
-            # A young one may belong to a worker that has not locked it yet.
-            if (
-                folder.stat().st_uid != os.getuid()
-                or time.time() - folder.stat().st_mtime < _YOUNG_S
-            ):
+            about = folder.stat(follow_symlinks=False)
+            # A young one without its own name may be about to be locked.
+            is_young = folder.name.startswith(".") and time.time() - about.st_mtime < _YOUNG_S
+            if about.st_uid != os.getuid() or is_young:
                 continue
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:

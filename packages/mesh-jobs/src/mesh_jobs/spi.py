@@ -4,9 +4,11 @@ A backend is a class that derives from `Backend`, offered under a name in the en
 `mesh_jobs.backends`. `mesh_jobs.testing` has the tests that it must pass.
 """
 
+from mesh_jobs._attachment import Attachment as Attachment
 from mesh_jobs._backend import Backend as Backend
 from mesh_jobs._files import read_json as read_json
 from mesh_jobs._files import write_private as write_private
+from mesh_jobs._follower import Follower as Follower
 from mesh_jobs._order import Order as Order
 from mesh_jobs._order import WorkerCommand as WorkerCommand
 from mesh_jobs._plugins import backend_names as backend_names

@@ -23,9 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--rank", required=True, metavar="N", help="its place there; env:NAME reads a variable")
     add(
         "--secret",
-        required=True,
         metavar="FILE",
-        help="the secret; - is stdin, env:NAME a variable",
+        help="the secret, needed off loopback; - is stdin, env:NAME a variable",
     )
     add("--report", metavar="FILE", help="where to say where it listens; it is printed anyway")
     add("--listen", default="tcp://*:0", metavar="ADDRESS", help="where to listen (%(default)s)")
@@ -35,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--epoch", default="0", metavar="N", help="how many workers had this place before")
     add("--order", default="", metavar="ID", help="the order that it was started for")
     add("--told-status", type=int, default=0, metavar="N", help="exit status when told to end")
+    add("--control-port", type=int, default=0, metavar="N", help="the port of the control service")
+    add("--health-port", type=int, metavar="N", help="serve health there, in plaintext")
     given = parser.parse_args(arguments)
     try:
         is_unused = serve(
@@ -48,6 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
                 ttl_s=given.ttl,
                 epoch=given.epoch,
                 order=given.order,
+                control_port=given.control_port,
+                health_port=given.health_port,
             )
         )
     except (MeshError, ValueError, OSError) as error:

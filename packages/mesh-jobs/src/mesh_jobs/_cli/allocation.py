@@ -7,26 +7,29 @@ from typing import Annotated
 
 import typer
 
-from mesh_jobs._cli.chosen import attached, chosen_mesh
-from mesh_jobs._cli.options import Context, Json, MeshName, Timeout
+from mesh_jobs._cli.options import Context, Json, Timeout
 from mesh_jobs._cli.show import print_json, print_status, print_table
 from mesh_jobs._cli.target import load_target
+from mesh_jobs._cli.waiting import shown_progress
 from mesh_jobs._errors import JobError, SchedulerUnreachable
-from mesh_jobs._job import job_list, job_load
+from mesh_jobs._loading import job_list, job_load
 from mesh_jobs._report import Phase
 
-__all__ = ["apply", "contexts", "kill", "logs", "plan", "status"]
+__all__ = ["Replace", "apply", "contexts", "kill", "plan", "status"]
 
 Target = Annotated[
     str, typer.Argument(help="FILE.py or MODULE that defines the job, as FILE.py[:NAME].")
 ]
+Replace = Annotated[bool, typer.Option("--replace", help="Give back what differs, and ask anew.")]
 
 
 def apply(
     target: Target = "job.py",
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Give back what differs, and ask anew.")
-    ] = False,
+    replace: Replace = False,
+    client_script: Annotated[
+        str | None,
+        typer.Option("--client-script", help="Run this script inside; the job ends with it."),
+    ] = None,
     is_waiting: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the hosts are up.")
     ] = True,
@@ -35,11 +38,13 @@ def apply(
 ) -> None:
     """Ask for the hosts of a job; nothing is asked twice."""
     job = load_target(target)
-    job.apply(replace=replace)
-    if is_waiting:
-        with attached(job, timeout, is_quiet=is_json):
-            pass  # They answer, and that is all that is wanted of them now.
-    found = job.status()
+    job.apply(client_script, replace=replace)
+    # The hosts of a batch job are for its script alone.
+    if is_waiting and client_script is None:
+        with shown_progress(is_json) as progress:
+            found = job.wait_up(timeout, progress)
+    else:
+        found = job.status()
     if is_json:
         print_json(found.to_json())
     else:
@@ -72,26 +77,6 @@ def kill(context: Context = None, is_json: Json = False) -> None:
         print_json({"killed": job.context, "folder": job.folder})
     else:
         sys.stdout.write(f"the hosts of {job.spec.name!r} were given back\n")
-
-
-def logs(
-    mesh: MeshName = None,
-    host: Annotated[int, typer.Option("--host", "-H", help="Which host of the mesh.")] = 0,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many at most.")] = 100,
-    context: Context = None,
-    is_json: Json = False,
-) -> None:
-    """Show what the worker of a host has printed last."""
-    job = job_load(context)
-    name = chosen_mesh(job, mesh)
-    size = job.spec.mesh(name).hosts
-    if not 0 <= host < size:
-        raise JobError(f"mesh {name!r} has no host {host}: give 0 to {size - 1}")
-    text = job.logs(name, host, lines)
-    if is_json:
-        print_json({"mesh": name, "host": host, "lines": text.splitlines()})
-    elif text:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
 def contexts(is_json: Json = False) -> None:

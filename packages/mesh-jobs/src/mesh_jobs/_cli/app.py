@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mesh_jobs._cli import allocation, course, health, reaching, running
+from mesh_jobs._cli import (
+    allocation,
+    batch,
+    course,
+    following,
+    health,
+    inspecting,
+    reaching,
+    running,
+)
 from mesh_jobs._errors import JobError
 
 if TYPE_CHECKING:
@@ -25,12 +34,16 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "apply": allocation.apply,
     "plan": allocation.plan,
     "status": allocation.status,
+    "run": batch.run,
     "exec": running.execute,
     "spmd": running.spmd,
     "shell": reaching.shell,
     "attach": reaching.attach,
     "forward": reaching.forward,
-    "logs": allocation.logs,
+    "ps": inspecting.ps,
+    "stacks": inspecting.stacks,
+    "stop": inspecting.stop,
+    "logs": following.logs,
     "events": course.events,
     "wait": course.wait,
     "resize": course.resize,
@@ -38,7 +51,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "contexts": allocation.contexts,
     "doctor": health.doctor,
 }
-_RUNNING = ("exec", "spmd", "shell", "attach", "forward")
+_RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
 
 
 def make_app() -> typer.Typer:

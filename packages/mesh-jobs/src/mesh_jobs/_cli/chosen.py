@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from mesh_core import HostDied, configured, shutdown_context
 from mesh_jobs._cli.waiting import shown_progress
 from mesh_jobs._errors import JobError
-from mesh_jobs._job import Job, job_load
+from mesh_jobs._job import Job
+from mesh_jobs._loading import job_load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +23,20 @@ _END_S = 15.0
 
 
 @contextmanager
-def attached(job: Job, timeout: float | None, *, is_quiet: bool = False) -> Iterator[JobState]:
-    """Waits for the hosts of a job and attaches to them; leaves them to the next afterwards."""
+def attached(
+    job: Job, timeout: float | None, *, is_quiet: bool = False, is_beside: bool = True
+) -> Iterator[JobState]:
+    """Waits for the hosts of a job and attaches to them; leaves them to the next afterwards.
+
+    Args:
+        job: The job.
+        timeout: For how many seconds to wait; for ever when there is none.
+        is_quiet: Whether to show nothing while it waits.
+        is_beside: Whether to be served beside the program that uses the hosts.
+    """
     limit = nullcontext() if timeout is None else configured(attach_timeout_s=timeout)
     with shown_progress(is_quiet) as progress, limit:
-        state = job.state(timeout, progress)
+        state = job.state(timeout, progress, beside=is_beside)
     try:
         for mesh in state:
             _take(mesh, state[mesh])
@@ -41,8 +51,8 @@ def _take(name: str, mesh: HostMesh) -> None:
         mesh.initialized.get()
     except HostDied as error:
         raise JobError(
-            f"the hosts of mesh {name!r} cannot be used: {error.reason}: a worker serves one "
-            "program at a time, so wait for that to end; see mesh status and mesh logs"
+            f"the hosts of mesh {name!r} cannot be used: {error.reason}: see mesh status and "
+            "mesh logs; where another program has them, wait for it to end"
         ) from error
 
 
@@ -54,6 +64,7 @@ def chosen_hosts(
     timeout: float | None,
     *,
     is_quiet: bool = False,
+    is_beside: bool = True,
 ) -> Iterator[tuple[str, HostMesh]]:
     """Attaches to one mesh of an applied job, or to one host of it; gives its name too.
 
@@ -65,7 +76,7 @@ def chosen_hosts(
     size = job.spec.mesh(name).hosts
     if host is not None and not 0 <= host < size:
         raise JobError(f"mesh {name!r} has no host {host}: give 0 to {size - 1}")
-    with attached(job, timeout, is_quiet=is_quiet) as state:
+    with attached(job, timeout, is_quiet=is_quiet, is_beside=is_beside) as state:
         found = state[name]
         if host is not None and len(found.extent):
             found = found.flatten("hosts").slice(hosts=host)

@@ -11,7 +11,7 @@ from mesh_jobs._cli.chosen import chosen_mesh
 from mesh_jobs._cli.options import Context, Json, MeshName
 from mesh_jobs._cli.show import print_json, print_status, print_table
 from mesh_jobs._cli.waiting import shown_progress
-from mesh_jobs._job import job_load
+from mesh_jobs._loading import job_load
 
 __all__ = ["events", "resize", "wait"]
 
@@ -23,13 +23,14 @@ def wait(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Wait until a job has ended, and say how."""
+    """Wait until a job has ended, and say how; ends with the status of its client script."""
     with shown_progress(is_json) as progress:
         status = job_load(context).wait(timeout, progress)
     if is_json:
         print_json(status.to_json())
     else:
         print_status(status)
+    raise typer.Exit(status.exit_code or 0)
 
 
 def events(context: Context = None, is_json: Json = False) -> None:

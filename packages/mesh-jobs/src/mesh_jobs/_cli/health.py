@@ -10,10 +10,12 @@ import typer
 
 from mesh_core import Credentials
 from mesh_jobs._cli.chosen import attached
+from mesh_jobs._cli.examinations import examine_by
+from mesh_jobs._cli.host_health import HostHealth, host_health
 from mesh_jobs._cli.options import Context, Json, MeshName, Timeout
 from mesh_jobs._cli.show import print_json, print_table
 from mesh_jobs._doctor import Diagnosis, Finding, examine
-from mesh_jobs._job import job_load
+from mesh_jobs._loading import job_load
 from mesh_jobs._reach import reach_all
 from mesh_jobs._report import THIS_HOST
 
@@ -27,6 +29,10 @@ _EXPIRY_WARNING = timedelta(hours=12)
 
 
 def doctor(
+    what: Annotated[
+        str | None,
+        typer.Argument(help="What to examine instead, as rdma; packages bring it."),
+    ] = None,
     mesh: MeshName = None,
     megabytes: Annotated[
         int, typer.Option(min=0, help="Send so much between each two hosts; 0 sends nothing.")
@@ -38,26 +44,42 @@ def doctor(
     """Examine each pair of hosts, and say what to mend; ends with 1 if there is something."""
     job = job_load(context)
     names = [job.spec.mesh(mesh).name] if mesh else [one.name for one in job.spec.meshes]
+    if what is not None:
+        examine_by(what, job, names, timeout, is_json=is_json)
     trust = list(_of_trust(job))
-    reached = reach_all([host for host in job.status().hosts if host.mesh in names])
+    hosts = [host for host in job.status().hosts if host.mesh in names]
+    reached = reach_all(hosts)
     lost = [
         Finding(f"{one.host.mesh} host {one.host.rank}", one.problem, one.advice)
         for one in reached
         if one.problem
     ]
-    if lost:
-        _tell(is_json, [*trust, *lost], [])
+    health = host_health(job, [one.host for one in reached if not one.problem])
+    of_job = [*trust, *lost, *(one.finding for one in health if one.finding)]
+    owners = sorted({one.owner for one in health if one.owner})
+    if lost or owners:
+        # Who uses the hosts is not disturbed: what needs them whole is left for later.
+        _tell(is_json, of_job, [], health, owners)
     with attached(job, timeout, is_quiet=is_json) as state:
         found = [examine(name, state[name], payload_len=megabytes * _MEGABYTE) for name in names]
-    _tell(is_json, trust, found)
+    _tell(is_json, of_job, found, health, [])
 
 
-def _tell(is_json: bool, of_job: list[Finding], found: list[Diagnosis]) -> NoReturn:
+def _tell(
+    is_json: bool,
+    of_job: list[Finding],
+    found: list[Diagnosis],
+    health: list[HostHealth],
+    owners: list[str],
+) -> NoReturn:
     """Prints what was found, and ends the command."""
     if is_json:
         told = [{"where": one.where, "what": one.what, "advice": one.advice} for one in of_job]
-        print_json({"job": told, "meshes": [one.to_json() for one in found]})
+        hosts = [one.to_json() for one in health]
+        print_json({"job": told, "hosts": hosts, "meshes": [one.to_json() for one in found]})
     else:
+        if owners:
+            _print_health(health, owners)
         for one in found:
             _print(one)
         _print_findings([*of_job, *(finding for one in found for finding in one.findings)])
@@ -76,6 +98,18 @@ def _of_trust(job: Job) -> list[Finding]:
         "have expired" if left < timedelta() else f"expire in {left.total_seconds() / 60:.0f} min"
     )
     return [Finding("job", f"its credentials {what}", "kill the job, and apply it anew")]
+
+
+def _print_health(health: list[HostHealth], owners: list[str]) -> None:
+    words = {True: "healthy", False: "leaving", None: "not known"}
+    rows = (
+        (one.host.mesh, str(one.host.rank), words[one.is_healthy], one.owner or "-")
+        for one in health
+    )
+    print_table(("MESH", "HOST", "HEALTH", "PROGRAM"), rows)
+    sys.stdout.write(
+        f"\nused by {', '.join(owners)}: pairs of hosts are examined when that has ended\n"
+    )
 
 
 def _print(found: Diagnosis) -> None:

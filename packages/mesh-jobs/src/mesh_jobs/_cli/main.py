@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # Commands that give the exit status of others have one of their own for when they could not.
-_RELAYING = ("exec", "shell", "spmd", "attach", "forward")
+_RELAYING = ("run", "exec", "shell", "spmd", "attach", "forward")
 _RELAY_FAILED = 125
 _FAILED = 1
 _BROKEN = 70

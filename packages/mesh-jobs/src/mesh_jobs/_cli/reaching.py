@@ -27,7 +27,7 @@ from mesh_jobs._errors import JobError
 from mesh_jobs._exec import CommandOrder
 from mesh_jobs._execution import Execution
 from mesh_jobs._forward import PortForwarder
-from mesh_jobs._job import job_load
+from mesh_jobs._loading import job_load
 from mesh_jobs._rank_output import RankOutput
 from mesh_jobs._shell import shell as open_shell
 
@@ -100,7 +100,7 @@ def attach(
     """Open Python with the hosts of a job at hand, as `job`, `state`, `hosts` and by mesh name."""
     job = job_load(context)
     names = [one.name for one in job.spec.meshes]
-    with attached(job, timeout) as state:
+    with attached(job, timeout, is_beside=False) as state:
         scope = {"job": job, "state": state, **{name: state[name] for name in state}}
         if mesh is not None or len(names) == 1:
             scope["hosts"] = state[chosen_mesh(job, mesh)]

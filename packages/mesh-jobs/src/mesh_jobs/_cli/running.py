@@ -27,7 +27,7 @@ from mesh_jobs._cli.options import (
 from mesh_jobs._cli.show import print_json
 from mesh_jobs._exec import CommandOrder
 from mesh_jobs._execution import Execution
-from mesh_jobs._job import job_load
+from mesh_jobs._loading import job_load
 from mesh_jobs._rank_output import RankOutput, show_with_prefix
 from mesh_jobs._spmd import SpmdRun
 
@@ -96,7 +96,8 @@ def spmd(
 
     Options of mesh go before the script, those of the script behind it.
     """
-    with chosen_hosts(context, mesh, None, timeout, is_quiet=is_json) as (name, hosts):
+    chosen = chosen_hosts(context, mesh, None, timeout, is_quiet=is_json, is_beside=False)
+    with chosen as (name, hosts):
         run = SpmdRun(
             hosts,
             None if is_module else _script_path(script, workdir),

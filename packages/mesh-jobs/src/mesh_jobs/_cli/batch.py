@@ -1,0 +1,93 @@
+"""The command that runs a client script inside a job: run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mesh_jobs._cli.allocation import Replace
+from mesh_jobs._cli.options import Json
+from mesh_jobs._cli.show import print_json, print_status
+from mesh_jobs._cli.target import load_target
+from mesh_jobs._errors import JobError, SchedulerUnreachable
+from mesh_jobs._report import Phase
+
+if TYPE_CHECKING:
+    from mesh_jobs._job import Job
+    from mesh_jobs._status import JobStatus
+
+__all__ = ["run"]
+
+_LATENESS = 0.1
+_FIRST_PAUSE_S = 0.05
+_LOG_PAUSE_MAX_S = 0.5
+_PAUSE_MAX_S = 2.0
+
+
+def run(
+    script: Annotated[str, typer.Argument(help="A Python script, or -m and a module.")],
+    args: Annotated[list[str] | None, typer.Argument(help="Its arguments.")] = None,
+    target: Annotated[
+        str, typer.Option("--job", "-j", help="FILE.py[:NAME] or MODULE that defines the job.")
+    ] = "job.py",
+    is_module: Annotated[
+        bool, typer.Option("--module", help="The script is a module, as in python -m.")
+    ] = False,
+    replace: Replace = False,
+    is_following: Annotated[
+        bool, typer.Option("--follow/--detach", help="Show its output, and end as it does.")
+    ] = True,
+    is_json: Json = False,
+) -> None:
+    """Run a script inside a job of its own, which ends with it; ends with its exit status.
+
+    Options of mesh go before the script, those of the script behind it. Ctrl-C leaves it running.
+    """
+    job = load_target(target)
+    what = ["-m", script] if is_module else [script]
+    job.apply([*what, *(args or ())], replace=replace)
+    if not is_following:
+        print_status(job.status())
+        return
+    try:
+        status = _follow(job, is_quiet=is_json)
+    except KeyboardInterrupt:
+        sys.stderr.write("mesh: the script goes on: see mesh status, and mesh kill to end it\n")
+        raise
+    if is_json:
+        print_json(status.to_json())
+    if status.exit_code is None:
+        raise JobError(f"the job has ended before its script ({status.reason}): see mesh events")
+    raise typer.Exit(status.exit_code)
+
+
+def _follow(job: Job, *, is_quiet: bool) -> JobStatus:
+    """Prints what the script prints until the job has ended."""
+    at, began = 0, time.monotonic()
+    news, asked = began, 0.0
+    while True:
+        now = time.monotonic()
+        status: JobStatus | None = None
+        try:
+            # The scheduler is asked less often than the log is looked at.
+            if now - asked >= _pause_s(now - began):
+                status, asked = job.status(), now
+            # What it has printed before it ended is there by now.
+            while piece := job.client_output(at):
+                at, news = at + len(piece), now
+                if not is_quiet:
+                    sys.stdout.buffer.write(piece)
+                    sys.stdout.buffer.flush()
+        except SchedulerUnreachable:
+            status = None  # Silence is no end.
+        if status is not None and status.state is Phase.ENDED:
+            return status
+        time.sleep(min(_pause_s(now - news), _LOG_PAUSE_MAX_S))
+
+
+def _pause_s(waited_s: float) -> float:
+    """Who waits for long may learn of it a little later."""
+    return min(max(waited_s * _LATENESS, _FIRST_PAUSE_S), _PAUSE_MAX_S)

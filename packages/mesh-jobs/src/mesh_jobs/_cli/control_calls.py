@@ -1,0 +1,95 @@
+"""Calls of control services by commands, which say in one line what is missing for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh_jobs._errors import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh_jobs._control.client import ControlClient
+    from mesh_jobs._control.hosts import Access, HostAnswer
+    from mesh_jobs._job import Job
+    from mesh_jobs._report import HostReport
+
+__all__ = ["access", "asked_hosts", "chosen_reports", "is_control_here", "told_errors"]
+
+_INSTALL = "pip install 'mesh-jobs[cli]'"
+
+
+def is_control_here() -> bool:
+    """Says whether grpcio is installed here."""
+    try:
+        import mesh_jobs._control.client  # noqa: F401
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("mesh_jobs"):
+            raise
+        return False
+    return True
+
+
+def chosen_reports(
+    job: Job, mesh: str | None, host: int | None, *, is_one: bool = False
+) -> list[HostReport]:
+    """Gives the hosts that a command is for.
+
+    Args:
+        job: Their job.
+        mesh: The name of their mesh; all when left out.
+        host: Which of the mesh; all when left out.
+        is_one: Whether it has to be one.
+
+    Raises:
+        ConfigError: There is no such mesh.
+        JobError: There is no such host, or there are several and none is named.
+    """
+    names = [job.spec.mesh(mesh).name] if mesh else [one.name for one in job.spec.meshes]
+    if host is not None:
+        if len(names) > 1:
+            raise JobError(f"the job has the meshes {', '.join(names)}: say which with --mesh")
+        size = job.spec.mesh(names[0]).hosts
+        if not 0 <= host < size:
+            raise JobError(f"mesh {names[0]!r} has no host {host}: give 0 to {size - 1}")
+    found = [
+        one
+        for one in job.status().hosts
+        if one.mesh in names and (host is None or one.rank == host)
+    ]
+    if is_one and len(found) > 1:
+        raise JobError(f"the job has {len(found)} hosts: say on which of them the process is")
+    return sorted(found, key=lambda one: (names.index(one.mesh), one.rank))
+
+
+def asked_hosts(
+    job: Job, hosts: Sequence[HostReport], call: Callable[[ControlClient], Any]
+) -> list[HostAnswer]:
+    """Calls the hosts of a job.
+
+    Raises:
+        JobError: grpcio is not installed here.
+    """
+    return access(job).call(hosts, call)
+
+
+def access(job: Job) -> Access:
+    """Gives how the control services of a job's hosts are called from here.
+
+    Raises:
+        JobError: grpcio is not installed here.
+    """
+    if not is_control_here():
+        raise JobError(f"the command needs grpcio: {_INSTALL}")
+    from mesh_jobs._control.hosts import Access
+
+    return Access(job.folder, job.control_gateway())
+
+
+def told_errors(answers: Sequence[HostAnswer]) -> list[str]:
+    """Gives why hosts have not answered; the same of several as one."""
+    by_words: dict[str, list[str]] = {}
+    for one in answers:
+        if one.error is not None:
+            by_words.setdefault(str(one.error), []).append(one.where)
+    return [f"{', '.join(wheres)}: {words}" for words, wheres in by_words.items()]

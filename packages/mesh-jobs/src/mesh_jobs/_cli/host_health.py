@@ -1,0 +1,73 @@
+"""What the control services of hosts say of their health, also while a program uses the hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mesh_jobs._cli.control_calls import asked_hosts, is_control_here
+from mesh_jobs._doctor import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_jobs._control.client import ControlClient
+    from mesh_jobs._job import Job
+    from mesh_jobs._report import HostReport
+
+__all__ = ["HostHealth", "host_health"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostHealth:
+    """How one host is.
+
+    Attributes:
+        host: The host.
+        is_healthy: Whether it can take a program or serves one; None when nobody can say.
+        owner: The program that it serves; empty when it is free.
+        finding: What is to be mended.
+    """
+
+    host: HostReport
+    is_healthy: bool | None
+    owner: str = ""
+    finding: Finding | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives plain values."""
+        return {
+            "mesh": self.host.mesh,
+            "rank": self.host.rank,
+            "healthy": self.is_healthy,
+            "program": self.owner or None,
+        }
+
+
+def host_health(job: Job, hosts: Sequence[HostReport]) -> list[HostHealth]:
+    """Asks each host that has a control service; of others nothing is known."""
+    asked = [one for one in hosts if one.control is not None] if is_control_here() else []
+    told = asked_hosts(job, asked, _ask) if asked else []
+    answers = {(one.host.mesh, one.host.rank): one for one in told}
+    found = []
+    for host in hosts:
+        answer = answers.get((host.mesh, host.rank))
+        if answer is None:
+            found.append(HostHealth(host, None))
+        elif answer.error is not None:
+            advice = "open its port in firewalls, as that of the worker"
+            finding = Finding(answer.where, str(answer.error), advice)
+            found.append(HostHealth(host, None, finding=finding))
+        else:
+            is_healthy, owner = answer.value
+            finding_or_none = None
+            if not is_healthy:
+                what, advice = "its worker is about to end", "look at mesh logs and mesh status"
+                finding_or_none = Finding(answer.where, what, advice)
+            found.append(HostHealth(host, is_healthy, owner, finding_or_none))
+    return found
+
+
+def _ask(client: ControlClient) -> tuple[bool, str]:
+    is_healthy = client.is_healthy()
+    return is_healthy, client.list_processes().host.program.owner

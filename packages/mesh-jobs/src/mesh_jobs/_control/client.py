@@ -1,0 +1,186 @@
+"""Calls of the control service of one host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from mesh_jobs._control.health import HEALTH
+from mesh_jobs._control.methods import METHODS
+from mesh_jobs._control.pem import SERVER_NAME, Pem
+from mesh_jobs._control.relayed import Relayed
+from mesh_jobs._errors import JobError
+
+__all__ = ["ControlClient", "ControlError"]
+
+_CALL_LIMIT_S = 10.0
+# What the service takes where it is not told.
+_GRACE_S = 10.0
+_STACKS_LIMIT_S = 60.0
+_SLACK_S = 15.0
+# Stacks of a hundred processes with all their threads are some megabytes.
+_ANSWER_LEN_MAX = 64 << 20
+_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
+
+
+class ControlError(JobError):
+    """The control service of a host has refused a call, or cannot be reached.
+
+    Attributes:
+        code: The status of gRPC, such as `NOT_FOUND`.
+    """
+
+    def __init__(self, message: str, code: str = "UNAVAILABLE") -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether nobody has answered."""
+        return self.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+class ControlClient:
+    """A connection to the control service of one host.
+
+    Args:
+        address: What the worker has reported, such as `grpcs://10.0.0.7:40123`.
+        pem: The credentials of the job's controller; not needed for a worker without any.
+        gateway: One that reaches the address, where it is not reached from here.
+    """
+
+    def __init__(self, address: str, pem: Pem | None, gateway: ControlClient | None = None) -> None:
+        scheme, _, target = address.partition("://")
+        self._relayed: Relayed | None = None
+        if gateway is not None:
+            self._relayed = Relayed(gateway._channel, target)
+            target = self._relayed.target
+        options: list[tuple[str, Any]] = [
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.max_receive_message_length", _ANSWER_LEN_MAX),
+            # A host that is lost ends also what is followed.
+            ("grpc.keepalive_time_ms", 10_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+        ]
+        if scheme == "grpc" and target.rpartition(":")[0] in _LOOPBACK:
+            self._channel: Any = grpc.insecure_channel(target, options)
+            return
+        if scheme != "grpcs" or pem is None:
+            raise ControlError(
+                f"{address} cannot be called: it takes TLS and the credentials of a job",
+                "UNAUTHENTICATED",
+            )
+        proof = grpc.ssl_channel_credentials(pem.authorities, pem.key, pem.chain)
+        options.append(("grpc.ssl_target_name_override", SERVER_NAME))
+        self._channel = grpc.secure_channel(target, proof, options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hangs up; calls that wait end."""
+        self._channel.close()
+        if self._relayed is not None:
+            self._relayed.close()
+
+    def list_processes(self, sample_s: float = 0.0) -> Any:
+        """Gives the `ListResponse`.
+
+        Raises:
+            ControlError: See its message.
+        """
+        return self._call("List", _CALL_LIMIT_S + sample_s, sample_ms=round(sample_s * 1000))
+
+    def stop(self, pid: int = 0, grace_s: float | None = None) -> Any:
+        """Gives the `StopResponse`.
+
+        Raises:
+            ControlError: See its message.
+        """
+        given = {} if grace_s is None else {"grace_s": grace_s}
+        waits_s = _GRACE_S if grace_s is None or not math.isfinite(grace_s) else grace_s
+        return self._call("Stop", waits_s + _SLACK_S, pid=pid, **given)
+
+    def stacks(self, pid: int = 0) -> Any:
+        """Gives the `StacksResponse`.
+
+        Raises:
+            ControlError: See its message.
+        """
+        return self._call("Stacks", _STACKS_LIMIT_S, pid=pid)
+
+    def logs(self, lines: int, follow: bool = False) -> Iterator[Any]:
+        """Gives each `LogLine`; with `follow` until the worker or this connection ends.
+
+        Raises:
+            ControlError: See its message; also when the worker is lost meanwhile.
+        """
+        method = METHODS["Logs"]
+        call = self._channel.unary_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        try:
+            yield from call(
+                method.request(lines=lines, follow=follow),
+                timeout=None if follow else _CALL_LIMIT_S,
+            )
+        except grpc.RpcError as error:
+            raise _in_our_words(error) from None
+
+    def is_healthy(self) -> bool:
+        """Says whether the worker can take a program or serves one.
+
+        Raises:
+            ControlError: It cannot be asked.
+        """
+        response: Any = health_pb2.HealthCheckResponse
+        call = self._channel.unary_unary(
+            f"/{HEALTH}/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        try:
+            answer = call(health_pb2.HealthCheckRequest(), timeout=_CALL_LIMIT_S)
+        except grpc.RpcError as error:
+            raise _in_our_words(error) from None
+        return bool(answer.status == response.SERVING)
+
+    def _call(self, name: str, limit_s: float, **fields: Any) -> Any:
+        method = METHODS[name]
+        call = self._channel.unary_unary(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        try:
+            return call(method.request(**fields), timeout=limit_s)
+        except grpc.RpcError as error:
+            raise _in_our_words(error) from None
+
+
+def _in_our_words(error: Any) -> ControlError:
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return ControlError(
+            f"the control service does not answer: {details}: look at mesh status and mesh doctor",
+            code.name,
+        )
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return ControlError(
+            f"the control service has not answered in time: {details}: try again", code.name
+        )
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return ControlError(
+            f"its worker does not know this call: {details}: install the same mesh-jobs there",
+            code.name,
+        )
+    return ControlError(details, code.name)

@@ -1,0 +1,116 @@
+"""The servers of a worker: its control service, and its health alone for who proves nothing."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from grpc_reflection.v1alpha import reflection
+
+from mesh_jobs._control.callers import ControllersOnly, OwnUserOnly
+from mesh_jobs._control.health import HEALTH, Health
+from mesh_jobs._control.messages import SERVICE
+from mesh_jobs._control.pem import Pem
+from mesh_jobs._control.service import ControlService
+from mesh_jobs._served_host import ServedHost
+
+__all__ = ["ControlServer", "HealthServer"]
+
+# Each call has one while it lasts; relays and those who follow logs leave some for the others.
+_THREADS = 96
+_CALLS_MAX = 128
+_PROBES_MAX = 32
+_MESSAGE_LEN_MAX = 64 << 10
+# Who has not proved itself by then is hung up on.
+_HANDSHAKE_MS = 10_000
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+    # Who has gone without a word is found out; callers may do the same.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.max_receive_message_length", _MESSAGE_LEN_MAX),
+    ("grpc.max_concurrent_streams", _CALLS_MAX),
+)
+
+
+class ControlServer:
+    """Serves control, health and reflection to the controllers of a job.
+
+    Args:
+        host: The host.
+        health: What is said of it.
+        at: The name or address to listen at, `*` for all; without credentials one of loopback.
+        port: The port; 0 lets the system choose.
+        pem: The worker's credentials; None for a worker that has none.
+
+    Raises:
+        OSError: The port is taken, or the address is none of this machine.
+    """
+
+    def __init__(
+        self, host: ServedHost, health: Health, at: str, port: int, pem: Pem | None
+    ) -> None:
+        self._service = ControlService(host)
+        guard = OwnUserOnly() if pem is None else ControllersOnly(pem.job)
+        self._server: Any = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-control"),
+            interceptors=[guard],
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=_CALLS_MAX,
+        )
+        self._service.add_to(self._server)
+        health.add_to(self._server)
+        names = (SERVICE, HEALTH, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        self.scheme: str = "grpc" if pem is None else "grpcs"
+        self.port: int = _bind(self._server, at, port, pem)
+        self._server.start()
+
+    def close(self, grace_s: float) -> None:
+        """Ends the service; those who wait hear how it ends first."""
+        self._service.close()
+        self._server.stop(grace_s).wait()
+
+
+class HealthServer:
+    """Serves health alone, in plaintext: probes of Kubernetes have no certificates.
+
+    Args:
+        health: What is said.
+        at: The name or address to listen at, `*` for all.
+        port: The port; 0 lets the system choose.
+
+    Raises:
+        OSError: The port is taken, or the address is none of this machine.
+    """
+
+    def __init__(self, health: Health, at: str, port: int) -> None:
+        self._server: Any = grpc.server(
+            ThreadPoolExecutor(2, thread_name_prefix="mesh-probes"),
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=_PROBES_MAX,
+        )
+        health.add_to(self._server)
+        self.port: int = _bind(self._server, at, port, None)
+        self._server.start()
+
+    def close(self, grace_s: float) -> None:
+        """Ends the service."""
+        self._server.stop(grace_s).wait()
+
+
+def _bind(server: Any, at: str, port: int, pem: Pem | None) -> int:
+    name = "[::]" if at == "*" else at
+    where = f"{name}:{port}"
+    try:
+        if pem is None:
+            return int(server.add_insecure_port(where))
+        proof = grpc.ssl_server_credentials(
+            [(pem.key, pem.chain)], pem.authorities, require_client_auth=True
+        )
+        return int(server.add_secure_port(where, proof))
+    except RuntimeError as error:
+        raise OSError(f"cannot listen at {where} for gRPC: {error}") from error

@@ -1,0 +1,142 @@
+"""Where the threads of a process are, as py-spy sees it from outside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Frame", "PySpy", "PySpyFailed", "ThreadStack"]
+
+_PROGRAM = "py-spy"
+_LIMIT_S = 20.0
+_AT_ONCE = 4
+
+
+class PySpyFailed(Exception):
+    """It could not look; the message says why, and what to do."""
+
+    def __init__(self, message: str, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call of a stack."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """Where one thread is, the innermost call first."""
+
+    id: int
+    name: str
+    is_active: bool
+    holds_gil: bool
+    frames: tuple[Frame, ...]
+
+
+class PySpy:
+    """The program py-spy, where it is installed.
+
+    It reads the memory of the other process, which notices nothing. Only where what it has read
+    twice does not fit together, it stops that process for some milliseconds.
+    """
+
+    def __init__(self, program: str | None = None) -> None:
+        self._program = program or _found()
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether there is one."""
+        return self._program is not None
+
+    def look(self, pids: Sequence[int]) -> list[list[ThreadStack] | PySpyFailed]:
+        """Looks at several processes; gives for each its threads, or why there are none."""
+        if not pids:
+            return []
+        with ThreadPoolExecutor(min(len(pids), _AT_ONCE)) as pool:
+            return list(pool.map(self._look_at, pids))
+
+    def _look_at(self, pid: int) -> list[ThreadStack] | PySpyFailed:
+        failed: PySpyFailed | None = None
+        for how in (["--nonblocking"], ["--nonblocking"], []):
+            try:
+                return self._dump(pid, how)
+            except PySpyFailed as error:
+                failed = error
+                if error.is_final:
+                    break
+        assert failed is not None
+        return failed
+
+    def _dump(self, pid: int, how: list[str]) -> list[ThreadStack]:
+        assert self._program is not None, "asked for only where it is installed"
+        command = [self._program, "dump", "--json", "--pid", str(pid), *how]
+        try:
+            # In a session of its own: what is in the worker's own serves programs.
+            run = subprocess.run(
+                command,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_LIMIT_S,
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired:
+            raise PySpyFailed(
+                f"py-spy has not answered in {_LIMIT_S:g} s: ask again when the host has less to "
+                "do",
+                is_final=True,
+            ) from None
+        except OSError as error:
+            raise PySpyFailed(
+                f"py-spy cannot be started: {error}: install it again", is_final=True
+            ) from None
+        if run.returncode:
+            raise PySpyFailed(_why(run.stderr.decode(errors="replace")))
+        try:
+            return [_thread(one) for one in json.loads(run.stdout)]
+        except (ValueError, KeyError, TypeError) as error:
+            raise PySpyFailed(
+                f"py-spy has answered something else than stacks ({error}): install py-spy 0.4"
+            ) from None
+
+
+def _thread(told: dict[str, Any]) -> ThreadStack:
+    return ThreadStack(
+        id=int(told.get("os_thread_id") or told["thread_id"]),
+        name=told.get("thread_name") or "",
+        is_active=bool(told.get("active")),
+        holds_gil=bool(told.get("owns_gil")),
+        frames=tuple(
+            Frame(one["name"], one["filename"], int(one.get("line") or 0))
+            for one in told.get("frames", ())
+        ),
+    )
+
+
+def _why(said: str) -> str:
+    """Makes one line of what py-spy says when it fails."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if "permission denied" in said.lower() or "operation not permitted" in said.lower():
+        return (
+            "the system lets no process read another's memory: allow it on that host, by "
+            "kernel.yama.ptrace_scope=0 or the capability SYS_PTRACE"
+        )
+    return f"py-spy says: {lines[0] if lines else 'nothing'}"
+
+
+def _found() -> str | None:
+    beside = Path(sys.executable).parent / _PROGRAM
+    return str(beside) if beside.is_file() else shutil.which(_PROGRAM)

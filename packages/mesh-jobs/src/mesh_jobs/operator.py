@@ -1,0 +1,91 @@
+"""`python -m mesh_jobs.operator`: makes the hosts that MeshJobs of a Kubernetes cluster ask for.
+
+Any number of them may run at once: one works, and another goes on where it was when it is gone.
+`manifests` prints what the cluster has to have before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+from mesh_core import MeshError
+
+__all__: list[str] = []
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; gives the exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        if given.action == "manifests":
+            from mesh_jobs._operator_manifests import operator_manifests
+
+            namespace = given.namespace or _own_namespace()
+            text = operator_manifests(namespace, given.image, is_cluster_wide=given.all_namespaces)
+            print(text, end="")
+            return 0
+        _run(given)
+    except ModuleNotFoundError as error:
+        if error.name not in ("kubernetes", "yaml"):
+            raise
+        print("mesh operator: it needs mesh-jobs[kubernetes]: install that", file=sys.stderr)
+        return 1
+    except (MeshError, OSError) as error:
+        print(f"mesh operator: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m mesh_jobs.operator", description=__doc__)
+    add = parser.add_argument
+    add("action", nargs="?", default="run", choices=("run", "manifests"))
+    add("--namespace", metavar="NAME", help="where MeshJobs are looked after (its own)")
+    add("--all-namespaces", action="store_true", help="look after those of the whole cluster")
+    add("--lease-namespace", metavar="NAME", help="where operators agree on one that works")
+    add("--lease", type=int, default=15, metavar="S", help="after so long another one takes over")
+    add("--kubeconfig", metavar="FILE", help="where the cluster is, when not in a pod of it")
+    add("--context", metavar="NAME", help="the context in that file")
+    add("--image", default="mesh-jobs:latest", metavar="NAME", help="the operator's own image")
+    return parser
+
+
+def _run(given: argparse.Namespace) -> None:
+    from mesh_jobs._kube_api import KubeApi
+    from mesh_jobs._operator import Operator
+    from mesh_jobs._operator_lease import Leadership
+
+    own = given.namespace or _own_namespace()
+    api = KubeApi("" if given.all_namespaces else own, given.kubeconfig, given.context)
+    ended, changed = threading.Event(), threading.Event()
+
+    def end(*_: object) -> None:
+        ended.set()
+        changed.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    there = api.within(given.lease_namespace or own)
+    leadership = Leadership(there, "mesh-operator", holder, given.lease, changed)
+    print(f"mesh operator {holder} looks after {api.namespace or 'all namespaces'}", flush=True)
+    Operator(api, leadership, changed).run(ended)
+
+
+def _own_namespace() -> str:
+    try:
+        return _OWN_NAMESPACE.read_text().strip()
+    except FileNotFoundError:
+        return "default"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Who may call the control service of a worker, and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh_core import Credentials
+
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("grpc_reflection")
+
+from controlled import Applied, applied_job  # noqa: E402
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
+
+from mesh_jobs._control.client import ControlClient, ControlError  # noqa: E402
+from mesh_jobs._control.methods import METHODS  # noqa: E402
+from mesh_jobs._control.pem import SERVER_NAME, Pem  # noqa: E402
+
+CALL_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
+    """One job for all tests that leave its worker as it is."""
+    with applied_job(tmp_path_factory.mktemp("control")) as one:
+        yield one
+
+
+def secured(applied: Applied, pem: Pem | None) -> Any:
+    """Opens a channel to its control port with some credentials."""
+    words = {} if pem is None else {"private_key": pem.key, "certificate_chain": pem.chain}
+    proof = grpc.ssl_channel_credentials(applied.pem.authorities, **words)
+    options = [("grpc.ssl_target_name_override", SERVER_NAME)]
+    return grpc.secure_channel(applied.target, proof, options)
+
+
+def status_of(channel: Any) -> tuple[str, str]:
+    """Calls, and gives how that failed."""
+    with channel, pytest.raises(grpc.RpcError) as failed:
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=CALL_S)
+    error: Any = failed.value
+    return error.code().name, error.details()
+
+
+def test_a_host_is_reached_by_that_of_another(applied: Applied, tmp_path: Path) -> None:
+    with applied_job(tmp_path) as other:
+        with (
+            applied.client() as gateway,
+            ControlClient(other.control, other.pem, gateway) as client,
+        ):
+            assert client.list_processes().host.address == other.report.address
+            followed = client.logs(10, follow=True)
+            assert next(followed).text.startswith("mesh worker serves tcp://")
+        Credentials.create().save(tmp_path / "others")
+        wrong = Pem.load(tmp_path / "others")
+        with (
+            applied.client() as gateway,
+            ControlClient(other.control, wrong, gateway) as client,
+            pytest.raises(ControlError) as refused,
+        ):
+            client.list_processes()
+        assert refused.value.is_unreachable
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "words"),
+    [
+        ("", "INVALID_ARGUMENT", "'' is no address"),
+        ("nowhere", "INVALID_ARGUMENT", "'nowhere' is no address"),
+        ("127.0.0.1:0", "INVALID_ARGUMENT", "'127.0.0.1:0' is no address"),
+        ("127.0.0.1:1", "UNAVAILABLE", "127.0.0.1:1 cannot be reached from here"),
+    ],
+)
+def test_a_relay_that_cannot_be_is_refused_in_words(
+    applied: Applied, address: str, code: str, words: str
+) -> None:
+    method = METHODS["Relay"]
+    with secured(applied, applied.pem) as channel:
+        call = channel.stream_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        answers = call(iter([method.request(address=address)]), timeout=CALL_S)
+        with pytest.raises(grpc.RpcError) as failed:
+            next(answers)
+    error: Any = failed.value
+    assert (error.code().name, error.details().startswith(words)) == (code, True)
+
+
+def test_only_controllers_of_the_job_may_call(applied: Applied, tmp_path: Path) -> None:
+    others = Credentials.create()
+    others.save(tmp_path / "others")
+    folder = Path(applied.job.folder, "keys", "controller")
+    Credentials.load(folder).issue(role="worker", name="spy").save(tmp_path / "worker")
+    code, words = status_of(secured(applied, Pem.load(tmp_path / "worker")))
+    assert (code, words) == (
+        "PERMISSION_DENIED",
+        "you are a worker of the job: only its controllers may call",
+    )
+    assert status_of(secured(applied, Pem.load(tmp_path / "others")))[0] == "UNAVAILABLE"
+    assert status_of(secured(applied, None))[0] == "UNAVAILABLE"
+    assert status_of(grpc.insecure_channel(applied.target))[0] == "UNAVAILABLE"
+    with applied.client() as controller:
+        assert controller.is_healthy()
+
+
+def test_another_jobs_worker_is_not_believed(applied: Applied, tmp_path: Path) -> None:
+    Credentials.create().save(tmp_path / "others")
+    with ControlClient(applied.control, Pem.load(tmp_path / "others")) as other:
+        with pytest.raises(ControlError, match="does not answer") as refused:
+            other.list_processes()
+        assert refused.value.is_unreachable
+
+
+def test_reflection_lists_the_services(applied: Applied) -> None:
+    with secured(applied, applied.pem) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        asked = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(
+                file_containing_symbol="mesh.control.v1.Control"
+            ),
+        ]
+        listed, file = stub.ServerReflectionInfo(iter(asked), timeout=CALL_S)
+    names = {one.name for one in listed.list_services_response.service}
+    assert names == {
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+        "mesh.control.v1.Control",
+    }
+    assert file.file_descriptor_response.file_descriptor_proto

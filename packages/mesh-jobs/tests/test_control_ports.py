@@ -1,0 +1,135 @@
+"""What a worker serves without a job: to probes, and on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workers import END_LIMIT_S
+
+from mesh_core.testing import wait_until
+
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("grpc_reflection")
+
+from controlled import processes  # noqa: E402
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
+
+from mesh_jobs._control.client import ControlClient, ControlError  # noqa: E402
+
+
+@contextmanager
+def lone_worker() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Runs a worker on loopback without credentials, which serves health for probes too."""
+    command = [sys.executable, "-m", "mesh_jobs.worker", "--listen", "tcp://127.0.0.1:0"]
+    worker = subprocess.Popen(
+        [*command, "--mesh", "ones", "--rank", "0", "--health-port", "0"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert worker.stdout is not None
+        told = next(line for line in worker.stdout if line.startswith("{"))
+        yield worker, json.loads(told)
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=END_LIMIT_S)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """A worker for all tests that do not end it."""
+    with lone_worker() as found:
+        yield found
+
+
+def test_who_watches_hears_that_the_worker_is_told_to_end() -> None:
+    with (
+        lone_worker() as (worker, told),
+        grpc.insecure_channel(told["health"].partition("://")[2]) as channel,
+    ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        watching = stub.Watch(health_pb2.HealthCheckRequest(), timeout=END_LIMIT_S)
+        states = health_pb2.HealthCheckResponse
+        # It serves a moment after it has said where.
+        assert wait_until(lambda: next(watching).status == states.SERVING)
+        worker.send_signal(signal.SIGTERM)
+        assert next(watching).status == states.NOT_SERVING
+        assert worker.wait(END_LIMIT_S) == 0
+
+
+def test_probes_get_nothing_but_health(
+    alone: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    _, told = alone
+    with (
+        ControlClient(told["health"], None) as probe,
+        pytest.raises(ControlError) as refused,
+    ):
+        probe.list_processes()
+    assert refused.value.code == "UNIMPLEMENTED"
+
+
+def test_a_worker_without_credentials_serves_loopback_in_plaintext(
+    alone: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    worker, told = alone
+    assert told["control"].startswith("grpc://127.0.0.1:")
+    with ControlClient(told["control"], None) as client:
+        assert processes(client, "worker")[0]["pid"] == worker.pid
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_without_credentials_another_user_of_the_machine_is_refused(
+    alone: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    worker, told = alone
+    caller = """
+import grpc, os, sys
+def call(target):
+    stop = grpc.insecure_channel(target).unary_unary("/mesh.control.v1.Control/Stop")
+    try:
+        stop(b"", timeout=10)
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+# What it imports as it goes may be in a folder that others cannot enter.
+call("127.0.0.1:1")
+os.setresuid(65534, 65534, 65534)
+print(*call(sys.argv[1]))
+"""
+    target = told["control"].partition("://")[2]
+    run = subprocess.run([sys.executable, "-c", caller, target], capture_output=True, text=True)
+    assert run.stdout.startswith("PERMISSION_DENIED you are another user of this machine"), run
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ("raise ModuleNotFoundError('no grpc', name='grpc')", "grpc is not installed"),
+        ("raise RuntimeError('too old')", "it cannot be loaded: too old"),
+    ],
+)
+def test_without_grpcio_a_worker_says_that_it_has_no_control_service(
+    tmp_path: Path, broken: str, why: str
+) -> None:
+    (tmp_path / "grpc.py").write_text(broken)
+    command = [sys.executable, "-m", "mesh_jobs.worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--mesh", "ones", "--rank", "0"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    run = subprocess.run([*command, "--ttl", "0.1"], env=env, capture_output=True, text=True)
+    told = next(json.loads(line) for line in run.stdout.splitlines() if line.startswith("{"))
+    assert told["control"] is None
+    assert told["why_no_control"] == f"{why}: pip install 'mesh-jobs[control]'"
+    run = subprocess.run([*command, "--health-port", "0"], env=env, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert f"mesh worker: health cannot be served: {why}" in run.stderr
