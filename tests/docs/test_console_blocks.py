@@ -15,7 +15,7 @@ from tools.workspace import ROOT
 
 #: Documents whose console blocks are one session. A Python block that begins with `# name.py` is
 #: a file of the folder where it takes place.
-SESSIONS = ("docs/guides/cli.md",)
+SESSIONS = ("docs/guides/cli.md", "docs/guides/control-service.md")
 
 _LIMIT_S = 120
 

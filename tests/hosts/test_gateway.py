@@ -229,7 +229,8 @@ start = time.monotonic()
 try:
     waiting.get(timeout=30)
 except HostDied:
-    print(time.monotonic() - start < 10, members.slice(hosts=0).echo.call_one(3).get(timeout=30))
+    value = members.slice(hosts=0).echo.call_one(3).get(timeout=30)
+    print(time.monotonic() - start < 10, value, flush=True)
     os._exit(0)
 """
     keys = str(cluster.folder / "client")

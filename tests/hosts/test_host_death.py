@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from mesh_core.testing import wait_until
 from tests.hosts.crew import Crew, Program, steps
 from tests.hosts.crew.crew import children
 
 HEARTBEATS_S = 3.0
+#: Between two heartbeats where nothing is to be noticed by them.
+NEVER_S = 600.0
 #: What the goal allows on top.
 SLACK_S = 0.5
 
@@ -127,18 +130,18 @@ def test_workers_end_the_processes_of_a_controller_that_is_gone(crew: Crew, way:
 
 
 def test_worker_that_is_killed_takes_its_processes_along(crew: Crew, program: Program) -> None:
-    procs = attach(crew, program)[3]
+    # Heartbeats would tell long after the limits below: only what its worker says can be in time.
+    procs = attach(crew, program, settings={"heartbeat_s": NEVER_S})[3]
     waiting = program.begin(steps.wait_for_ever, 3)
     program.do(steps.settle, SETTLE_S)
     worker = crew.worker(crew.hosts[3])
-    killed = time.monotonic()
-    os.kill(worker.session(), signal.SIGKILL)
+    killed = worker.session()
+    os.kill(killed, signal.SIGKILL)
     assert waiting.result(60)[0] == "HostDied"
-    # Its worker says so; nobody waits for heartbeats.
-    assert time.monotonic() - killed < HEARTBEATS_S - SOON_S
-    wait_until_gone(procs, time.monotonic() + 2 * SOON_S)
+    wait_until_gone(procs, time.monotonic() + 60)
     assert worker.is_alive
-    assert len(children(worker.process.pid)) == 1, "it serves again"
+    served = wait_until(lambda: set(children(worker.process.pid)) - {killed}, 60)
+    assert len(served) == 1, "it serves again"
     program.do(steps.stop)
 
 

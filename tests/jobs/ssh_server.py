@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ class SSHServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # The path of a socket has to be short.
+        self._control = Path(tempfile.mkdtemp(prefix="ssh-"), "control")
         with socket.create_server(("127.0.0.1", 0)) as found:
             self._port: int = found.getsockname()[1]
         for name in ("host_key", "user_key"):
@@ -32,11 +35,15 @@ class SSHServer:
             f"ListenAddress 127.0.0.1\nPort {self._port}\nHostKey {folder}/host_key\n"
             f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
             "UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\n"
+            # What the user's own shell does first is none of the test's business.
+            f"MaxSessions 100\nSetEnv HOME={folder}\n"
         )
         (folder / "ssh_config").write_text(
             f"Host node*\n  HostName 127.0.0.1\n  Port {self._port}\n  User {getpass.getuser()}\n"
             f"  IdentityFile {folder}/user_key\n  IdentitiesOnly yes\n"
             f"  StrictHostKeyChecking no\n  UserKnownHostsFile {folder}/known_hosts\n"
+            # One login for all that is asked, as people have it who ask often.
+            f"  ControlMaster auto\n  ControlPath {self._control}\n  ControlPersist yes\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -77,6 +84,19 @@ class SSHServer:
             self._process.terminate()
             self._process.wait(_UP_S)
             self._process = None
+        # Who is logged in would be answered without it.
+        subprocess.run(["ssh", *self.arguments, "-O", "exit", "node1"], capture_output=True)
+
+    def close(self) -> None:
+        """Ends it for good."""
+        self.stop()
+        folder = self._control.parent
+        for control in folder.iterdir():
+            command = ["ssh", *self.arguments, "-S", str(control), "-O", "exit", "node1"]
+            subprocess.run(command, capture_output=True)
+        # Who was asked to end says so first, and takes its socket away then.
+        wait_until(lambda: not any(folder.iterdir()), _UP_S)
+        folder.rmdir()
 
     @contextmanager
     def silent(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SSHServer]:
     server = SSHServer(tmp_path_factory.mktemp("sshd"))
     server.start()
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def job_on(
         meshes,
         python_exe=str(more.pop("python_exe", sys.executable)),
         ssh_args=server.arguments,
-        env={"MESH_HOME": str(home)},
+        env={"MESH_HOME": str(home), "TMPDIR": tempfile.gettempdir()},
         name=name,
         folder=home.parent / name,
         **more,  # type: ignore[arg-type]

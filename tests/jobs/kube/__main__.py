@@ -16,6 +16,7 @@ from tests.jobs.kube.api.server import Server
 from tests.jobs.kube.api.store import Store
 from tests.jobs.kube.controllers.garbage import Garbage
 from tests.jobs.kube.controllers.indexed_jobs import IndexedJobs
+from tests.jobs.kube.controllers.job_sets import JobSets
 from tests.jobs.kube.controllers.loop import Loop
 from tests.jobs.kube.controllers.nodes import Nodes
 from tests.jobs.kube.controllers.stateful_sets import StatefulSets
@@ -42,7 +43,8 @@ def main(folder: Path) -> None:
     )
     kubelet = Kubelet(store, kinds, folder / "pods", NODES)
     api.read_log = kubelet.read_log
-    controllers = Loop(store, [StatefulSets(store, kinds), IndexedJobs(store, kinds)])
+    made = [StatefulSets(store, kinds), IndexedJobs(store, kinds), JobSets(store, kinds)]
+    controllers = Loop(store, made)
     # Nodes and pods have their own loop, so that what a controller does wrong is no node's death.
     nodes = Loop(store, [kubelet, Nodes(store, kinds, kubelet.heartbeats)])
     others = Loop(store, [Scheduler(store, kinds), Garbage(store, kinds)])

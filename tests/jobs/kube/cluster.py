@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import secrets
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tests.jobs.kube.kubelet.pod import FAULT
 load: Any = config.new_client_from_config
 
 #: How long a test waits for the cluster to do something.
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -88,16 +89,29 @@ class Cluster:
         found = self.core.list_namespaced_service_account(namespace).items
         return any(one.metadata.name == "default" for one in found)
 
-    def user(self, namespace: str, rules: list[dict[str, Any]]) -> Path:
-        """Makes someone who may do no more than these rules say, and returns his kubeconfig."""
+    def user(
+        self, namespace: str, rules: list[dict[str, Any]], is_everywhere: bool = False
+    ) -> Path:
+        """Makes someone who may do no more than these rules say, and returns his kubeconfig.
+
+        Args:
+            namespace: Where he is from, and where the rules hold.
+            rules: What he may do.
+            is_everywhere: Whether they hold in every namespace.
+        """
         name = f"user-{secrets.token_hex(4)}"
         meta = {"metadata": {"name": name, "namespace": namespace}}
         self.core.create_namespaced_service_account(namespace, meta)
-        self.rbac.create_namespaced_role(namespace, {**meta, "rules": rules})
+        kind = "ClusterRole" if is_everywhere else "Role"
         subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-        binding = {**meta, "subjects": [subject], "roleRef": role}
-        self.rbac.create_namespaced_role_binding(namespace, binding)
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+        binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": role}
+        if is_everywhere:
+            self.rbac.create_cluster_role({"metadata": {"name": name}, "rules": rules})
+            self.rbac.create_cluster_role_binding(binding)
+        else:
+            self.rbac.create_namespaced_role(namespace, {**meta, "rules": rules})
+            self.rbac.create_namespaced_role_binding(namespace, binding)
         asked = {"spec": {"expirationSeconds": 3600, "audiences": None}}
         found = self.core.create_namespaced_service_account_token(name, namespace, asked)
         path = self._folder / f"{name}.kubeconfig"
@@ -108,12 +122,12 @@ class Cluster:
     def _authority(self) -> bytes:
         return Path(self.client.configuration.ssl_ca_cert).read_bytes()
 
-    def cut(self) -> tuple[Cut, Path]:
+    def cut(self, kubeconfig: Path | None = None) -> tuple[Cut, Path]:
         """A way to the server that can be cut, and a kubeconfig that leads there."""
         url = urllib.parse.urlsplit(self.client.configuration.host)
         assert url.hostname is not None
         way = Cut(url.hostname, url.port or 443)
-        loaded: Any = yaml.safe_load(self.kubeconfig.read_text())
+        loaded: Any = yaml.safe_load((kubeconfig or self.kubeconfig).read_text())
         loaded["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{way.port}"
         loaded["clusters"][0]["cluster"]["tls-server-name"] = url.hostname
         path = self._folder / f"{secrets.token_hex(4)}.kubeconfig"
@@ -132,11 +146,34 @@ class Cluster:
 
     def forget_history(self) -> None:
         """Makes every watch from an older version too old; only the stand-in can."""
-        self.client.rest_client.request(
+        self._tell("forget-history")
+
+    @contextlib.contextmanager
+    def failing(self, how: str, **which: object) -> Iterator[None]:
+        """Has the stand-in fail for as long as the block lasts.
+
+        Args:
+            how: One of `WAYS`, see `api/faults.py`.
+            which: For which requests: `verb`, `plural`, `user`, `after`, `times`.
+        """
+        self._tell(f"fail?{urllib.parse.urlencode({'how': how, **which})}")
+        try:
+            yield
+        finally:
+            self._tell("mend")
+
+    def held(self) -> int:
+        """How many requests the stand-in holds now, told to."""
+        return int(json.loads(self._tell("held"))["held"])
+
+    def _tell(self, order: str) -> str:
+        answer = self.client.rest_client.request(
             "GET",
-            f"{self.client.configuration.host}/standin/forget-history",
+            f"{self.client.configuration.host}/standin/{order}",
             headers=self.authorization(),
         )
+        found = answer.data or answer.read()
+        return found if isinstance(found, str) else found.decode()
 
     def authorization(self) -> dict[str, str]:
         """The header that says who the admin is."""

@@ -1,4 +1,4 @@
-"""A way to the API server that a test can cut: connections end, and new ones are refused."""
+"""A way to the API server that a test can cut, or on which it can let nothing pass."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ _READ_LEN = 65536
 class Cut:
     """Listens on a port of its own and copies bytes between clients and the server."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, listener: socket.socket | None = None) -> None:
         self._server = (host, port)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        #: How many connections there were.
+        self.taken: int = 0
+        self._flows = threading.Event()
+        self._flows.set()
+        # One that was given cannot be made again: its connections are cut, and that is all.
+        self._is_kept = listener is not None
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._accept()
+
+    def lead_to(self, host: str, port: int) -> None:
+        """Takes connections from now on to another server."""
+        self._server = (host, port)
 
     def _accept(self) -> None:
         threading.Thread(target=self._serve, args=[self._listener], daemon=True).start()
@@ -28,6 +38,7 @@ class Cut:
         while True:
             try:
                 client, _ = listener.accept()
+                self.taken += 1
                 server = socket.create_connection(self._server)
             except OSError:
                 return
@@ -39,6 +50,7 @@ class Cut:
     def _copy(self, one: socket.socket, other: socket.socket) -> None:
         try:
             while read := one.recv(_READ_LEN):
+                self._flows.wait()
                 other.sendall(read)
         except OSError:
             pass
@@ -59,16 +71,28 @@ class Cut:
         try:
             yield
         finally:
-            self._listener = socket.create_server(("127.0.0.1", self.port))
-            self._accept()
+            if not self._is_kept:
+                self._listener = socket.create_server(("127.0.0.1", self.port))
+                self._accept()
 
-    def _shut(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Connections stay and new ones are taken, and nothing passes while the block lasts."""
+        self._flows.clear()
+        try:
+            yield
+        finally:
+            self._flows.set()
+
+    def _shut(self, is_end: bool = False) -> None:
+        if is_end or not self._is_kept:
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
         with self._lock:
             known = set(self._open)
         self._end(known)
 
     def end(self) -> None:
-        self._shut()
+        self._flows.set()
+        self._shut(is_end=True)

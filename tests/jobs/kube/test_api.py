@@ -113,9 +113,10 @@ def test_a_watch_from_a_forgotten_version_is_gone(stand_in: Cluster, namespace: 
         list(events)
 
 
-def test_a_watch_from_a_version_to_come_times_out(cluster: Cluster, namespace: str) -> None:
+def test_a_watch_from_a_version_to_come_times_out(stand_in: Cluster, namespace: str) -> None:
+    """A real server does so when its cache is behind, which nobody can ask it to be."""
     events = watch.Watch().stream(
-        cluster.core.list_namespaced_secret,
+        stand_in.core.list_namespaced_secret,
         namespace,
         resource_version=str(10**12),
         timeout_seconds=1,

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from mesh_jobs import (
     JobPending,
     KubernetesJob,
     Phase,
-    SchedulerUnreachable,
 )
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 
@@ -58,7 +56,7 @@ def jobs(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
         job.kill()
 
 
-def _ranks(job: KubernetesJob) -> list[int]:
+def ranks_of(job: KubernetesJob) -> list[int]:
     procs = job.state().workers.spawn_procs({"procs": 1})
     actors = procs.spawn("where", Where)
     found = list(actors.rank.call().get(timeout=PATIENCE_S).values())
@@ -72,20 +70,37 @@ def test_pods_are_hosts_until_they_are_given_back(
     cluster: Cluster, namespace: str, jobs: Jobs, workload: str
 ) -> None:
     job = jobs(2, workload=workload)
-    assert _ranks(job) == [0, 1]
+    assert ranks_of(job) == [0, 1]
     assert "mesh worker serves" in job.logs("workers", 1)
     job.kill()
     eventually(lambda: not cluster.leftovers(namespace))
 
 
+def test_what_pods_run_is_listed_beside_the_program(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs(2)
+    procs = job.state().workers.spawn_procs({"procs": 1})
+    procs.initialized.get(timeout=PATIENCE_S)
+    command = [sys.executable, "-c", "from mesh_jobs._cli.main import main; main()"]
+    told = subprocess.run(
+        [*command, "ps", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    hosts = json.loads(told.stdout)
+    assert [(one["error"], one["rank"]) for one in hosts] == [(None, 0), (None, 1)]
+    kinds = [[process["kind"] for process in one["processes"]] for one in hosts]
+    assert [(one.count("worker"), one.count("proc")) for one in kinds] == [(1, 1), (1, 1)]
+    procs.stop().get(timeout=PATIENCE_S)
+
+
 def test_a_worker_says_nothing_of_being_probed(cluster: Cluster, jobs: Jobs) -> None:
     job = jobs()
     job.state()
-    assert len(job.logs("workers", 0).splitlines()) == 2
+    told = ("mesh worker serves", "{")
+    assert all(line.startswith(told) for line in job.logs("workers", 0).splitlines())
 
 
 def test_one_delete_takes_everything(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
     job = jobs(2).apply()
+    eventually(lambda: job.status().is_up)
     (made,) = cluster.batch.list_namespaced_job(namespace).items
     cluster.batch.delete_namespaced_job(
         made.metadata.name, namespace, propagation_policy="Background"
@@ -100,23 +115,6 @@ def test_nothing_is_left_when_nobody_comes(cluster: Cluster, namespace: str, job
     eventually(lambda: not cluster.leftovers(namespace))
     with pytest.raises(JobEnded):
         job.state()
-
-
-def test_another_program_finds_the_same_pods(
-    cluster: Cluster, namespace: str, jobs: Jobs, tmp_path: Path
-) -> None:
-    jobs().apply()
-    before = eventually(lambda: [one.metadata.uid for one in cluster.pods(namespace)])
-    code = (
-        "from mesh_jobs import job_load\n"
-        f"job = job_load(folder={str(tmp_path)!r})\n"
-        "print(job.state(timeout=30).workers.extent)"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert told.stdout.strip() == "{hosts: 1}"
-    assert [one.metadata.uid for one in cluster.pods(namespace)] == before
 
 
 def test_an_order_is_submitted_once_however_often_it_is_tried(
@@ -138,7 +136,7 @@ def test_a_pod_that_is_lost_is_replaced_in_the_mesh(
     cluster: Cluster, namespace: str, jobs: Jobs, workload: str
 ) -> None:
     job = jobs(2, workload=workload)
-    assert _ranks(job) == [0, 1]
+    assert ranks_of(job) == [0, 1]
     before = {host.rank: host for host in job.status().hosts}
     lost = next(
         one for one in cluster.pods(namespace) if one.status.pod_ip in str(before[1].address)
@@ -150,14 +148,14 @@ def test_a_pod_that_is_lost_is_replaced_in_the_mesh(
     assert after[0] == before[0]
     assert after[1].epoch > before[1].epoch
     assert after[1].address != before[1].address
-    assert _ranks(job) == [0, 1]
+    assert ranks_of(job) == [0, 1]
 
 
 def test_a_worker_that_was_restarted_at_its_address_is_taken_for_another(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
     job = jobs(workload="statefulset")
-    assert _ranks(job) == [0]
+    assert ranks_of(job) == [0]
     (before,) = job.status().hosts
     (pod,) = cluster.pods(namespace)
     cluster.break_pod(namespace, pod.metadata.name, "oom")
@@ -167,14 +165,14 @@ def test_a_worker_that_was_restarted_at_its_address_is_taken_for_another(
     (after,) = job.status().hosts
     assert after.address == before.address
     assert after.epoch > before.epoch
-    assert _ranks(job) == [0]
+    assert ranks_of(job) == [0]
 
 
 def test_a_pod_that_is_told_to_end_does_not_count_as_done(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
-    job = jobs()
-    job.state()
+    job = jobs().apply()
+    eventually(lambda: job.status().is_up)
     (pod,) = cluster.pods(namespace)
     cluster.core.delete_namespaced_pod(pod.metadata.name, namespace)
     eventually(lambda: not job.status().is_up)
@@ -186,8 +184,8 @@ def test_a_pod_that_is_told_to_end_does_not_count_as_done(
 def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
     cluster: Cluster, namespace: str, jobs: Jobs
 ) -> None:
-    job = jobs()
-    job.state()
+    job = jobs().apply()
+    eventually(lambda: job.status().is_up)
     (pod,) = cluster.pods(namespace)
     node = pod.spec.node_name
     cluster.break_node(node, "dead")
@@ -199,53 +197,32 @@ def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
             f"pod {pod.metadata.name} runs on {node}, and is not ready",
         )
     finally:
+        # What was lost with its node may stay for as long as that is away.
+        cluster.core.delete_namespaced_pod(pod.metadata.name, namespace, grace_period_seconds=0)
         cluster.break_node(node, None)
 
 
 def test_what_killed_a_pod_is_told(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
-    job = jobs(workload="pods")
-    job.state()
-    (pod,) = cluster.pods(namespace)
-    cluster.break_pod(namespace, pod.metadata.name, "oom")
+    """Also as an event, beside what else the cluster told of the job."""
+    job = jobs(2, workload="pods")
+    eventually(lambda: job.apply().status().is_up)
+    for rank, fault in enumerate(("oom", "evict")):
+        (pod,) = cluster.pods(namespace, label_selector=f"mesh-jobs/rank={rank}")
+        cluster.break_pod(namespace, pod.metadata.name, fault)
+    eventually(lambda: job.status().up == 0)
     with pytest.raises(JobEnded, match="OOMKilled, exit status 137"):
-        eventually(lambda: not job.status().is_up) and job.state()
-
-
-def test_a_server_that_is_away_ends_nothing(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
-    way, kubeconfig = cluster.cut()
-    job = jobs(2, kubeconfig=kubeconfig)
-    assert _ranks(job) == [0, 1]
-    before = [one.metadata.uid for one in cluster.pods(namespace)]
-    with way.closed():
-        with pytest.raises(SchedulerUnreachable, match="does not answer"):
-            job.state(timeout=3)
-        with pytest.raises(SchedulerUnreachable):
-            job.kill()
-    assert [one.metadata.uid for one in cluster.pods(namespace)] == before
-    job.kill()
-    assert not cluster.pods(namespace)
-    way.end()
-
-
-def test_waiting_outlasts_a_server_that_is_away(cluster: Cluster, jobs: Jobs) -> None:
-    way, kubeconfig = cluster.cut()
-    job = jobs(2, kubeconfig=kubeconfig).apply()
-    with way.closed():
-        ended = threading.Timer(3, lambda: None)
-        ended.start()
-        waiting = threading.Thread(target=job.state)
-        waiting.start()
-        ended.join()
-    waiting.join(PATIENCE_S)
-    assert job.status().is_up
-    job.kill()
-    way.end()
+        job.state()
+    told = {(event.kind, event.mesh, event.rank) for event in job.events()}
+    assert {("OOMKilled", "workers", 0), ("Evicted", "workers", 1)} <= told
 
 
 def test_a_pod_that_no_node_takes_says_why(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
     job = jobs(mesh={"gpus": 1000})
     with pytest.raises(JobPending, match=r"Unschedulable.*Insufficient nvidia.com/gpu"):
         job.state(timeout=2)
+    events = {event.kind: event for event in job.events()}
+    assert "Insufficient nvidia.com/gpu" in events["FailedScheduling"].text
+    assert (events["FailedScheduling"].mesh, events["FailedScheduling"].rank) == ("workers", 0)
     job.kill()
     assert not cluster.leftovers(namespace)
 
@@ -271,9 +248,10 @@ def test_the_role_is_enough_and_no_right_in_it_too_many(
 ) -> None:
     rules = yaml.safe_load(jobs().role())["rules"]
     job = jobs(kubeconfig=cluster.user(namespace, rules))
-    assert _ranks(job) == [0]
+    assert ranks_of(job) == [0]
     job.logs("workers", 0)
     job.resize(mesh="workers", hosts=2)
+    eventually(lambda: job.status().is_up)
     job.kill()
 
 
@@ -283,30 +261,6 @@ def test_a_missing_right_is_named(cluster: Cluster, namespace: str, jobs: Jobs) 
     job = jobs(kubeconfig=cluster.user(namespace, less))
     with pytest.raises(JobError, match=r"no right to create jobs in namespace .*role\(\)"):
         job.apply()
-
-
-@pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])
-def test_a_mesh_grows_and_shrinks(
-    cluster: Cluster, namespace: str, jobs: Jobs, workload: str
-) -> None:
-    job = jobs(1, workload=workload)
-    job.state()
-    first = job.status().hosts[0]
-    job.resize(mesh="workers", hosts=2)
-    eventually(lambda: job.status().is_up)
-    assert len(job.status().hosts) == 2
-    assert job.status().hosts[0] == first
-    job.resize(mesh="workers", hosts=1)
-    eventually(lambda: len(cluster.pods(namespace)) == 1)
-    assert job.status().hosts == (first,)
-
-
-def test_two_jobs_share_a_namespace(cluster: Cluster, jobs: Jobs) -> None:
-    one, other = jobs(context="one"), jobs(context="other")
-    assert _ranks(one) == [0]
-    assert _ranks(other) == [0]
-    one.kill()
-    assert other.status().is_up
 
 
 @pytest.mark.parametrize("workload", ["job", "statefulset", "pods"])

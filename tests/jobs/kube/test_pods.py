@@ -79,6 +79,25 @@ def test_a_pod_is_ready_when_its_health_service_says_so(stand_in: Cluster, names
     eventually(lambda: _is_ready(stand_in.pod(namespace, "a")))
 
 
+def test_a_container_that_does_not_live_any_more_is_started_again(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    command = ["test", "-e", str(tmp_path / "lives")]
+    (tmp_path / "lives").touch()
+    probe = {"exec": {"command": command}, "periodSeconds": 1, "failureThreshold": 1}
+    body = pod("a", WAIT, livenessProbe=probe)
+    body["spec"]["restartPolicy"] = "Always"
+    cluster.core.create_namespaced_pod(namespace, body)
+    eventually(lambda: cluster.pod(namespace, "a").status.phase == "Running")
+    (tmp_path / "lives").unlink()
+
+    def restarts() -> int:
+        (status,) = cluster.pod(namespace, "a").status.container_statuses
+        return int(status.restart_count)
+
+    assert eventually(restarts) >= 1
+
+
 def test_a_pod_is_ready_when_a_command_says_so(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:

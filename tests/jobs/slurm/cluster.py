@@ -106,11 +106,18 @@ class SlurmCluster:
         for node in self.nodes:
             if node.name not in self._daemons:
                 self.power_on(node.name)
-        # A controller that was killed finds jobs on nodes that it does not know, and drains those.
-        names = ",".join(node.name for node in self.nodes)
-        words = ["scontrol", "update", f"NodeName={names}", "State=RESUME"]
-        self.controller.run(words, env=self.variables, check=False)
-        self.wait_until({node.name: _USABLE for node in self.nodes})
+        # A controller that was killed finds jobs on nodes that it does not know, and drains those;
+        # now, or in a moment.
+        self._wait("the nodes cannot be used again", self._resumed)
+
+    def _resumed(self) -> bool:
+        """Says whether all nodes can be used, and resumes those that are drained."""
+        states = self._states() or {}
+        bad = [node.name for node in self.nodes if states.get(node.name) not in _USABLE]
+        for name in bad:
+            words = ["scontrol", "update", f"NodeName={name}", "State=RESUME"]
+            self.controller.run(words, env=self.variables, check=False)
+        return not bad
 
     def wait_until(self, wanted: dict[str, Sequence[str]], limit_s: float = _LIMIT_S) -> None:
         """Waits until each of these nodes is in one of the states given for it.

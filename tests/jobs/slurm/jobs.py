@@ -86,15 +86,25 @@ def _status(job: SlurmJob) -> JobStatus | None:
 
 def ids() -> list[str]:
     """Returns the ids of all jobs that run or wait, in the scheduler's words."""
-    return said("squeue", "--noheader", "--format=%i").split()
+    return said("squeue", "--noheader", "--array", "--format=%i").split()
 
 
 def end_all() -> None:
     """Ends what a test has left, of whatever kind."""
     said("scancel", "--user=root")
+    wait_for_no_jobs()
+
+
+def wait_for_no_jobs() -> None:
+    """Waits until no job runs or waits, of whatever kind."""
+    eventually(lambda: ids() == [])
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    """Asks until it is so."""
     until = time.monotonic() + LIMIT_S
-    while left := ids():
-        assert time.monotonic() < until, f"jobs {left} do not end"
+    while not is_so():
+        assert time.monotonic() < until, f"it is not so after {LIMIT_S:.0f} s; jobs: {ids()}"
         time.sleep(0.1)
 
 

@@ -36,6 +36,11 @@ class RemoteCluster:
         path = os.environ.get(SOCKET_VARIABLE)
         return RemoteCluster(path) if path else None
 
+    @property
+    def shared(self) -> Path:
+        """A folder that all its hosts see."""
+        return Path(self._path).parent
+
     def nodes(self) -> list[str]:
         """Returns the names of the nodes."""
         found: list[str] = self._ask("nodes")

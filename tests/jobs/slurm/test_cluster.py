@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.jobs.slurm.jobs import eventually
 from tests.jobs.slurm.remote import RemoteCluster
 
 
@@ -33,7 +34,7 @@ def test_what_runs_on_a_node_is_seen_and_ends_with_its_power(cluster: RemoteClus
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == "up\n"
-        assert "sleep 611" in cluster.commands_on(node)
+        eventually(lambda: "sleep 611" in cluster.commands_on(node))
         cluster.power_cut(node)
         assert cluster.commands_on(node) == []
         # Asked to end, it would wait for the node.

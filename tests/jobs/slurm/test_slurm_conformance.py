@@ -11,7 +11,7 @@ import pytest
 from mesh_jobs import Job, SlurmJob
 from mesh_jobs.spi import read_json
 from mesh_jobs.testing import JobConformance, JobFactory
-from tests.jobs.slurm.jobs import said
+from tests.jobs.slurm.jobs import ids, said
 from tests.jobs.slurm.remote import RemoteCluster
 
 
@@ -30,6 +30,13 @@ class TestSlurmJob(JobConformance):
 
         self.folder = tmp_path
         return make
+
+    def machines_tmp(self) -> Path:
+        return self.cluster.shared
+
+    def leftovers(self) -> list[str]:
+        running = [one for node in self.cluster.nodes() for one in self.cluster.commands_on(node)]
+        return running + ids()
 
     def workers(self, order_id: str) -> int:
         jobs = [line.split() for line in said("squeue", "-h", "--format=%j %D").splitlines()]

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from mesh_core import HostDied
-from mesh_jobs import JobStatus, Phase, SchedulerUnreachable
-from tests.jobs.slurm.jobs import LIMIT_S, Jobs, drained, ids, members, names, said, status_when
+from mesh_jobs import HostLeaving, JobStatus, Phase, SchedulerUnreachable
+from tests.jobs.slurm.jobs import (
+    LIMIT_S,
+    Jobs,
+    drained,
+    eventually,
+    ids,
+    members,
+    names,
+    said,
+    status_when,
+)
 from tests.jobs.slurm.remote import RemoteCluster
 
 #: How long the controller is away; longer than any limit of its own or of ours.
@@ -37,6 +49,60 @@ def test_job_goes_on_when_a_node_is_lost(jobs: Jobs, cluster: RemoteCluster, ran
     assert status.up == 2
     for other in {0, 1, 2} - {rank}:
         assert found.slice(hosts=other).host.call_one().get(timeout=30)
+
+
+@pytest.mark.slow
+def test_lost_node_is_replaced_where_that_is_wanted(jobs: Jobs, cluster: RemoteCluster) -> None:
+    job = jobs({"a": 2, "b": 1}, replace_lost=True)
+    state = job.state(timeout=30)
+    found = members(state.a)
+    before = found.host.call().get(timeout=30).values()
+    cluster.power_cut(before[1])
+    with pytest.raises(HostDied):
+        found.slice(hosts=1).host.call_one().get(timeout=LIMIT_S)
+    status_when(job, lambda status: has_lost("a", 1, status))
+    assert job.state(timeout=LIMIT_S).a == state.a
+    after = found.host.call().get(timeout=30).values()
+    assert after[0] == before[0]
+    assert after[1] not in before
+    lost = [(event.mesh, event.rank) for event in job.events() if event.kind == "host-lost"]
+    assert lost == [("a", 1)]
+    assert len(ids()) == 2
+
+
+def test_nodes_that_are_drained_are_told_of(jobs: Jobs) -> None:
+    job = jobs({"a": 2}).apply()
+    status_when(job, lambda status: status.is_up)
+    assert job.leaving() == []
+    with drained("n2"):
+        (told,) = job.leaving()
+    assert (told.mesh, told.rank, told.reason, told.seconds) == ("a", 1, "drain", None)
+    assert job.leaving() == []
+
+
+@pytest.mark.slow
+def test_programs_hear_of_the_time_limit_before_it_ends_the_job(jobs: Jobs) -> None:
+    """A limit of a job's own, and one that an administrator has changed; SLURM counts minutes."""
+    short, changed = jobs({"a": 1}, time_limit=1, warning_s=30), jobs({"a": 1}, "changed")
+    heard: dict[str, list[HostLeaving]] = {"short": [], "changed": []}
+    with ExitStack() as watches:
+        for name, job in (("short", short), ("changed", changed)):
+            job.state(timeout=30)
+            watches.enter_context(job.on_leaving(heard[name].append, poll_s=1.0))
+        left = changed.remaining()
+        assert left is not None
+        assert 500 < left <= 600
+        said("scontrol", "update", f"JobId={ids()[-1]}", "TimeLimit=1")
+        left = changed.remaining()
+        assert left is not None
+        assert left <= 60
+        for job in (short, changed):
+            assert "TIMEOUT" in job.wait(timeout=2 * LIMIT_S).reason
+    for told in heard.values():
+        assert [(host.mesh, host.rank, host.reason) for host in told] == [("a", 0, "timeout")]
+        assert told[0].seconds is not None
+        assert 0 <= told[0].seconds <= 60
+    assert "s are left" in "".join(event.text for event in short.events())
 
 
 @pytest.mark.slow
@@ -71,32 +137,51 @@ def test_preempted_job_comes_back(jobs: Jobs) -> None:
     job.state(timeout=30)
     urgent = said("sbatch", "--parsable", "--partition=urgent", "--wrap=sleep 600").strip()
     status_when(job, lambda status: status.state is Phase.PENDING)
-    assert "stopping" in [event.kind for event in job.events()]
+    told = "the nodes are taken for another job"
+    eventually(lambda: told in [event.text for event in job.events()])
     said("scancel", urgent)
     assert len(names(job.state(timeout=60).a)) == 4
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_nothing_ends_and_nothing_doubles_while_the_controller_is_away(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
-    job, other = jobs({"a": 1}), jobs({"a": 1}, "other")
+    """While one program runs, one waits for hosts, one applies and one kills."""
+    same = {"slurm_args": ["--constraint=only-n1"]}
+    job, other = jobs({"a": 1}, **same), jobs({"a": 1}, "other")
     found = members(job.state(timeout=30).a)
-    cluster.stop_controller()
-    until = time.monotonic() + OUTAGE_S
-    while time.monotonic() < until:
-        # Each of them takes as long as the commands of SLURM try.
-        for ask in (job.status, job.apply, other.apply):
-            with pytest.raises(SchedulerUnreachable):
-                ask()
+    waiting, unwanted = jobs({"a": 1}, "waiting", **same), jobs({"a": 1}, "unwanted").apply()
+    with ThreadPoolExecutor(1) as threads:
+        # Longer than the outage takes, and short enough that a test that fails ends.
+        waits = threads.submit(waiting.state, timeout=3 * OUTAGE_S)
+        eventually(lambda: len(ids()) == 3)
+        status_when(unwanted, lambda status: status.is_up)
+        before = everything()
+        cluster.stop_controller()
+        until = time.monotonic() + OUTAGE_S
+        while time.monotonic() < until:
+            # Each of them takes as long as the commands of SLURM try.
+            for ask in (job.status, job.apply, other.apply, unwanted.kill):
+                with pytest.raises(SchedulerUnreachable):
+                    ask()
+            assert found.host.call().get(timeout=30).values() == ["n1"]
+            assert not waits.done()
+        cluster.start_controller()
+        assert everything() == before
+        assert other.apply().state(timeout=30)
+        assert len(ids()) == 4, "what is to be given back is so when somebody asks again"
+        unwanted.kill()
         assert found.host.call().get(timeout=30).values() == ["n1"]
-    with pytest.raises(SchedulerUnreachable):
         job.kill()
-    cluster.start_controller()
-    assert other.apply().state(timeout=30)
-    assert len(ids()) == 2, "it is to be given back still"
-    job.kill()
-    assert len(ids()) == 1
+        assert names(waits.result(timeout=60).a) == ["n1"]
+    assert len(ids()) == 2
+
+
+def everything() -> list[str]:
+    """Returns each job with its state and its nodes."""
+    return sorted(said("squeue", "--noheader", "--format=%i %j %T %N").splitlines())
 
 
 def test_job_is_the_same_when_the_controller_comes_back(jobs: Jobs, cluster: RemoteCluster) -> None:
@@ -113,9 +198,16 @@ def test_job_that_the_controller_has_forgotten_is_up_while_its_workers_are(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
     """A controller that is killed may not have saved yet what it has just been given."""
+    # Nor that the jobs of the tests before have ended: it would begin them anew.
+    cluster.stop_controller()
+    cluster.start_controller()
     job = jobs({"a": 1}, ttl_s=5.0).apply()
     status_when(job, lambda status: status.is_up)
     cluster.kill_controller()
     cluster.start_controller()
-    assert status_when(job, lambda status: status.state is not Phase.PENDING).is_up
-    status_when(job, lambda status: status.state is Phase.ENDED)
+    status = status_when(job, lambda status: status.is_up or "held" in status.reason)
+    if status.is_up:
+        status_when(job, lambda status: status.state is Phase.ENDED)
+    else:
+        # It has begun the job again on a node that had it already, and asks somebody to look.
+        assert status.state is Phase.PENDING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,20 @@ def test_one_job_has_the_hosts_of_all_meshes(jobs: Jobs) -> None:
     found = names(state.a) + names(state.b)
     assert len(set(found)) == 3
     assert len(ids()) == 1
+
+
+def test_what_nodes_run_is_listed_beside_the_program(jobs: Jobs) -> None:
+    job = jobs({"a": 2})
+    procs = job.state(timeout=30).a.spawn_procs({"procs": 1})
+    procs.initialized.get(timeout=30)
+    command = [sys.executable, "-c", "from mesh_jobs._cli.main import main; main()", "ps", "--json"]
+    folder = Path(job.folder).parent.parent
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    hosts = json.loads(run.stdout)
+    assert [(one["rank"], one["error"]) for one in hosts] == [(0, None), (1, None)]
+    kinds = [[process["kind"] for process in one["processes"]] for one in hosts]
+    assert [(one.count("worker"), one.count("proc")) for one in kinds] == [(1, 1), (1, 1)]
+    procs.stop().get(timeout=30)
 
 
 def test_another_program_goes_on_with_the_same_job(jobs: Jobs, tmp_path: Path) -> None:

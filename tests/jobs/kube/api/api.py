@@ -6,7 +6,7 @@ import copy
 import secrets
 from collections.abc import Callable
 
-from tests.jobs.kube.api import defaults, deletion, pod_security, validation
+from tests.jobs.kube.api import defaults, deletion, pod_security, schema, validation
 from tests.jobs.kube.api.kind import Kind, Kinds, Object
 from tests.jobs.kube.api.patch import patched
 from tests.jobs.kube.api.permissions import Permissions
@@ -110,6 +110,8 @@ class Api:
             meta["name"] = meta["generateName"] + secrets.token_hex(3)[:5]
         if kind.is_namespaced:
             meta["namespace"] = request.namespace
+        if _keeps_status(kind) and kind.schema is not None:
+            object.pop("status", None)
         for field in ("uid", "resourceVersion", "deletionTimestamp", "creationTimestamp"):
             meta.pop(field, None)
         self._check_namespace(request)
@@ -143,7 +145,7 @@ class Api:
         namespace = object["metadata"].get("namespace")
         if namespace and request.namespace and namespace != request.namespace:
             raise Refusal(400, "the namespace of the object does not match that of the request")
-        return {"apiVersion": kind.api_version, "kind": kind.name, **object}
+        return _completed(kind, {"apiVersion": kind.api_version, "kind": kind.name, **object})
 
     def _namespace(self, name: str) -> Object:
         kind = self.kinds.find("", "v1", "namespaces")
@@ -178,8 +180,10 @@ class Api:
             new["metadata"]["namespace"] = request.namespace
         if request.subresource == "status":
             new = {**old, "metadata": new["metadata"], "status": new.get("status") or {}}
-        elif kind.name in _WITH_STATUS and "status" in old:
-            new["status"] = old["status"]
+        elif _keeps_status(kind):
+            new = {key: value for key, value in new.items() if key != "status"}
+            new |= {"status": old["status"]} if "status" in old else {}
+        new = _completed(kind, new)
         validation.check(kind, new, old)
         if request.is_dry_run:
             return new
@@ -191,6 +195,8 @@ class Api:
         object = self._one(request)
         if request.is_dry_run:
             return object
+        if request.kind.name == "CustomResourceDefinition":
+            self.kinds.forget(object)
         body = dict(request.body) if isinstance(request.body, dict) else {}
         for name in ("gracePeriodSeconds", "propagationPolicy"):
             if name in request.query:
@@ -240,6 +246,19 @@ class Api:
             kept = text.splitlines(keepends=True)
             text = "".join(kept[len(kept) - min(int(lines), len(kept)) :])
         return text
+
+
+def _keeps_status(kind: Kind) -> bool:
+    return kind.name in _WITH_STATUS or (kind.schema is not None and "status" in kind.subresources)
+
+
+def _completed(kind: Kind, object: Object) -> Object:
+    """A custom resource with what its schema fills in and without what it does not know."""
+    if kind.schema is None:
+        return object
+    own = ("apiVersion", "kind", "metadata")
+    rest = {key: value for key, value in object.items() if key not in own}
+    return {**{key: object[key] for key in own}, **schema.completed(kind.schema, rest)}
 
 
 def too_large(wanted: int, version: int) -> Refusal:

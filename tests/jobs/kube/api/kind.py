@@ -18,6 +18,8 @@ class Kind:
     name: str
     is_namespaced: bool = True
     subresources: frozenset[str] = field(default_factory=frozenset)
+    #: Of custom resources: what they may look like.
+    schema: Object | None = field(default=None, compare=False)
 
     @property
     def api_version(self) -> str:
@@ -41,7 +43,7 @@ _RBAC = "rbac.authorization.k8s.io"
 BUILT_IN = (
     _kind("v1/namespaces", "Namespace", "status", is_namespaced=False),
     _kind("v1/nodes", "Node", "status", is_namespaced=False),
-    _kind("v1/pods", "Pod", "status", "log", "binding", "eviction"),
+    _kind("v1/pods", "Pod", "status", "log", "binding", "eviction", "portforward"),
     _kind("v1/services", "Service", "status"),
     _kind("v1/secrets", "Secret"),
     _kind("v1/configmaps", "ConfigMap"),
@@ -49,6 +51,9 @@ BUILT_IN = (
     _kind("v1/serviceaccounts", "ServiceAccount", "token"),
     _kind("v1/statefulsets", "StatefulSet", "status", "scale", group="apps"),
     _kind("v1/jobs", "Job", "status", group="batch"),
+    _kind("v1/leases", "Lease", group="coordination.k8s.io"),
+    _kind("v1/clusterroles", "ClusterRole", group=_RBAC, is_namespaced=False),
+    _kind("v1/clusterrolebindings", "ClusterRoleBinding", group=_RBAC, is_namespaced=False),
     _kind("v1/roles", "Role", group=_RBAC),
     _kind("v1/rolebindings", "RoleBinding", group=_RBAC),
     _kind(
@@ -91,5 +96,12 @@ class Kinds:
                 spec["names"]["kind"],
                 spec["scope"] == "Namespaced",
                 frozenset(version.get("subresources", {})),
+                (version.get("schema") or {}).get("openAPIV3Schema"),
             )
             self._all[one.group, one.version, one.plural] = one
+
+    def forget(self, definition: Object) -> None:
+        """Serves no longer what a CustomResourceDefinition has defined."""
+        spec = definition["spec"]
+        for version in spec["versions"]:
+            self._all.pop((spec["group"], version["name"], spec["names"]["plural"]), None)

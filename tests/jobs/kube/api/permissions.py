@@ -23,6 +23,8 @@ class Permissions:
         self._store = store
         self._roles = _known(kinds, "roles")
         self._bindings = _known(kinds, "rolebindings")
+        self._cluster_roles = _known(kinds, "clusterroles")
+        self._cluster_bindings = _known(kinds, "clusterrolebindings")
         self._lock = threading.Lock()
         self._users = {admin_token: ADMIN}
 
@@ -63,6 +65,12 @@ class Permissions:
     def may(self, user: str, request: Request) -> bool:
         if user == ADMIN:
             return True
+        for binding in self._store.every(self._cluster_bindings):
+            if any(_is(subject, user) for subject in binding.get("subjects") or []):
+                name = binding["roleRef"]["name"]
+                role = self._store.find(self._cluster_roles, "", name)
+                if role and any(_allows(rule, request) for rule in role.get("rules") or []):
+                    return True
         if not request.namespace:
             return False
         for binding in self._store.every(self._bindings, request.namespace):

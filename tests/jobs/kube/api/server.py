@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import http.server
 import json
 import socket
 import ssl
 import sys
 import threading
+import urllib.parse
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.jobs.kube.api import port_forward
 from tests.jobs.kube.api import request as requests
 from tests.jobs.kube.api.api import Api
+from tests.jobs.kube.api.faults import Cut, Faults, spoiled
 from tests.jobs.kube.api.kind import Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.watch import Watch
@@ -40,6 +45,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._answer(raw)
         except Refusal as refusal:
             self._send(refusal.code, refusal.body)
+        except Cut:
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
         except (ConnectionError, TimeoutError, ssl.SSLError):
             self.close_connection = True
 
@@ -60,10 +69,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content_type = self.headers.get("Content-Type", "").split(";")[0]
         request = requests.read(api.kinds, self.command, self.path, _parsed(raw), content_type)
         api.permissions.check(user, request)
-        if request.verb == "watch":
-            self._stream(Watch(api, request, self.server.ended))
+        fault = self.server.faults.meet(user, request)
+        if request.subresource == "portforward":
+            # Newer servers ask for the right to create, though a websocket begins with a GET.
+            api.permissions.check(user, dataclasses.replace(request, verb="create"))
+            port_forward.serve(self, api.answer(dataclasses.replace(request, subresource=""))[1])
+        elif request.verb == "watch":
+            self._stream(spoiled(iter(Watch(api, request, self.server.ended)), fault))
         else:
-            self._send(*api.answer(request))
+            answer = api.answer(request)
+            self.server.faults.done(user, request)
+            self._send(*answer)
 
     def _send(self, code: int, body: Object | str) -> None:
         is_text = isinstance(body, str)
@@ -104,6 +120,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, api: Api, certificate: Path, key: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.api = api
+        self.faults = Faults()
         self.ended = threading.Event()
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.load_cert_chain(certificate, key)
@@ -123,7 +140,17 @@ class Server(http.server.ThreadingHTTPServer):
 
     def control(self, order: str) -> Object:
         """Does what no real server does: breaks something for a test."""
-        if order == "forget-history":
-            self.api.store.forget_history()
-            return {}
-        raise Refusal(404, f"nobody knows how to {order}")
+        word, _, asked = order.partition("?")
+        query = dict(urllib.parse.parse_qsl(asked))
+        match word:
+            case "forget-history":
+                self.api.store.forget_history()
+            case "fail":
+                self.faults.add(query)
+            case "mend":
+                self.faults.mend()
+            case "held":
+                return {"held": sum(self.faults.held.values())}
+            case _:
+                raise Refusal(404, f"nobody knows how to {word}")
+        return {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.jobs.kube.api.kind import Kind, Object
 from tests.jobs.kube.api.refusal import invalid
+from tests.jobs.kube.api.schema import problems
 from tests.jobs.kube.api.selector import matches
 
 _SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
@@ -27,6 +28,10 @@ Cause = tuple[str, str]
 def check(kind: Kind, object: Object, old: Object | None) -> None:
     """Raises a 422 that names every field in which the object is wrong."""
     causes = [*_metadata(kind, object["metadata"]), *_spec(kind, object)]
+    if kind.schema is not None:
+        own = ("apiVersion", "kind", "metadata")
+        rest = {key: value for key, value in object.items() if key not in own}
+        causes += [(path.lstrip("."), told) for path, told in problems(kind.schema, rest, "")]
     if old is not None:
         causes += _change(kind, old, object)
     if causes:
@@ -88,6 +93,7 @@ def _pod(field: str, spec: Object) -> Iterator[Cause]:
         if not container.get("image"):
             yield f"{here}.image", "Required value"
         yield from _container(here, container, volumes)
+    yield from _labels(f"{field}.nodeSelector", spec.get("nodeSelector") or {})
     if spec.get("restartPolicy", "Always") not in ("Always", "OnFailure", "Never"):
         yield f"{field}.restartPolicy", f'Unsupported value: "{spec["restartPolicy"]}"'
 
@@ -104,9 +110,10 @@ def _container(here: str, container: Object, volumes: set[str]) -> Iterator[Caus
     for name, asked in (resources.get("requests") or {}).items():
         if "/" in name and limits.get(name) != asked:
             yield f"{here}.resources.requests", f"Invalid value: must equal limit of {name}"
-    probe = container.get("readinessProbe")
-    if probe and not {"exec", "tcpSocket", "httpGet", "grpc"} & probe.keys():
-        yield f"{here}.readinessProbe", "Required value: must specify a handler type"
+    for kind in ("readinessProbe", "livenessProbe"):
+        probe = container.get(kind)
+        if probe and not {"exec", "tcpSocket", "httpGet", "grpc"} & probe.keys():
+            yield f"{here}.{kind}", "Required value: must specify a handler type"
 
 
 def _stateful_set(spec: Object) -> Iterator[Cause]:

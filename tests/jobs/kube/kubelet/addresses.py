@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
+import tempfile
 import threading
+from pathlib import Path
 
-PREFIX = "127.0.78."
+#: The networks of clusters that run at once: `127.0.79.x` is that of the first.
+NETWORKS = range(79, 128)
 FIRST, LAST = 20, 249
 
 
@@ -14,13 +19,15 @@ class Addresses:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # The file stays open, and with it the network taken, for as long as this process lives.
+        self._prefix, self._file = _network()
         self._turn = itertools.cycle(range(FIRST, LAST + 1))
         self._taken: set[str] = set()
 
     def take(self) -> str:
         with self._lock:
             for _ in range(FIRST, LAST + 1):
-                address = f"{PREFIX}{next(self._turn)}"
+                address = f"{self._prefix}{next(self._turn)}"
                 if address not in self._taken:
                     self._taken.add(address)
                     return address
@@ -29,3 +36,17 @@ class Addresses:
     def give_back(self, address: str) -> None:
         with self._lock:
             self._taken.discard(address)
+
+
+def _network() -> tuple[str, int]:
+    """Takes a network that no other cluster on this machine has."""
+    for number in NETWORKS:
+        path = Path(tempfile.gettempdir(), f"mesh-kube-network-{number}")
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+        else:
+            return f"127.0.{number}.", file
+    raise RuntimeError("too many clusters run on this machine: end some")

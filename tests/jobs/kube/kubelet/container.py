@@ -38,7 +38,8 @@ class Container:
         self._last: Object = {}
         self._folder = folder
         self._around = around
-        self._probe = Probe(spec)
+        self._probe = Probe(spec, "readinessProbe")
+        self._liveness = Probe(spec, "livenessProbe")
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0
         self._back_off = 0.0
@@ -99,6 +100,7 @@ class Container:
             self.state = {"terminated": _end(128, "StartError", str(error))}
             return
         self._probe.begin()
+        self._liveness.begin()
         self.state = {"running": {"startedAt": now_text()}}
 
     def look(self, address: str, killed_for: str = "") -> None:
@@ -108,6 +110,10 @@ class Container:
         code = self._process.poll()
         if code is None:
             self.is_ready = self._probe.ask(address, self.environment)
+            self._liveness.ask(address, self.environment)
+            if self._liveness.has_failed:
+                # It does not answer, so it is given no time either.
+                self._process.kill()
             return
         self.is_ready = False
         started = self.state["running"]["startedAt"]

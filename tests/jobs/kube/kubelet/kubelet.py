@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.jobs.kube.api.api import kind_of
 from tests.jobs.kube.api.deletion import delete
+from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store
@@ -29,6 +30,7 @@ class Kubelet:
         self._nodes = kind_of(kinds, "nodes")
         self._kind = kind_of(kinds, "pods")
         self._addresses = Addresses()
+        self._events = Recorder(store, kinds, "kubelet")
         self._pods: dict[str, Pod] = {}
         self._dead: set[str] = set()
         for number in range(nodes):
@@ -93,7 +95,8 @@ class Kubelet:
         folder.mkdir(parents=True, exist_ok=True)
         around = Surroundings(self._store, self._kinds, folder)
         address = self._addresses.take()
-        self._pods[meta["uid"]] = Pod(self._store, self._kind, object, address, around)
+        pod = Pod(self._store, self._kind, object, address, around, self._events)
+        self._pods[meta["uid"]] = pod
 
     def read_log(self, object: Object, container: str, previous: bool) -> str | None:
         """The log of a container; None when it has not begun.

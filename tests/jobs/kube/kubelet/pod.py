@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kind, Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store, now_text
@@ -24,7 +25,13 @@ class Pod:
     """The processes of one pod. `wake` tells it that its object has changed."""
 
     def __init__(
-        self, store: Store, kind: Kind, object: Object, address: str, around: Surroundings
+        self,
+        store: Store,
+        kind: Kind,
+        object: Object,
+        address: str,
+        around: Surroundings,
+        events: Recorder,
     ) -> None:
         self.object = object
         self.uid = str(object["metadata"]["uid"])
@@ -37,6 +44,7 @@ class Pod:
         ]
         self._store = store
         self._kind = kind
+        self._events = events
         self._woken = threading.Event()
         self._is_lost = False
         self._began = now_text()
@@ -79,6 +87,7 @@ class Pod:
                     message = "Back-off pulling image: told to hang"
                     one.state = {"waiting": {"reason": "ImagePullBackOff", "message": message}}
                 self._tell("Pending")
+                self._events.tell(self.object, "BackOff", "Back-off pulling image: told to hang")
                 while not self._is_ended:
                     self._woken.wait()
                     self._woken.clear()
@@ -113,6 +122,7 @@ class Pod:
             for one in self.containers:
                 one.look(self.address, "OOMKilled" if fault == "oom" else "")
             if fault == "evict" and not any(one.is_alive for one in self.containers):
+                self._events.tell(self.object, "Evicted", "the node was low on memory")
                 self._tell("Failed", reason="Evicted", message="the node was low on memory")
                 self._wait_for_deletion()
                 return

@@ -1,4 +1,4 @@
-"""Readiness probes: whether a container says that it can be used."""
+"""Probes: whether a container says that it can be used, and that it lives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.jobs.kube.api.kind import Object
 
 
 class Probe:
-    """The readiness probe of one container, asked in its period."""
+    """A probe of one container, such as its `readinessProbe`, asked in its period."""
 
-    def __init__(self, container: Object) -> None:
-        self._probe: Object | None = container.get("readinessProbe")
+    def __init__(self, container: Object, kind: str) -> None:
+        self._probe: Object | None = container.get(kind)
         self._ports = {one.get("name"): one["containerPort"] for one in container.get("ports", [])}
         self._is_ready = False
         self._failures = 0
@@ -27,6 +27,11 @@ class Probe:
         delay = (self._probe or {}).get("initialDelaySeconds", 0)
         self._next = time.monotonic() + delay
         self._is_ready, self._failures = self._probe is None, 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it was refused as often as it may be."""
+        return self._probe is not None and self._failures >= self._probe.get("failureThreshold", 3)
 
     def ask(self, address: str, environment: Mapping[str, str]) -> bool:
         """Says whether the container is ready, and asks it when it is time to."""
@@ -41,7 +46,7 @@ class Probe:
         self._failures = 0 if well else self._failures + 1
         if well:
             self._is_ready = True
-        elif self._failures >= self._probe.get("failureThreshold", 3):
+        elif self.has_failed:
             self._is_ready = False
         return self._is_ready
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from tests.jobs.kube.api.api import kind_of
+from tests.jobs.kube.api.events import Recorder
 from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.store import Store, now_text
 
@@ -20,6 +21,7 @@ class Scheduler:
         self._store = store
         self._pods = kind_of(kinds, "pods")
         self._nodes = kind_of(kinds, "nodes")
+        self._events = Recorder(store, kinds, "default-scheduler")
 
     def step(self) -> None:
         pods = self._store.every(self._pods)
@@ -66,6 +68,11 @@ class Scheduler:
         others = [one for one in old if one["type"] != "PodScheduled"]
         pod["status"]["conditions"] = [*others, condition]
         self._store.replace(self._pods, pod)
+        if reason == "Unschedulable":
+            self._events.tell(pod, "FailedScheduling", message)
+        elif not reason:
+            node = pod["spec"]["nodeName"]
+            self._events.tell(pod, "Scheduled", f"Successfully assigned to {node}", "Normal")
 
 
 def quantity(text: object) -> float:

@@ -1,0 +1,59 @@
+"""The example that trains on handwritten digits, with another Job line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.programs import missing_line
+from tools.workspace import ROOT
+
+EXAMPLE = ROOT / "examples" / "train_digits.py"
+#: The line that says where it runs.
+JOB_LINE = 'job = LocalJob(["trainers"])'
+IMPORT_LINE = "from mesh_jobs import LocalJob"
+LIMIT_S = 240
+_FIRST_STEP = re.compile(r"first step was done after ([0-9.]+) s")
+
+
+def with_job(folder: Path, job: str, imported: str) -> Path:
+    """Writes the example with another line for its job; gives the file."""
+    source = EXAMPLE.read_text()
+    assert source.count(JOB_LINE) == source.count(IMPORT_LINE) == 1
+    source = source.replace(IMPORT_LINE, f"from mesh_jobs import {imported}")
+    script = folder / EXAMPLE.name
+    script.write_text(source.replace(JOB_LINE, job))
+    return script
+
+
+def train(script: Path) -> float:
+    """Runs the script to its good end; gives the seconds from its job to its first step.
+
+    Raises:
+        AssertionError: It failed, or did not print what it is to print.
+    """
+    ended = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    shown = [
+        line.removeprefix("#") for line in EXAMPLE.read_text().split("# prints:\n")[1].split("\n")
+    ]
+    missing = missing_line(ended.stdout, [line for line in shown if line.strip()])
+    assert missing is None, f"{missing!r} was not printed:\n{ended.stdout}"
+    found = _FIRST_STEP.search(ended.stdout)
+    assert found is not None
+    return float(found[1])
+
+
+def train_twice(script: Path) -> None:
+    """Runs it, and again on the hosts that the first run has left; says how long both took."""
+    first, second = train(script), train(script)
+    print(f"first step after {first:.2f} s, then after {second:.2f} s: {second / first:.1%}")

@@ -1,0 +1,80 @@
+"""All meshes of a job as one JobSet, for clusters that have those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+
+from mesh_jobs import JobError, KubernetesJob, NotSupported
+from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
+
+GROUP = "jobset.x-k8s.io"
+
+
+def _job(cluster: Cluster, namespace: str, folder: Path) -> KubernetesJob:
+    job = KubernetesJob(
+        namespace,
+        PATIENCE_S,
+        kubeconfig=cluster.kubeconfig,
+        workload="jobset",
+        name="a-job-with-a-rather-long-name",
+        folder=folder,
+    )
+    job.add_mesh("workers", 2, image_spec=IMAGE, labels={"kueue.x-k8s.io/queue-name": "blue"})
+    return job.add_mesh("others-with-a-long-name", 1, image_spec=IMAGE)
+
+
+@pytest.fixture
+def served(stand_in: Cluster) -> Iterator[None]:
+    """A cluster that knows JobSets; their controller is the stand-in's."""
+    definitions: Any = client.ApiextensionsV1Api(stand_in.client)
+    names = {"plural": "jobsets", "singular": "jobset", "kind": "JobSet"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": schema}
+    spec = {"group": GROUP, "names": names, "scope": "Namespaced"}
+    spec["versions"] = [{**version, "subresources": {"status": {}}}]
+    body = {"metadata": {"name": f"jobsets.{GROUP}"}, "spec": spec}
+    definitions.create_custom_resource_definition(body)
+    yield
+    definitions.delete_custom_resource_definition(f"jobsets.{GROUP}")
+
+
+def test_a_job_set_is_planned_without_a_cluster_that_knows_it(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    job = _job(cluster, namespace, tmp_path)
+    *_, made = yaml.safe_load_all(job.plan())
+    assert made["kind"] == "JobSet"
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "blue"
+    parts = made["spec"]["replicatedJobs"]
+    assert [one["template"]["spec"]["completions"] for one in parts] == [2, 1]
+    # So long are the names of its pods: JobSet refuses what makes them longer than 63.
+    longest = max(len(one["name"]) for one in parts)
+    assert len(made["metadata"]["name"]) + longest + len("--0-99999-abcde") <= 63
+
+
+def test_a_cluster_without_job_sets_says_so(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    with pytest.raises(JobError, match="has no jobsets: install what brings them"):
+        _job(cluster, namespace, tmp_path).apply()
+    with pytest.raises(JobError, match="has no jobsets"):
+        _job(cluster, namespace, tmp_path).plan(check=True)
+    assert not cluster.leftovers(namespace)
+
+
+@pytest.mark.usefixtures("served")
+def test_a_job_set_is_all_meshes(stand_in: Cluster, namespace: str, tmp_path: Path) -> None:
+    job = _job(stand_in, namespace, tmp_path)
+    assert ranks_of(job) == [0, 1]
+    assert len(job.state()["others-with-a-long-name"]) == 1
+    with pytest.raises(NotSupported, match="keeps its size"):
+        job.resize(mesh="workers", hosts=1)
+    job.kill()
+    eventually(lambda: not stand_in.leftovers(namespace))

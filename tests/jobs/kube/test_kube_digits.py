@@ -1,0 +1,23 @@
+"""The example trains in pods, twice in the same ones."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mesh_jobs import job_load
+from tests.jobs.digits import LIMIT_S, train_twice, with_job
+from tests.jobs.kube.cluster import Cluster
+
+
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_it_trains_in_pods(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    job = (
+        f"job = KubernetesJob({namespace!r}, kubeconfig={str(cluster.kubeconfig)!r}); "
+        f"job.add_mesh('trainers', 2, image_spec=ImageSpec('mesh', python={sys.executable!r}))"
+    )
+    script = with_job(tmp_path, job, "ImageSpec, KubernetesJob")
+    try:
+        train_twice(script)
+    finally:
+        job_load(folder=tmp_path).kill()

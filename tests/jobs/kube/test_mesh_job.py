@@ -1,0 +1,215 @@
+"""MeshJobs that an operator of the whole cluster looks after, and programs that use their hosts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes.client import ApiException
+
+from mesh_core import ConfigError
+from mesh_jobs import JobEnded, JobError, KubernetesJob, job_load
+from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.operators import MeshJobs, OperatorProcess, manifests, mesh, rules
+from tests.jobs.kube.pods import ADDRESS, TCP_PROBE, pod
+from tests.jobs.kube.test_kubernetes_job import ranks_of
+
+
+@pytest.fixture(scope="module")
+def mesh_jobs(cluster: Cluster) -> Iterator[MeshJobs]:
+    """An operator with no more rights than it says that it needs."""
+    made = manifests("--all-namespaces", "--namespace", "mesh-system")
+    namespace = cluster.make_namespace()
+    user = cluster.user(namespace, rules("ClusterRole", "Role", made=made), is_everywhere=True)
+    served = MeshJobs(cluster)
+    where = ("--all-namespaces", "--lease-namespace", namespace, "--lease", "2")
+    operator = OperatorProcess(user, *where)
+    yield served
+    # A namespace may go before its MeshJobs do.
+    told = operator.end().splitlines()
+    assert [line for line in told if "being terminated" not in line] == []
+    cluster.core.delete_namespace(namespace)
+
+
+def _job(cluster: Cluster, namespace: str, folder: Path, **more: Any) -> KubernetesJob:
+    return KubernetesJob(
+        namespace, PATIENCE_S, kubeconfig=cluster.kubeconfig, folder=folder, **more
+    )
+
+
+def test_a_mesh_job_is_hosts_that_come_and_go_with_it(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, tmp_path: Path
+) -> None:
+    mesh_jobs.create(namespace, "train", mesh(hosts=1))
+    job = _job(cluster, namespace, tmp_path, mesh_job="train")
+    assert ranks_of(job) == [0]
+    assert "mesh worker serves" in job.logs("workers", 0)
+    eventually(lambda: mesh_jobs.is_ready(namespace, "train"))
+    status = mesh_jobs.get(namespace, "train")["status"]
+    assert (status["hosts"], status["up"]) == (1, 1)
+    (first,) = job.status().hosts
+
+    mesh_jobs.patch(namespace, "train", mesh(hosts=2))
+    eventually(lambda: mesh_jobs.get(namespace, "train")["status"]["up"] == 2)
+    again = _job(cluster, namespace, tmp_path, mesh_job="train")
+    again.detach()
+    assert ranks_of(again) == [0, 1]
+    assert again.status().hosts[0] == first
+    again.detach()
+
+    mesh_jobs.delete(namespace, "train")
+    eventually(lambda: not cluster.leftovers(namespace))
+    with pytest.raises(JobEnded, match="MeshJob train was deleted"):
+        job_load(folder=tmp_path).state(PATIENCE_S)
+    again.kill()
+
+
+def test_a_program_resizes_a_mesh_job_and_leaves_it(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, tmp_path: Path
+) -> None:
+    mesh_jobs.create(namespace, "train", mesh(hosts=2))
+    user = cluster.user(namespace, _attaching_rules(cluster, namespace, tmp_path))
+    job = KubernetesJob(namespace, PATIENCE_S, user, mesh_job="train", folder=tmp_path)
+    job.state()
+    job.resize(mesh="workers", hosts=1)
+    eventually(lambda: len(cluster.pods(namespace)) == 1)
+    assert job.status().is_up
+    job.kill()
+    assert mesh_jobs.is_ready(namespace, "train")
+
+
+def _attaching_rules(cluster: Cluster, namespace: str, folder: Path) -> list[Any]:
+    role = _job(cluster, namespace, folder, mesh_job="train").role()
+    return list(yaml.safe_load(role)["rules"])
+
+
+@pytest.mark.parametrize("workload", ["statefulset", "pods"])
+def test_other_workloads_are_hosts_too(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, workload: str
+) -> None:
+    mesh_jobs.create(namespace, "train", mesh("ones"), mesh("others", 2), workload=workload)
+    eventually(lambda: mesh_jobs.is_ready(namespace, "train"))
+    mesh_jobs.patch(namespace, "train", mesh("ones"), mesh("others", 1))
+    eventually(lambda: len(cluster.pods(namespace)) == 2)
+    eventually(lambda: mesh_jobs.is_ready(namespace, "train"))
+    mesh_jobs.delete(namespace, "train")
+    eventually(lambda: not cluster.leftovers(namespace))
+
+
+def test_what_keeps_hosts_from_coming_is_told(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
+) -> None:
+    gpus = {"nvidia.com/gpu": 1000}
+    mesh_jobs.create(namespace, "greedy", mesh(resources=gpus))
+    mesh_jobs.create(namespace, "hangs", mesh(annotations={"test/kubelet": "hang-pull"}))
+
+    def told(name: str, type: str) -> tuple[str, str]:
+        return mesh_jobs.condition(namespace, name, type)
+
+    eventually(lambda: told("greedy", "Progressing") == ("True", "Unschedulable"))
+    assert told("greedy", "Failed")[0] == "False"
+    eventually(lambda: told("hangs", "Failed") == ("True", "ImagePullBackOff"))
+    conditions = mesh_jobs.get(namespace, "greedy")["status"]["conditions"]
+    assert any("Insufficient nvidia.com/gpu" in one["message"] for one in conditions)
+    # What runs is left alone: it cannot become another.
+    mesh_jobs.patch(namespace, "greedy", mesh(image="another"))
+    eventually(lambda: told("greedy", "Progressing") == ("False", "SpecChanged"))
+    for name in ("greedy", "hangs"):
+        mesh_jobs.delete(namespace, name)
+    eventually(lambda: not cluster.leftovers(namespace))
+
+
+def test_what_nobody_uses_goes(cluster: Cluster, namespace: str, mesh_jobs: MeshJobs) -> None:
+    mesh_jobs.create(namespace, "short", mesh(), ttlSeconds=1, ttlSecondsAfterFinished=1)
+    mesh_jobs.create(namespace, "stays", mesh(), ttlSeconds=1)
+    eventually(lambda: mesh_jobs.names(namespace) == ["stays"])
+    eventually(
+        lambda: mesh_jobs.condition(namespace, "stays", "Progressing") == ("False", "Finished")
+    )
+    assert mesh_jobs.condition(namespace, "stays", "Failed")[0] == "False"
+    mesh_jobs.delete(namespace, "stays")
+    eventually(lambda: not cluster.leftovers(namespace))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"hosts": 0}, "greater than or equal to 1"),
+        ({"hosts": "two"}, "must be of type integer"),
+        ({"name": "No Name"}, "should match"),
+        ({"port": 70000}, "less than or equal to 65535"),
+        ({"pullPolicy": "Perhaps"}, "Unsupported value"),
+        ({"resources": {"cpu": [1]}}, "resources"),
+        ({"image": None}, "podTemplate|anyOf"),
+    ],
+)
+def test_a_mesh_job_that_is_none_is_refused(
+    namespace: str, mesh_jobs: MeshJobs, change: Any, told: str
+) -> None:
+    wanted = {key: value for key, value in {**mesh(), **change}.items() if value is not None}
+    with pytest.raises(ApiException, match=f"(?s)422.*({told})"):
+        mesh_jobs.create(namespace, "wrong", wanted)
+
+
+def test_two_meshes_of_one_name_are_refused(namespace: str, mesh_jobs: MeshJobs) -> None:
+    with pytest.raises(ApiException, match=r"(?s)422.*Duplicate value"):
+        mesh_jobs.create(namespace, "wrong", mesh(), mesh())
+
+
+def test_a_name_that_no_job_can_have_is_refused_or_told(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
+) -> None:
+    """A real server evaluates the rule on it; the stand-in does not, and the status tells."""
+    if not cluster.is_stand_in:
+        with pytest.raises(ApiException, match=r"(?s)422.*at most 40 lower-case letters"):
+            mesh_jobs.create(namespace, "my.job", mesh())
+        return
+    mesh_jobs.create(namespace, "my.job", mesh())
+    told = ("True", "InvalidSpec")
+    eventually(lambda: mesh_jobs.condition(namespace, "my.job", "Failed") == told)
+
+
+def test_a_program_waits_for_a_mesh_job_that_is_not_there(
+    cluster: Cluster, namespace: str, mesh_jobs: MeshJobs, tmp_path: Path
+) -> None:
+    job = _job(cluster, namespace, tmp_path, mesh_job="none")
+    with pytest.raises(JobError, match="there is no MeshJob none"):
+        job.apply()
+    with pytest.raises(ConfigError, match="has its meshes"):
+        job.add_mesh("workers", 1)
+
+
+def test_pods_of_another_maker_are_hosts(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    """Their ranks are from a label, or from their names."""
+    secret = json.loads(KubernetesJob.new_secret("keys"))
+    cluster.core.create_namespaced_secret(namespace, secret)
+    key = {"secretKeyRef": {"name": "keys", "key": "worker"}}
+    env = [ADDRESS, {"name": "MESH_WORKER_SECRET", "valueFrom": key}]
+
+    def make(name: str, rank: int, labels: dict[str, str]) -> None:
+        words = ["-m", "mesh_jobs.worker", "--mesh", name, "--rank", str(rank)]
+        words += ["--listen", "tcp://env:POD_IP:26600", "--secret", "env:MESH_WORKER_SECRET"]
+        env_of = [*env, {"name": "MESH_RANK", "value": str(rank)}]
+        body = pod(name, "", env=env_of, readinessProbe=TCP_PROBE, meta={"labels": labels})
+        body["spec"]["containers"][0]["command"] = [sys.executable, *words]
+        cluster.core.create_namespaced_pod(namespace, body)
+
+    make("by-name-0", 0, {"app": "named"})
+    make("by-name-1", 1, {"app": "named"})
+    make("by-label", 0, {"app": "labelled", "place": "0"})
+    job = _job(cluster, namespace, tmp_path, credentials_secret="keys")
+    job.add_mesh("workers", 2, label_selector="app=named")
+    job.add_mesh("others", 1, label_selector="app=labelled", pod_rank_label="place")
+    assert ranks_of(job) == [0, 1]
+    assert len(job.state().others) == 1
+    assert "mesh worker serves" in job.logs("others", 0)
+    before = len(cluster.pods(namespace))
+    job.kill()
+    assert len(cluster.pods(namespace)) == before
+    with pytest.raises(ConfigError, match="pods of another maker need both"):
+        _job(cluster, namespace, tmp_path).add_mesh("workers", 1, label_selector="app=named")

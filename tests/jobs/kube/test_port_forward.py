@@ -1,0 +1,122 @@
+"""Programs that do not reach the pods use them through the API server."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mesh_jobs import JobError, KubernetesJob
+from tests.jobs.kube.apart import Apart, apart, why_not
+from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.cut import Cut
+from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
+
+#: Calls its actors; for each line of its input it does so again.
+PROGRAM = """
+import os, sys
+from mesh_core import Actor, endpoint
+from mesh_jobs import job_load
+
+class Where(Actor):
+    @endpoint
+    def rank(self):
+        return int(os.environ["MESH_RANK"])
+
+job = job_load(folder=sys.argv[1])
+actors = job.state(timeout=60).workers.spawn_procs({"procs": 1}).spawn("where", Where)
+print(list(actors.rank.call().get(timeout=30).values()), flush=True)
+for line in sys.stdin:
+    print(list(actors.rank.call().get(timeout=60).values()), flush=True)
+"""
+
+
+# The library leaves it to the collector to close a websocket that was refused.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def elsewhere(cluster: Cluster) -> Iterator[Apart]:
+    if reason := why_not():
+        pytest.skip(reason)
+    server = urllib.parse.urlsplit(cluster.client.configuration.host)
+    if server.hostname != "127.0.0.1":
+        pytest.skip("the API server is not on this machine")
+    with apart(server.hostname, server.port or 443) as made:
+        yield made
+
+
+def test_a_program_elsewhere_comes_in_through_the_server(
+    cluster: Cluster, namespace: str, tmp_path: Path, elsewhere: Apart
+) -> None:
+    """It finds out by itself that it has to, and goes on when the way there was lost."""
+    job = KubernetesJob(namespace, kubeconfig=cluster.kubeconfig, folder=tmp_path)
+    job.add_mesh("workers", 2, image_spec=IMAGE).apply()
+    command = [*elsewhere.command, sys.executable, "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == "[0, 1]\n"
+        with elsewhere.way.closed():
+            pass
+        program.stdin.write("again\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "[0, 1]\n"
+        program.stdin.close()
+        assert program.wait(PATIENCE_S) == 0
+    job.kill()
+
+
+def test_the_server_is_the_way_where_that_is_asked_for(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """With no more rights than the role has."""
+    job = KubernetesJob(namespace, port_forward=True, folder=tmp_path)
+    user = cluster.user(namespace, yaml.safe_load(job.role())["rules"])
+    job = KubernetesJob(namespace, PATIENCE_S, user, port_forward=True, folder=tmp_path)
+    job.add_mesh("workers", 2, image_spec=IMAGE)
+    assert ranks_of(job) == [0, 1]
+    job.kill()
+
+
+def test_a_right_to_forward_that_is_missing_is_named(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    job = KubernetesJob(namespace, folder=tmp_path)
+    user = cluster.user(namespace, yaml.safe_load(job.role())["rules"])
+    job = KubernetesJob(namespace, PATIENCE_S, user, port_forward=True, folder=tmp_path)
+    job.add_mesh("workers", 1, image_spec=IMAGE)
+    with pytest.raises(JobError, match="no right to create pods/portforward"):
+        job.state()
+    job.kill()
+
+
+def test_a_worker_that_is_named_is_the_way_to_all(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """As behind a load balancer, which leads to one of them."""
+    balancer = Cut("127.0.0.1", 0)
+    way = f"tcp://127.0.0.1:{balancer.port}"
+    job = KubernetesJob(namespace, PATIENCE_S, cluster.kubeconfig, attach_to=way, folder=tmp_path)
+    job.add_mesh("workers", 2, image_spec=IMAGE).apply()
+    eventually(lambda: job.status().is_up)
+    host, _, port = str(job.status().hosts[1].address).removeprefix("tcp://").rpartition(":")
+    balancer.lead_to(host, int(port))
+    assert ranks_of(job) == [0, 1]
+    assert balancer.taken
+    job.kill()
+    balancer.end()

@@ -1,0 +1,198 @@
+"""What is watched is known as it is, whatever happens to the watch and to the server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from mesh_jobs import JobError, JobPending, KubernetesJob, Phase, SchedulerUnreachable
+from mesh_jobs.spi import Backend, Follower
+from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
+from tests.jobs.kube.pods import WAIT, pod
+from tests.jobs.kube.test_kubernetes_job import IMAGE
+
+#: How long the server is away; longer than any limit of ours.
+OUTAGE_S = 30.0
+
+ORDER = {"mesh-jobs/order": "watched"}
+
+Follow = Callable[..., Follower]
+
+
+@pytest.fixture
+def follow(cluster: Cluster, namespace: str) -> Iterator[Follow]:
+    """Begins to follow a job of two pods that nobody has made yet."""
+    (found,) = entry_points(group="mesh_jobs.backends", name="kubernetes")
+    mesh = {"name": "ones", "hosts": 2, "port": 26600, "object": "ones"}
+    ticket = {"order": "watched", "namespace": namespace, "workload": "pods", "meshes": [mesh]}
+    with ExitStack() as stack:
+
+        def begin(kubeconfig: Path = cluster.kubeconfig) -> Follower:
+            options = {"namespace": namespace, "kubeconfig": str(kubeconfig), "workload": "pods"}
+            backend: Backend = found.load()(options)
+            return stack.enter_context(backend.follow(ticket))
+
+        yield begin
+
+
+def _make(cluster: Cluster, namespace: str, rank: int) -> None:
+    """Makes a pod that no node gets."""
+    labels = {**ORDER, "mesh-jobs/mesh": "ones", "mesh-jobs/rank": str(rank)}
+    gates = {"schedulingGates": [{"name": "test/never"}]}
+    body = pod(f"ones-{rank}", WAIT, meta={"labels": labels}, of_pod=gates)
+    cluster.core.create_namespaced_pod(namespace, body)
+
+
+def _ranks(follower: Follower) -> list[int] | None:
+    """The pods that are known, None while that cannot be said."""
+    try:
+        return [one.rank for one in follower.report().hosts if one.state is Phase.PENDING]
+    except SchedulerUnreachable:
+        return None
+
+
+def test_what_comes_changes_and_goes_is_known(
+    cluster: Cluster, namespace: str, follow: Follow
+) -> None:
+    _make(cluster, namespace, 0)
+    follower = follow()
+    assert _ranks(follower) == [0]
+    _make(cluster, namespace, 1)
+    eventually(lambda: _ranks(follower) == [0, 1])
+    other = {"metadata": {"labels": {"mesh-jobs/order": "other"}}}
+    cluster.core.patch_namespaced_pod("ones-0", namespace, other)
+    eventually(lambda: _ranks(follower) == [1])
+    cluster.core.delete_namespaced_pod("ones-1", namespace)
+    eventually(lambda: _ranks(follower) == [])
+
+
+@pytest.mark.parametrize("how", ["410", "500", "504", "cut", "expire"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_watch_goes_on_after_whatever_ends_it(
+    stand_in: Cluster, namespace: str, follow: Follow, how: str, after: int
+) -> None:
+    with stand_in.failing(how, verb="watch", plural="pods", after=after, times=2):
+        _make(stand_in, namespace, 0)
+        follower = follow()
+        eventually(lambda: _ranks(follower) == [0])
+        _make(stand_in, namespace, 1)
+        eventually(lambda: _ranks(follower) == [0, 1])
+        stand_in.core.delete_namespaced_pod("ones-0", namespace)
+        eventually(lambda: _ranks(follower) == [1])
+
+
+def test_what_was_missed_is_listed_when_the_history_is_forgotten(
+    stand_in: Cluster, namespace: str, follow: Follow
+) -> None:
+    _make(stand_in, namespace, 0)
+    follower = follow()
+    assert _ranks(follower) == [0]
+    with stand_in.failing("cut", verb="watch", plural="pods"):
+        stand_in.core.delete_namespaced_pod("ones-0", namespace)
+        _make(stand_in, namespace, 1)
+        stand_in.forget_history()
+    eventually(lambda: _ranks(follower) == [1])
+
+
+def test_what_changes_elsewhere_is_no_news(
+    cluster: Cluster, namespace: str, follow: Follow
+) -> None:
+    follower = follow()
+    assert _ranks(follower) == []
+    other = cluster.make_namespace()
+    _make(cluster, other, 0)
+    cluster.core.delete_namespace(other)
+    _make(cluster, namespace, 1)
+    eventually(lambda: _ranks(follower) == [1])
+
+
+def test_a_right_to_watch_that_is_missing_is_named(
+    cluster: Cluster, namespace: str, follow: Follow
+) -> None:
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    follower = follow(cluster.user(namespace, rules))
+
+    def refused() -> bool:
+        try:
+            follower.report()
+        except JobError as error:
+            return "no right to watch pods" in str(error)
+        return False
+
+    eventually(refused)
+
+
+@pytest.mark.parametrize("how", ["410", "cut"])
+def test_a_job_is_waited_for_though_watches_fail(
+    stand_in: Cluster, namespace: str, tmp_path: Path, how: str
+) -> None:
+    job = KubernetesJob(namespace, kubeconfig=stand_in.kubeconfig, folder=tmp_path)
+    job.add_mesh("workers", 1, image_spec=IMAGE).apply()
+    with stand_in.failing(how, verb="watch", after=1, times=4):
+        assert len(job.state(PATIENCE_S).workers) == 1
+        job.detach()
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(job.wait, PATIENCE_S)
+            (made,) = stand_in.batch.list_namespaced_job(namespace).items
+            stand_in.batch.delete_namespaced_job(
+                made.metadata.name, namespace, propagation_policy="Background"
+            )
+            assert ended.result(PATIENCE_S).state is Phase.ENDED
+    job.kill()
+
+
+def _counted(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
+    """All that there is of jobs, each with what tells it from a successor."""
+    lists = (
+        cluster.core.list_namespaced_pod,
+        cluster.core.list_namespaced_secret,
+        cluster.core.list_namespaced_service,
+        cluster.batch.list_namespaced_job,
+    )
+    found = [one.metadata for each in lists for one in each(namespace).items]
+    return sorted((one.name, one.uid) for one in found)
+
+
+@pytest.mark.slow
+def test_half_a_minute_without_a_server_costs_nothing(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """It is silent for one program, and down for the other."""
+    ways = {name: cluster.cut() for name in ("silent", "down")}
+
+    def job(way: str, name: str) -> KubernetesJob:
+        made = KubernetesJob(namespace, kubeconfig=ways[way][1], folder=tmp_path / name)
+        return made.add_mesh("workers", 1, image_spec=IMAGE)
+
+    jobs = [job(way, way) for way in ways]
+    for one in jobs:
+        one.state(PATIENCE_S)
+    # Its other pod has to wait, and somebody waits for it all the time.
+    waits = job("silent", "waits").add_mesh("greedy", 1, image_spec=IMAGE, gpus=1000).apply()
+    eventually(lambda: waits.status().up == 1)
+    before = _counted(cluster, namespace)
+    with ThreadPoolExecutor(5) as pool:
+        keeps_waiting = pool.submit(waits.state, OUTAGE_S + 4)
+        watched = [pool.submit(one.wait, OUTAGE_S - 8) for one in jobs]
+        with ways["silent"][0].silent(), ways["down"][0].closed():
+            over = threading.Event()
+            threading.Timer(OUTAGE_S, over.set).start()
+            killed = [pool.submit(one.kill) for one in jobs]
+            for asked in (*killed, *watched):
+                assert isinstance(asked.exception(), SchedulerUnreachable), asked.exception()
+            over.wait()
+        # All the time it has known what it waits for, and is told so again.
+        assert isinstance(keeps_waiting.exception(), JobPending)
+        assert "Insufficient nvidia.com/gpu" in str(keeps_waiting.exception())
+    assert _counted(cluster, namespace) == before
+    for one in (*jobs, waits):
+        one.kill()
+    eventually(lambda: not cluster.leftovers(namespace))
+    for way, _ in ways.values():
+        way.end()

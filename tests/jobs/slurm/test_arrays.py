@@ -1,0 +1,71 @@
+"""Several independent jobs from one submission."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mesh_jobs import JobError, Phase, job_load
+from tests.jobs.slurm.jobs import Jobs, ids, names, said, status_when
+
+SCRIPT = """
+import os, sys
+from mesh_jobs import SlurmJob
+index = int(os.environ["SLURM_ARRAY_TASK_ID"])
+state = SlurmJob({"a": 1}, array=3, context="sweep").state(timeout=60)
+print(state.a.extent, index)
+sys.exit(index)
+"""
+
+
+def test_each_task_of_an_array_is_a_job_of_its_own(jobs: Jobs, tmp_path: Path) -> None:
+    array = jobs({"a": 1}, "sweep", array=3).apply()
+    first, second, third = array.tasks
+    assert [task.context for task in array.tasks] == ["sweep-0", "sweep-1", "sweep-2"]
+    states = [task.state(timeout=30) for task in array.tasks]
+    assert len({names(state.a)[0] for state in states}) == 3
+    assert array.apply().status().reason == "3 RUNNING"
+    with pytest.raises(JobError, match="sweep-0"):
+        array.state()
+    second.kill()
+    assert len(ids()) == 2
+    assert names(first.state(timeout=30).a) == names(states[0].a)
+    assert [task.context for task in array.tasks] == ["sweep-0", "sweep-2"]
+    assert job_load("sweep-2", folder=tmp_path).status().is_up
+    third.resize(mesh="a", hosts=2)
+    status_when(third, lambda status: status.is_up)
+    assert len(ids()) == 3
+    array.kill()
+    assert ids() == []
+    assert not (tmp_path / ".mesh").exists()
+
+
+def test_tasks_run_their_script_and_end_one_by_one(jobs: Jobs, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    array = jobs({"a": 1}, "sweep", array="0-2%2", exclusive=False).apply(script)
+    ended = array.wait(timeout=60)
+    assert [task.status().exit_code for task in array.tasks] == [0, 1, 2]
+    assert [task.client_logs() for task in array.tasks] == [f"{{hosts: 1}} {n}" for n in range(3)]
+    assert ended.exit_code == 1
+    assert ids() == []
+
+
+def test_tasks_are_found_though_who_submitted_them_was_killed(jobs: Jobs, tmp_path: Path) -> None:
+    """Before it could note under which id the scheduler has them."""
+    program = "import os, sys; from mesh_jobs import SlurmJob, _slurm_backend\n"
+    program += "_slurm_backend.note_tasks = lambda *_: os.kill(os.getpid(), 9)\n"
+    program += "SlurmJob({'a': 1}, job_name='test', time_limit=10, array=2, context='sweep',"
+    program += " folder=sys.argv[1]).apply()"
+    said("sh", "-c", '"$@" || true', "sh", sys.executable, "-c", program, str(tmp_path))
+    assert len(ids()) == 2
+    with pytest.raises(JobError, match="call apply"):
+        job_load("sweep-1", folder=tmp_path).status()
+    array = jobs({"a": 1}, "sweep", array=2).apply()
+    assert len(ids()) == 2
+    for task in array.tasks:
+        assert task.state(timeout=30)
+    array.tasks[0].kill()
+    assert status_when(array, lambda status: status.state is Phase.RUNNING)
