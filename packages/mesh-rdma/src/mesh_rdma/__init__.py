@@ -1,3 +1,35 @@
 """Move memory straight from process to process, beside the control messages."""
 
-__all__: list[str] = []
+from mesh_rdma._action import RDMAAction as RDMAAction
+from mesh_rdma._arena import allocate as allocate
+from mesh_rdma._available import get_rdma_backend as get_rdma_backend
+from mesh_rdma._available import is_ibverbs_available as is_ibverbs_available
+from mesh_rdma._available import is_rdma_available as is_rdma_available
+from mesh_rdma._buffer import RDMABuffer as RDMABuffer
+from mesh_rdma._config import configure as configure
+from mesh_rdma._doctor import Diagnosis as Diagnosis
+from mesh_rdma._doctor import doctor as doctor
+from mesh_rdma._errors import RDMAAlignmentError as RDMAAlignmentError
+from mesh_rdma._errors import RDMABoundsError as RDMABoundsError
+from mesh_rdma._errors import RDMACancelled as RDMACancelled
+from mesh_rdma._errors import RDMAError as RDMAError
+from mesh_rdma._errors import RDMAIncomplete as RDMAIncomplete
+from mesh_rdma._errors import RDMAPeerDied as RDMAPeerDied
+from mesh_rdma._errors import RDMAReadOnlyError as RDMAReadOnlyError
+from mesh_rdma._errors import RDMAReleased as RDMAReleased
+from mesh_rdma._errors import RDMATimeout as RDMATimeout
+from mesh_rdma._errors import RDMATransportError as RDMATransportError
+from mesh_rdma._explain import explain as explain
+from mesh_rdma._layout import Layout as Layout
+from mesh_rdma._layout import Replicate as Replicate
+from mesh_rdma._layout import Shard as Shard
+from mesh_rdma._replicas import Replicas as Replicas
+from mesh_rdma._replicas import replicate as replicate
+from mesh_rdma._reshard import Schedule as Schedule
+from mesh_rdma._reshard import join_schedules as join_schedules
+from mesh_rdma._reshard import plan_reshard as plan_reshard
+from mesh_rdma._spread import collect as collect
+from mesh_rdma._spread import spread as spread
+from mesh_rdma._versioned import Version as Version
+from mesh_rdma._versioned import VersionedBuffer as VersionedBuffer
+from mesh_rdma._versioned import VersionedReader as VersionedReader

@@ -1,0 +1,115 @@
+"""Settings of the network: where this process listens, and by how many connections it copies."""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from mesh_core import ConfigError
+from mesh_rdma import _core
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["configure"]
+
+_FILE_VARIABLE = "MESH_CONFIG"
+_TABLE = "rdma"
+_STREAMS_MAX = 16
+_DEFAULTS: dict[str, Any] = {"rdma_listen": "auto", "rdma_tcp_streams": None}
+
+
+def configure(*, rdma_listen: str | None = None, rdma_tcp_streams: int | None = None) -> None:
+    """Sets settings for this process, over the environment and the file that `MESH_CONFIG` names.
+
+    The environment has them as `MESH_RDMA_LISTEN` and `MESH_RDMA_TCP_STREAMS`, the file in its
+    table `[rdma]`; use one of the two for all processes of a job.
+
+    Args:
+        rdma_listen: Where other machines reach the memory of this process: `"auto"`, at all of its
+            addresses; `"loopback"`, not at all; or one address of this machine. Nobody listens
+            until the first handle is pickled.
+        rdma_tcp_streams: How many connections carry one long transfer, from 1 to 16.
+
+    Raises:
+        ConfigError: A value is not one that the setting takes, or this process listens elsewhere
+            already; nothing is set then.
+    """
+    given = {"rdma_listen": rdma_listen, "rdma_tcp_streams": rdma_tcp_streams}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    _apply({**_chosen, **_read(chosen, "")})
+
+
+def _apply(settings: dict[str, Any]) -> None:
+    merged = {**_outside, **settings}
+    if not _core.configure(merged["rdma_listen"], merged["rdma_tcp_streams"]):
+        raise ConfigError(
+            "this process listens for other machines already: set rdma_listen before the first "
+            "handle of a buffer is sent"
+        )
+    _chosen.update(settings)
+
+
+def _read(given: dict[str, Any], origin: str) -> dict[str, Any]:
+    """Checks names and values."""
+    settings = {}
+    for name, value in given.items():
+        if name not in _DEFAULTS:
+            raise ConfigError(
+                f"unknown setting {name!r}{origin}: the settings are {', '.join(_DEFAULTS)}"
+            )
+        try:
+            settings[name] = _listen(value) if name == "rdma_listen" else _streams(value)
+        except (ValueError, TypeError):
+            allowed = "'auto', 'loopback' or an address of this machine"
+            if name == "rdma_tcp_streams":
+                allowed = f"a number from 1 to {_STREAMS_MAX}"
+            raise ConfigError(f"{name} cannot be {value!r}{origin}: it takes {allowed}") from None
+    return settings
+
+
+def _listen(value: Any) -> str:
+    if value in {"auto", "loopback"}:
+        return str(value)
+    return str(ip_address(value if isinstance(value, str) else ""))
+
+
+def _streams(value: Any) -> int:
+    count = int(value)
+    if isinstance(value, bool) or not 1 <= count <= _STREAMS_MAX:
+        raise ValueError
+    return count
+
+
+def _read_environment() -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for name in _DEFAULTS:
+        variable = f"MESH_{name.upper()}"
+        text = os.environ.get(variable)
+        if text is not None:
+            settings |= _read({name: text.strip()}, f" (from {variable})")
+    return settings
+
+
+def _read_file() -> dict[str, Any]:
+    path = os.environ.get(_FILE_VARIABLE)
+    if not path:
+        return {}
+    # Not at the top: few programs have a file, and each process imports this.
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            tables = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(
+            f"{_FILE_VARIABLE} names {path!r}, which cannot be read ({error}): "
+            "name a TOML file, or unset it"
+        ) from error
+    return _read(tables.get(_TABLE, {}), f" (in {path!r})")
+
+
+_outside = {**_DEFAULTS, **_read_file(), **_read_environment()}
+_chosen: dict[str, Any] = {}
+_apply({})

@@ -1,0 +1,303 @@
+"""The driver of NVIDIA's GPUs: what is called of it, and its errors in its own words.
+
+It is the library that a program has loaded already, by torch or another: nothing is loaded, and no
+device is woken, for want of memory on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mesh_rdma._errors import RDMATransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["NOT_IN_USE", "Allocation", "CudaDriver", "CudaError", "cuda_driver", "needed_driver"]
+
+NOT_IN_USE = "this process does not use CUDA"
+
+_HANDLE_LEN = 64
+_UUID_LEN = 16
+
+_LOADED_ONLY = os.RTLD_LAZY | os.RTLD_NOLOAD
+
+# Numbers of the driver's interface.
+_BUFFER_ID = 7
+_STREAM_NON_BLOCKING = 1
+_EVENT_BLOCKING_SYNC, _EVENT_DISABLE_TIMING = 1, 2
+_LAZY_ENABLE_PEER_ACCESS = 1
+_HOST_REGISTER_PORTABLE = 1
+
+
+class _Handle(ctypes.Structure):
+    """`CUipcMemHandle`, which is passed by value."""
+
+    _fields_ = (("reserved", c_char * _HANDLE_LEN),)
+
+
+#: What each function takes; all give a `CUresult`.
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGetUuid": (c_void_p, c_int),
+    "cuDevicePrimaryCtxGetState": (c_int, POINTER(c_uint), POINTER(c_int)),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuCtxPushCurrent_v2": (c_void_p,),
+    "cuCtxPopCurrent_v2": (POINTER(c_void_p),),
+    "cuPointerGetAttribute": (c_void_p, c_int, c_uint64),
+    "cuMemGetAddressRange_v2": (POINTER(c_uint64), POINTER(c_size_t), c_uint64),
+    "cuIpcGetMemHandle": (POINTER(_Handle), c_uint64),
+    "cuIpcOpenMemHandle_v2": (POINTER(c_uint64), _Handle, c_uint),
+    "cuIpcCloseMemHandle": (c_uint64,),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamDestroy_v2": (c_void_p,),
+    "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
+    "cuEventCreate": (POINTER(c_void_p), c_uint),
+    "cuEventDestroy_v2": (c_void_p,),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventSynchronize": (c_void_p,),
+    "cuMemcpyAsync": (c_uint64, c_uint64, c_size_t, c_void_p),
+    "cuMemHostRegister_v2": (c_void_p, c_size_t, c_uint),
+    "cuMemHostUnregister": (c_void_p,),
+}
+
+
+class CudaError(RDMATransportError):
+    """A call of the driver failed.
+
+    Attributes:
+        code: The driver's number for it.
+    """
+
+    def __init__(self, words: str, code: int = 0) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class Allocation(NamedTuple):
+    """What the driver gave at once, which may hold many tensors.
+
+    Attributes:
+        base: Where it begins.
+        nbytes: How long it is.
+        number: No other one of this process has it, also when this one is freed.
+    """
+
+    base: int
+    nbytes: int
+    number: int
+
+
+class CudaDriver:
+    """The driver, with the main context of each device that is used."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._lock = threading.Lock()
+        self._contexts: dict[int, int] = {}
+        for name, arguments in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.argtypes = arguments
+            function.restype = c_int
+
+    def device_count(self) -> int:
+        """Gives how many devices this process sees; 0 where nobody has begun to use them."""
+        count = c_int(0)
+        return count.value if self._library.cuDeviceGetCount(byref(count)) == 0 else 0
+
+    def active_devices(self) -> list[int]:
+        """Gives those that this process uses."""
+        return [device for device in range(self.device_count()) if self.is_active(device)]
+
+    def is_active(self, device: int) -> bool:
+        """Whether this process uses a device."""
+        flags, is_active = c_uint(0), c_int(0)
+        failed = self._library.cuDevicePrimaryCtxGetState(device, byref(flags), byref(is_active))
+        return not failed and bool(is_active.value)
+
+    def uuid_of(self, device: int) -> bytes:
+        """Gives the name of a device that it has in all processes.
+
+        Raises:
+            CudaError: There is no such device.
+        """
+        found = ctypes.create_string_buffer(_UUID_LEN)
+        self._call("cuDeviceGetUuid", found, device)
+        return found.raw
+
+    def allocation_of(self, address: int) -> Allocation:
+        """Gives the allocation that an address is in.
+
+        Raises:
+            CudaError: It is in none.
+        """
+        base, nbytes = c_uint64(0), c_size_t(0)
+        self._call("cuMemGetAddressRange_v2", byref(base), byref(nbytes), address)
+        number = c_uint64(0)
+        self._call("cuPointerGetAttribute", byref(number), _BUFFER_ID, address)
+        return Allocation(base.value, nbytes.value, number.value)
+
+    def export(self, device: int, base: int) -> bytes:
+        """Gives what another process opens an allocation by.
+
+        Raises:
+            CudaError: It is of a kind that cannot be shared in this way.
+        """
+        handle = _Handle()
+        with self._on(device):
+            self._call("cuIpcGetMemHandle", byref(handle), base)
+        return bytes(handle)
+
+    def open(self, device: int, exported: bytes) -> int:
+        """Maps an allocation of another process for a device; gives where it begins.
+
+        Raises:
+            CudaError: It is gone, mapped already, or the device does not reach it.
+        """
+        base = c_uint64(0)
+        handle = _Handle.from_buffer_copy(exported)
+        with self._on(device):
+            self._call("cuIpcOpenMemHandle_v2", byref(base), handle, _LAZY_ENABLE_PEER_ACCESS)
+        return base.value
+
+    def close(self, device: int, base: int) -> None:
+        """Ends a mapping that `open` has made.
+
+        Raises:
+            CudaError: There is none.
+        """
+        with self._on(device):
+            self._call("cuIpcCloseMemHandle", base)
+
+    def new_stream(self, device: int) -> int:
+        """Makes a stream, which waits for no other one by itself."""
+        stream = c_void_p()
+        with self._on(device):
+            self._call("cuStreamCreate", byref(stream), _STREAM_NON_BLOCKING)
+        return stream.value or 0
+
+    def destroy_stream(self, device: int, stream: int) -> None:
+        """Gives a stream back when what is on it is done."""
+        with self._on(device):
+            self._call("cuStreamDestroy_v2", stream)
+
+    def new_event(self, device: int) -> int:
+        """Makes an event; whoever waits for it sleeps meanwhile."""
+        event = c_void_p()
+        with self._on(device):
+            flags = _EVENT_BLOCKING_SYNC | _EVENT_DISABLE_TIMING
+            self._call("cuEventCreate", byref(event), flags)
+        return event.value or 0
+
+    def destroy_event(self, device: int, event: int) -> None:
+        """Gives an event back."""
+        with self._on(device):
+            self._call("cuEventDestroy_v2", event)
+
+    def record(self, device: int, event: int, stream: int) -> None:
+        """Has an event happen when all is done that is on a stream by now."""
+        with self._on(device):
+            self._call("cuEventRecord", event, stream)
+
+    def wait_for(self, device: int, event: int) -> None:
+        """Waits until an event has happened.
+
+        Raises:
+            CudaError: What was before it has failed.
+        """
+        with self._on(device):
+            self._call("cuEventSynchronize", event)
+
+    def follow(self, device: int, stream: int, event: int) -> None:
+        """Has a stream wait for an event before it goes on."""
+        with self._on(device):
+            self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def copy(self, device: int, stream: int, to: int, from_: int, nbytes: int) -> None:
+        """Begins a copy; either side may be memory of any device, or the processor's."""
+        with self._on(device):
+            self._call("cuMemcpyAsync", to, from_, nbytes, stream)
+
+    def lock(self, device: int, address: int, nbytes: int) -> None:
+        """Has memory of the processor stay where it is, so that devices copy it by themselves."""
+        with self._on(device):
+            self._call("cuMemHostRegister_v2", address, nbytes, _HOST_REGISTER_PORTABLE)
+
+    def unlock(self, device: int, address: int) -> None:
+        """Ends what `lock` has begun."""
+        with self._on(device):
+            self._call("cuMemHostUnregister", address)
+
+    @contextmanager
+    def _on(self, device: int) -> Iterator[None]:
+        """Has calls of this thread be about a device, by its main context, which torch uses too."""
+        with self._lock:
+            context = self._contexts.get(device)
+            if context is None:
+                found = c_void_p()
+                self._call("cuDevicePrimaryCtxRetain", byref(found), device)
+                context = self._contexts[device] = found.value or 0
+        self._call("cuCtxPushCurrent_v2", context)
+        try:
+            yield
+        finally:
+            self._library.cuCtxPopCurrent_v2(byref(c_void_p()))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise CudaError(f"{name} failed: {self._words(code)}", code)
+
+    def _words(self, code: int) -> str:
+        name, text = c_char_p(), c_char_p()
+        self._library.cuGetErrorName(code, byref(name))
+        self._library.cuGetErrorString(code, byref(text))
+        known = [part.value.decode() for part in (name, text) if part.value]
+        return ", ".join(known) or f"error {code}"
+
+
+_lock = threading.Lock()
+_driver: CudaDriver | None = None
+
+
+def cuda_driver() -> CudaDriver | None:
+    """Gives the driver where this process uses it, or None."""
+    global _driver
+    with _lock:
+        if _driver is None:
+            try:
+                library = ctypes.CDLL("libcuda.so.1", mode=_LOADED_ONLY)
+                _driver = CudaDriver(library)
+            except (OSError, AttributeError):
+                # It is not there, or too old for what is needed of it.
+                return None
+        return _driver
+
+
+def needed_driver() -> CudaDriver:
+    """Gives the driver.
+
+    Raises:
+        RDMATransportError: This process does not use it.
+    """
+    driver = cuda_driver()
+    if driver is None:
+        raise RDMATransportError(NOT_IN_USE)
+    return driver
+
+
+def _forget() -> None:
+    """A forked child has no contexts: the parent's do not work in it."""
+    global _driver, _lock
+    _lock = threading.Lock()
+    _driver = None
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,29 @@
+"""Errors of one process as bytes, and in another one as what they were."""
+
+from __future__ import annotations
+
+from mesh_rdma import _errors
+from mesh_rdma._errors import RDMAError
+
+__all__ = ["decode_error", "encode_error"]
+
+_LEN_MAX = 4096
+
+
+def encode_error(error: BaseException) -> bytes:
+    """Makes bytes of an error: of which kind, and its words."""
+    kind = type(error).__name__ if isinstance(error, RDMAError) else "RDMAError"
+    words = f"{type(error).__name__}: {error}"
+    if isinstance(error, RDMAError):
+        # What it was made with: its text may say more, which is said again on the other side.
+        words = str(error.args[0]) if error.args else str(error)
+    return f"{kind}\n{words}".encode()[:_LEN_MAX]
+
+
+def decode_error(data: bytes) -> RDMAError:
+    """Makes the error again; a kind that is not known here is an `RDMAError`."""
+    kind, _, words = data.decode(errors="replace").partition("\n")
+    found = getattr(_errors, kind, None) if kind in _errors.__all__ else None
+    if isinstance(found, type) and issubclass(found, RDMAError):
+        return found(words)
+    return RDMAError(words)

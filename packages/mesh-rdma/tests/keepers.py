@@ -1,0 +1,106 @@
+"""Processes with buffers in them, for tests that move bytes between others."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from mortals import pattern
+
+from mesh_core import Actor, endpoint
+from mesh_rdma import RDMABuffer, RDMAReleased, _paths, _pulls, allocate
+
+__all__ = ["Keeper", "Seat"]
+
+
+class Keeper(Actor):
+    """Offers memory, and says what is in it."""
+
+    def __init__(self) -> None:
+        self._memory: dict[int, Any] = {}
+        self._buffers: dict[int, RDMABuffer] = {}
+
+    @endpoint
+    def offer(self, content: bytes | int, kind: str = "plain", count: int = 1) -> list[RDMABuffer]:
+        """Offers new memory so often, with this content or so many zeros."""
+        size = content if isinstance(content, int) else len(content)
+        made = []
+        for _ in range(count):
+            memory = allocate(size) if kind == "arena" else memoryview(bytearray(size))
+            if not isinstance(content, int):
+                memory[:] = content
+            buffer = RDMABuffer(memory)
+            self._memory[len(self._memory)] = memory
+            self._buffers[len(self._buffers)] = buffer
+            made.append(buffer)
+        return made
+
+    @endpoint
+    def bytes_of(self, number: int) -> bytes:
+        """Gives what is in the memory that was offered as this number."""
+        return bytes(self._memory[number])
+
+    @endpoint
+    def has(self, number: int, seed: int) -> bool:
+        """Whether the memory has a pattern in it."""
+        memory = self._memory[number]
+        return bytes(memory) == pattern(seed, len(memory))
+
+    @endpoint
+    def drop_and_mark(self, number: int, seed: int) -> None:
+        """Takes a registration back, and puts a pattern into its memory at once."""
+        mark = pattern(seed, len(self._memory[number]))
+        self._buffers[number].drop().get()
+        self._memory[number][:] = mark
+
+    @endpoint
+    def clear(self) -> None:
+        """Lets all memory go."""
+        for buffer in self._buffers.values():
+            # A test may have dropped it.
+            with suppress(RDMAReleased):
+                buffer.drop().get()
+        self._buffers.clear()
+        self._memory.clear()
+
+    @endpoint
+    def go_by(self, way: str | None) -> None:
+        """Has copies to buffers of this process come by one transport, or by the best."""
+        if way is None:
+            _pulls.path_to = _paths.path_to
+        else:
+            _pulls.path_to = lambda handle: _paths.path_to(handle, way)
+
+
+class Seat:
+    """One process with a keeper."""
+
+    def __init__(self, keeper: Any) -> None:
+        self._keeper = keeper
+
+    def offer(self, content: bytes | int, kind: str = "plain") -> RDMABuffer:
+        """Has it offer memory."""
+        (buffer,) = self._keeper.offer.call_one(content, kind).get()
+        assert isinstance(buffer, RDMABuffer)
+        return buffer
+
+    def bytes_of(self, number: int = 0) -> bytes:
+        """Gives what is in the memory."""
+        content: bytes = self._keeper.bytes_of.call_one(number).get()
+        return content
+
+    def has(self, seed: int, number: int = 0) -> bool:
+        """Whether the memory has a pattern in it."""
+        return bool(self._keeper.has.call_one(number, seed).get())
+
+    def drop_and_mark(self, seed: int, number: int = 0) -> None:
+        """Has it take a registration back, and put a pattern into its memory at once."""
+        self._keeper.drop_and_mark.call_one(number, seed).get()
+
+    def clear(self) -> None:
+        """Has it let all memory go."""
+        self._keeper.clear.call_one().get()
+
+    def go_by(self, way: str | None) -> None:
+        """Has copies to it come by one transport."""
+        self._keeper.go_by.call_one(way).get()

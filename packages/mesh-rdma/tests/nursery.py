@@ -1,0 +1,174 @@
+"""Processes that live for a moment: owners and users of buffers, made to be killed.
+
+A nursery is one warm process without threads; each of its children is a copy of it, there within a
+millisecond or two. What its children do are functions of a script: this one, or another that calls
+`main`.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import mesh_rdma
+from mesh_rdma import RDMABuffer
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Child", "Nursery", "fill_byte", "main", "receive", "send"]
+
+_LEN_SIZE = 4
+
+
+@dataclass
+class Child:
+    """A process of a nursery, and the way to talk to it."""
+
+    pid: int
+    channel: socket.socket
+
+    def send(self, message: Any) -> None:
+        """Tells it something."""
+        send(self.channel, message)
+
+    def receive(self) -> Any:
+        """Waits for what it says."""
+        return receive(self.channel)
+
+    def kill(self) -> None:
+        """Kills it at once."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait_for_end(self) -> None:
+        """Waits until nothing of it is there."""
+        with contextlib.suppress(ConnectionError):
+            while self.channel.recv(4096):
+                pass
+        self.channel.close()
+
+
+class Nursery:
+    """Starts children of a script; all end with it."""
+
+    def __init__(self, script: str = __file__) -> None:
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, script, str(theirs.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._channel.close()
+        self._process.wait()
+
+    def start(self, role: str, *arguments: Any) -> Child:
+        """Starts a child that calls a function of the script with its channel and these."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            send(self._channel, (role, arguments))
+            socket.send_fds(self._channel, [b"d"], [theirs.fileno()])
+        return Child(receive(self._channel), ours)
+
+
+def send(channel: socket.socket, message: Any) -> None:
+    """Sends one message."""
+    data = pickle.dumps(message)
+    channel.sendall(len(data).to_bytes(_LEN_SIZE, "little") + data)
+
+
+def receive(channel: socket.socket) -> Any:
+    """Receives one message; raises EOFError when the other side is gone."""
+    return pickle.loads(_exactly(channel, int.from_bytes(_exactly(channel, _LEN_SIZE), "little")))
+
+
+def fill_byte(number: int) -> int:
+    """Gives what the memory of an owner is filled with."""
+    return number % 250 + 1
+
+
+def own(channel: socket.socket, number: int, is_arena: bool, nbytes: int) -> None:
+    """Offers memory until the other side is gone."""
+    memory = mesh_rdma.allocate(nbytes) if is_arena else bytearray(nbytes)
+    memory[:] = bytes([fill_byte(number)]) * nbytes
+    send(channel, RDMABuffer(memory))
+    channel.recv(1)
+
+
+def own_read_only(channel: socket.socket, nbytes: int) -> None:
+    """Offers memory that may only be read until the other side is gone."""
+    send(channel, RDMABuffer(mesh_rdma.allocate(nbytes).toreadonly()))
+    channel.recv(1)
+
+
+def use(channel: socket.socket, number: int, transport: str, verb: str, handle: bytes) -> None:
+    """Copies again and again; says so after the first time."""
+    # Not before: the nursery itself is to have no part in this.
+    buffer: RDMABuffer = pickle.loads(handle)
+    way = buffer.via(transport)
+    here = array.array("B", bytes([fill_byte(number)]) * buffer.size())
+    is_first = True
+    while True:
+        if verb == "read":
+            way.read_into(here).get()
+        elif verb == "write":
+            way.write_from(here).get()
+        else:
+            way.fetch_add(0).get()
+        if is_first:
+            send(channel, "under way")
+            is_first = False
+
+
+def main(roles: dict[str, Any]) -> None:
+    """Forks whenever it is asked to, until it is alone; these are the functions by name."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    orders = socket.socket(fileno=int(sys.argv[1]))
+    children: list[int] = []
+    while True:
+        try:
+            role, arguments = receive(orders)
+        except (EOFError, ConnectionError):
+            break
+        descriptor = socket.recv_fds(orders, 1, 1)[1][0]
+        pid = os.fork()
+        if pid == 0:
+            orders.close()
+            with socket.socket(fileno=descriptor) as channel:
+                roles[role](channel, *arguments)
+            os._exit(0)
+        os.close(descriptor)
+        children.append(pid)
+        send(orders, pid)
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = channel.recv(size - len(data))
+        if not piece:
+            raise EOFError("the other side is gone")
+        data += piece
+    return data
+
+
+if __name__ == "__main__":
+    main(globals())

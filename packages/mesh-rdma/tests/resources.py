@@ -1,0 +1,59 @@
+"""What a process holds of mesh-rdma's: to be counted before and after."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from mesh_core.testing import wait_until
+from mesh_rdma import RDMABuffer, _core
+
+__all__ = ["Held", "doors_of", "expect_no_more_than", "held"]
+
+
+class Held(NamedTuple):
+    """Counts of what must not grow."""
+
+    mappings: int
+    descriptors: int
+    threads: int
+    registrations: int
+    dying: int
+    visitors: int
+    links: int
+
+
+def held() -> Held:
+    """Counts what this process holds now."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    mappings = sum("memfd:mesh-rdma" in line for line in maps.splitlines())
+    descriptors = len(os.listdir("/proc/self/fd"))
+    return Held(mappings, descriptors, len(os.listdir("/proc/self/task")), *_core.counts())
+
+
+def doors_of(buffers: list[RDMABuffer]) -> list[str]:
+    """Gives the sockets of those owners that the system still has."""
+    there = Path("/proc/net/unix").read_text(encoding="utf-8")
+    tokens = {bytes(buffer._handle.identity[0]).hex() for buffer in buffers}
+    return [token for token in tokens if token in there]
+
+
+def expect_no_more_than(before: Held) -> None:
+    """Waits until nothing is held that was not then."""
+    # An error that is kept holds its frames, and they hold it.
+    gc.collect()
+    try:
+        wait_until(lambda: not _grown(before))
+    except AssertionError:
+        raise AssertionError(f"there is more than before: {', '.join(_grown(before))}") from None
+
+
+def _grown(before: Held) -> list[str]:
+    now = held()
+    return [
+        f"{name}: {count}, not {then}"
+        for name, count, then in zip(Held._fields, now, before, strict=True)
+        if count > then
+    ]

@@ -1,0 +1,88 @@
+"""Settings of the network come from the program, the environment and a file, in this order."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mesh_rdma
+from mesh_core import ConfigError
+from mesh_rdma import RDMABuffer
+
+#: Pickles a handle, and says at which addresses this process listens then.
+LISTENING = """
+import os, pickle, sys
+import mesh_rdma
+from mesh_rdma import RDMABuffer
+{first}
+buffer = RDMABuffer(bytearray(8))
+pickle.dumps(buffer)
+inodes = {{os.readlink(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd")
+          if os.path.exists(f"/proc/self/fd/{{fd}}")}}
+for name in ("tcp", "tcp6"):
+    with open(f"/proc/self/net/{{name}}") as table:
+        for row in map(str.split, table.readlines()[1:]):
+            if row[3] == "0A" and f"socket:[{{row[9]}}]" in inodes:
+                print(row[1].split(":")[0])
+"""
+
+LOOPBACK = "0100007F"
+ANY = ("0" * 32, "0" * 8)
+
+
+def listening(first: str = "", **environment: str) -> list[str]:
+    """Where a process listens that has pickled one handle, as the system writes addresses."""
+    script = LISTENING.format(first=first)
+    env = {**os.environ, **environment}
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
+    return run.stdout.split() if run.returncode == 0 else [run.stderr.splitlines()[-1]]
+
+
+def test_nobody_says_so_and_all_addresses_are_listened_at() -> None:
+    (address,) = listening()
+    assert address in ANY
+
+
+def test_a_process_can_keep_to_its_machine() -> None:
+    assert listening("mesh_rdma.configure(rdma_listen='loopback')") == [LOOPBACK]
+    assert listening(MESH_RDMA_LISTEN="127.0.0.1") == [LOOPBACK]
+
+
+def test_the_file_has_a_table_and_the_program_the_last_word(tmp_path: Path) -> None:
+    path = tmp_path / "mesh.toml"
+    path.write_text('[rdma]\nrdma_listen = "loopback"\n')
+    assert listening(MESH_CONFIG=str(path)) == [LOOPBACK]
+    (address,) = listening("mesh_rdma.configure(rdma_listen='auto')", MESH_CONFIG=str(path))
+    assert address in ANY
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rdma_listen": "everywhere"}, "'auto', 'loopback' or an address"),
+        ({"rdma_tcp_streams": 0}, "a number from 1 to 16"),
+        ({"rdma_tcp_streams": 17}, "a number from 1 to 16"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        mesh_rdma.configure(**settings)  # type: ignore[arg-type]
+
+
+def test_the_environment_is_named_where_it_is_wrong() -> None:
+    (said,) = listening(MESH_RDMA_TCP_STREAMS="many")
+    assert "(from MESH_RDMA_TCP_STREAMS)" in said
+
+
+def test_who_listens_already_cannot_be_moved() -> None:
+    pickle.dumps(RDMABuffer(bytearray(8)))
+    with pytest.raises(ConfigError, match="listens for other machines already"):
+        mesh_rdma.configure(rdma_listen="127.0.0.1")
+    mesh_rdma.configure(rdma_tcp_streams=3)

@@ -1,0 +1,402 @@
+"""Memory of devices, on a driver that the tests bring: which way it goes, and how long it lives."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import fake_gpu
+import pytest
+from devices import DeviceOwner, unmapped
+
+from mesh_core import this_host
+from mesh_core.testing import proc_pid, wait_until
+from mesh_rdma import (
+    RDMAAction,
+    RDMABuffer,
+    RDMACancelled,
+    RDMAReleased,
+    RDMATimeout,
+    RDMATransportError,
+    VersionedBuffer,
+    _core,
+    _cuda_copier,
+    _cuda_exports,
+    _staged,
+    allocate,
+    spread,
+)
+from mesh_rdma._cuda_copier import wait_for_turn
+from mesh_rdma._cuda_driver import needed_driver
+from mesh_rdma._cuda_exports import Exports
+from mesh_rdma._kit_yard import bytes_of, pattern, put_bytes
+from mesh_rdma._staged import Anchor
+from mesh_rdma._staged_wire import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mesh_core import ProcMesh
+
+REFUSAL = fake_gpu.refusal()
+pytestmark = pytest.mark.skipif(REFUSAL is not None, reason=str(REFUSAL))
+LEN = 100_001
+#: Longer than the pieces that go through the processor's memory.
+LONG = (9 << 20) + 5
+
+
+@pytest.fixture(scope="module")
+def gpus() -> Iterator[Path]:
+    """A driver; nothing that a real one leaves undefined was done with it."""
+    with fake_gpu.devices() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def procs(gpus: Path) -> Iterator[ProcMesh]:
+    begin = functools.partial(fake_gpu.begin, str(gpus))
+    procs = this_host().spawn_procs({"procs": 2}, bootstrap=begin, name="gpu_owners")
+    yield procs
+    procs.stop().get()
+
+
+@pytest.fixture
+def owners(procs: ProcMesh) -> Iterator[list[Any]]:
+    actors = procs.spawn("owners", DeviceOwner)
+    yield [actors.slice(procs=0), actors.slice(procs=1)]
+    actors.stop().get()
+
+
+def offered(owner: Any, seed: int, kind: str, nbytes: int = LEN) -> RDMABuffer:
+    buffer: RDMABuffer = owner.offer.call_one(pattern(seed, nbytes), kind).get()[0]
+    return buffer
+
+
+@pytest.mark.parametrize("nbytes", [1, LEN, LONG])
+@pytest.mark.parametrize(
+    ("there", "here", "way"),
+    [
+        ("device", "device", "cuda"),
+        ("device", "plain", "cuda"),
+        ("device", "second device", "cuda"),
+        ("expandable", "device", "staged"),
+        ("expandable", "plain", "staged"),
+        ("plain", "device", "attach"),
+        ("arena", "expandable", "arena"),
+    ],
+)
+def test_bytes_come_and_go_whatever_memory_is_on_either_side(
+    owners: list[Any], there: str, here: str, way: str, nbytes: int
+) -> None:
+    owner, user = owners
+    buffer = offered(owner, 1, there, nbytes)
+    assert user.read.call_one(buffer, here).get() == (pattern(1, nbytes), way)
+    user.write.call_one(buffer, pattern(2, nbytes), here).get()
+    assert owner.seen.call_one().get() == pattern(2, nbytes)
+
+
+@pytest.mark.parametrize("way", ["arena", "unix", "tcp"])
+def test_the_other_hop_goes_by_any_way_there_is(
+    owners: list[Any], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where both sides are memory of devices, and nothing but a network between them."""
+    buffer = offered(owners[0], 1, "device", LONG).via("staged")
+    found = []
+
+    def reach(targets: dict[bytes, Any], lent: bytes) -> Any:
+        target, refused = _core.Handle.borrow(lent).reach(way)
+        assert target is not None, refused
+        found.append(target)
+        return target
+
+    monkeypatch.setattr(_staged, "_reach", reach)
+    here = fake_gpu.allocate(LONG)
+    buffer.read_into(here).get()
+    assert bytes_of(here, 0, LONG) == pattern(1, LONG)
+    put_bytes(here, pattern(2, LONG))
+    buffer.write_from(here).get()
+    assert owners[0].seen.call_one().get() == pattern(2, LONG)
+    assert len(found) == 6
+
+
+def test_a_process_copies_its_own_memory_of_devices(gpus: Path) -> None:
+    mine, other = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
+    buffer = RDMABuffer(mine)
+    buffer.write_from(pattern(1, LEN)).get()
+    assert buffer.backend == "cuda"
+    buffer[5:].read_into(other).get()
+    assert bytes_of(other, 0, LEN - 5) == pattern(1, LEN)[5:]
+    RDMABuffer(bytearray(pattern(3, LEN))).read_into(mine).get()
+    assert bytes_of(mine, 0, LEN) == pattern(3, LEN)
+    assert buffer.fetch_add(1, offset=8).get() == int.from_bytes(pattern(3, LEN)[8:16], "little")
+    buffer.drop().get()
+
+
+def test_tensors_of_one_allocation_are_mapped_by_it_once(owners: list[Any]) -> None:
+    """The driver refuses to map an allocation a second time."""
+    buffers = owners[0].offer.call_one(pattern(1, LEN), "device", 20).get()
+    rooms = [bytearray(LEN) for _ in buffers]
+    action = RDMAAction()
+    for buffer, room in zip(buffers, rooms, strict=True):
+        action.read_remote(room, buffer)
+    action.submit().get()
+    assert all(room == pattern(1, LEN) for room in rooms)
+
+
+def test_memory_is_freed_when_nobody_maps_it_any_more(owners: list[Any], gpus: Path) -> None:
+    """Freeing what others map is undefined: it waits for those who do, and no longer."""
+    before = set(gpus.iterdir())
+    buffer = offered(owners[0], 1, "device")
+    (allocation,) = set(gpus.iterdir()) - before
+    buffer.read_into(bytearray(LEN)).get()
+    owners[0].free.call_one().get()
+    wait_until(lambda: not allocation.exists())
+    assert fake_gpu.violations(gpus) == []
+
+
+def test_expandable_segments_are_named_as_the_reason(owners: list[Any]) -> None:
+    buffer = offered(owners[0], 1, "expandable")
+    told = buffer.explain()
+    assert told.startswith("staged: taken to ")
+    assert "CUDA_ERROR_INVALID_VALUE, invalid argument" in told
+    assert "allocate it without expandable segments" in told
+
+
+def test_each_way_is_explained(owners: list[Any]) -> None:
+    on_device = offered(owners[0], 1, "device").explain().splitlines()
+    assert on_device[0].startswith("cuda: taken to ")
+    for way in ("memory", "arena", "attach", "unix", "tcp"):
+        assert any(line.startswith(f"{way}: ") and "on a device" in line for line in on_device)
+    assert "staged: a better one is taken" in on_device
+    on_host = offered(owners[1], 1, "plain").explain()
+    assert "cuda: the buffer is not in memory of a device" in on_host
+
+
+def test_ways_of_the_processor_refuse_memory_of_devices_at_the_call(owners: list[Any]) -> None:
+    """On either side, and nothing touches the address: who does is killed."""
+    on_device, on_host = offered(owners[0], 1, "device"), offered(owners[1], 1, "plain")
+    here = fake_gpu.allocate(LEN)
+    for way in ("arena", "attach", "unix", "tcp"):
+        with pytest.raises(RDMATransportError, match="on a device"):
+            on_device.via(way)
+        if way == "arena":
+            continue
+        with pytest.raises(RDMATransportError, match=f"{way} cannot be used with memory of cuda:0"):
+            on_host.via(way).read_into(here)
+    with pytest.raises(RDMATransportError, match="cannot be shown to the processor"):
+        on_device.view()
+    with pytest.raises(RDMATransportError, match="put into memory of the processor"):
+        RDMAAction().fetch_add(here, on_host, 1)
+
+
+def test_native_ways_refuse_an_address_of_a_device_themselves() -> None:
+    """Whoever comes so far has found a way around the checks: there is one more."""
+    target, _ = RDMABuffer(allocate(LEN))._handle.reach("memory")
+    assert target is not None
+    for copy in (target.read, target.write):
+        with pytest.raises(RDMATransportError, match="on a device"):
+            copy(unmapped(LEN), 0, None)
+    ours = RDMABuffer(unmapped(LEN))._handle
+    for attempt in (ours.anchor().read, ours.anchor().write):
+        with pytest.raises(RDMATransportError, match="on a device"):
+            attempt(unmapped(8), 0, None)
+
+
+def test_a_process_without_devices_has_its_bytes_copied_by_the_owner(owners: list[Any]) -> None:
+    """Nothing is loaded, and no device is woken, to read memory of one."""
+    buffer = offered(owners[0], 1, "device", LONG)
+    plain = this_host().spawn_procs(name="no_gpu").spawn("plain", DeviceOwner)
+    assert plain.read.call_one(buffer, "plain").get() == (pattern(1, LONG), "staged")
+    assert "cuda: this process does not use CUDA" in plain.explain.call_one(buffer).get()
+    plain.write.call_one(buffer, pattern(2, LONG), "plain").get()
+    assert owners[0].seen.call_one().get() == pattern(2, LONG)
+
+
+def test_where_nobody_knows_the_device_each_way_says_why() -> None:
+    plain = this_host().spawn_procs({"procs": 2}, name="no_gpu").spawn("plain", DeviceOwner)
+    (buffer,) = plain.slice(procs=0).offer.call_one(bytes(LEN), "unmapped").get()
+    with pytest.raises(RDMATransportError, match="no way to") as raised:
+        plain.slice(procs=1).read.call_one(buffer, "plain").get()
+    for reason in (
+        "tcp: the memory is on a device",
+        "this process does not use CUDA",
+        "staged: the owner uses no CUDA device",
+    ):
+        assert reason in str(raised.value)
+
+
+def test_owners_copy_between_each_other(owners: list[Any]) -> None:
+    source = offered(owners[0], 1, "device", LONG)
+    for kind in ("device", "plain"):
+        destination = owners[1].offer.call_one(bytes(LONG), kind).get()[0]
+        destination.copy_from(source).get()
+        assert owners[1].seen.call_one().get() == pattern(1, LONG)
+    back = offered(owners[1], 2, "plain", LONG)
+    source.copy_from(back).get()
+    assert owners[0].seen.call_one().get() == pattern(2, LONG)
+
+
+def test_weights_are_spread_to_devices(owners: list[Any]) -> None:
+    source = RDMABuffer(bytearray(pattern(1, LONG)))
+    places = [owner.offer.call_one(bytes(LONG), "device").get()[0] for owner in owners]
+    spread(source, places, timeout=30.0).get()
+    assert all(owner.seen.call_one().get() == pattern(1, LONG) for owner in owners)
+
+
+def test_versions_are_read_to_devices(gpus: Path) -> None:
+    weights = VersionedBuffer(LEN)
+    weights.publish(pattern(4, LEN))
+    here = fake_gpu.allocate(LEN)
+    weights.reader().read_into(here).get()
+    assert bytes_of(here, 0, LEN) == pattern(4, LEN)
+
+
+def test_batches_have_memory_of_all_kinds(owners: list[Any]) -> None:
+    on_device, on_host = offered(owners[0], 1, "device"), offered(owners[1], 2, "plain")
+    here, there = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
+    room = bytearray(LEN)
+    action = RDMAAction().read_remote(here, on_device).read_remote(there, on_host)
+    action.read_remote(room, on_device).submit().get()
+    assert bytes_of(here, 0, LEN) == room == pattern(1, LEN)
+    assert bytes_of(there, 0, LEN) == pattern(2, LEN)
+
+
+def test_a_device_that_cannot_be_seen_is_named(
+    owners: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = offered(owners[0], 1, "second device")
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "1")
+    assert "see CUDA_VISIBLE_DEVICES" in buffer.explain()
+    assert buffer.backend == "staged"
+    room = bytearray(LEN)
+    buffer.read_into(room).get()
+    assert room == pattern(1, LEN)
+
+
+def test_devices_that_do_not_reach_each_other_go_by_the_one_that_has_the_memory(
+    owners: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_CUDA_NO_PEERS", "1")
+    buffer = offered(owners[0], 1, "second device")
+    used = fake_gpu.Allocation(1, device=1)
+    here = fake_gpu.allocate(LEN)
+    buffer.read_into(here).get()
+    assert buffer.backend == "cuda"
+    del used
+    assert bytes_of(here, 0, LEN) == pattern(1, LEN)
+
+
+@pytest.mark.parametrize("verb", ["read", "write"])
+@pytest.mark.parametrize("end", ["deadline", "cancel"])
+@pytest.mark.parametrize("way", ["cuda", "staged"])
+def test_nothing_is_written_after_the_end_of_a_copy(
+    owners: list[Any], way: str, end: str, verb: str, slow: None
+) -> None:
+    """The driver begins each piece late: what was handed over is waited for, the rest is not."""
+    buffer = offered(owners[0], 1, "device", LONG).via(way)
+    here = fake_gpu.allocate(LONG)
+    put_bytes(here, bytes(LONG))
+    copy = buffer.read_into if verb == "read" else buffer.write_from
+    future = copy(here, timeout=0.015 if end == "deadline" else 60.0)
+    if end == "cancel":
+        future.cancel()
+    with pytest.raises(RDMATimeout if end == "deadline" else RDMACancelled):
+        future.get()
+    if verb == "read":
+        put_bytes(here, pattern(2, LONG))
+    else:
+        owners[0].fill.call_one(2).get()
+    # Behind whatever might still come.
+    buffer.read_into(bytearray(LONG)).get()
+    found = bytes_of(here, 0, LONG) if verb == "read" else owners[0].seen.call_one().get()
+    assert found == pattern(2, LONG)
+
+
+def test_a_drop_waits_for_copies_by_devices(owners: list[Any], slow: None) -> None:
+    """The memory may be freed behind it: no copy is under way, and nobody maps it for long."""
+    buffer = offered(owners[0], 1, "device", LONG)
+    futures = [buffer.read_into(fake_gpu.allocate(LONG)) for _ in range(3)]
+    owners[0].free.call_one().get()
+    for future in futures:
+        with pytest.raises(RDMAReleased):
+            future.get()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has this process's driver begin each piece of a copy 20 ms late, and all pieces be short."""
+    monkeypatch.setenv("FAKE_CUDA_PAUSE_US", "20000")
+    monkeypatch.setattr(_cuda_copier, "_DEVICE_PIECE_LEN", 1 << 20)
+
+
+class Memory:
+    """Something that is kept."""
+
+
+def test_memory_is_not_kept_for_those_who_are_gone(
+    gpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who maps an allocation says so now and then; a process that died does not."""
+    monkeypatch.setattr(_cuda_exports, "LEASE_S", 0.05)
+    exports, driver = Exports(), needed_driver()
+    memory, tensor = fake_gpu.allocate(LEN), Memory()
+    is_kept = weakref.ref(tensor)
+    export, offset = exports.add(driver, 0, memory.address)
+    assert offset == 512
+    assert exports.opened(export.number, b"somebody")
+    exports.remove(export, tensor)
+    del tensor
+    assert exports.get(export.number) is export
+    wait_until(lambda: is_kept() is None)
+    assert not exports.opened(export.number, b"somebody")
+
+
+def test_who_has_ended_a_copy_is_not_written_for(gpus: Path) -> None:
+    """A question that is late finds no piece, so nothing of it reaches the buffer."""
+    memory = fake_gpu.allocate(LEN)
+    put_bytes(memory, pattern(1, LEN))
+    anchor = Anchor(RDMABuffer(memory)._handle)
+    assert anchor.ask(anchor.question(Op.ROOM, who=b"w" * 16), 1.0)
+    anchor.ask(anchor.question(Op.BREAK, who=b"w" * 16), 1.0)
+    with pytest.raises(RDMACancelled):
+        anchor.ask(anchor.question(Op.DRAIN, 0, LEN, who=b"w" * 16), 1.0)
+    assert bytes_of(memory, 0, LEN) == pattern(1, LEN)
+
+
+def test_an_owner_that_is_stuck_is_waited_for_as_long_as_was_said(
+    owners: list[Any], procs: ProcMesh
+) -> None:
+    buffer = offered(owners[0], 1, "expandable", LONG)
+    assert buffer.backend == "staged"
+    pid = proc_pid(procs, 0)
+    os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(RDMATimeout):
+            buffer.read_into(fake_gpu.allocate(LONG), timeout=0.2).get()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert time.monotonic() - begun < 5.0
+    here = bytearray(LONG)
+    buffer.read_into(here).get()
+    assert here == pattern(1, LONG)
+
+
+@pytest.mark.parametrize("way", ["cuda", "staged"])
+def test_a_copy_comes_after_what_was_begun_before_it(
+    owners: list[Any], way: str, slow: None
+) -> None:
+    """What the program itself has put on its stream is not overtaken."""
+    buffer = offered(owners[0], 1, "device").via(way)
+    here, old = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
+    put_bytes(old, pattern(2, LEN))
+    for _ in range(5):
+        needed_driver().copy(0, 0, here.address, old.address, LEN)
+    buffer.read_into(here).get()
+    wait_for_turn(0)
+    assert bytes_of(here, 0, LEN) == pattern(1, LEN)

@@ -1,0 +1,268 @@
+"""Copies between buffers of other processes, which somebody else has asked for."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from keepers import Keeper, Seat
+from mortals import Mortal, pattern
+from test_layouts import ITEM, _cut, layouts
+
+from mesh_core import CallCancelled, this_host
+from mesh_core.testing import wait_until
+from mesh_rdma import (
+    Layout,
+    RDMABoundsError,
+    RDMABuffer,
+    RDMAIncomplete,
+    RDMAPeerDied,
+    RDMAReadOnlyError,
+    RDMAReleased,
+    RDMATimeout,
+    RDMATransportError,
+    Shard,
+    allocate,
+    collect,
+    plan_reshard,
+)
+
+WAYS = ["arena", "attach", "unix", "tcp"]
+LONG = 64 << 20
+MEASURED = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(scope="module")
+def seats() -> Iterator[list[Seat]]:
+    procs = this_host().spawn_procs({"procs": 3})
+    keepers = procs.spawn("keepers", Keeper)
+    yield [Seat(keepers.slice(procs=rank)) for rank in range(3)]
+    procs.stop().get()
+
+
+@pytest.fixture(autouse=True)
+def clear(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "seats" in request.fixturenames:
+        for seat in request.getfixturevalue("seats"):
+            seat.clear()
+            seat.go_by(None)
+
+
+@pytest.fixture
+def mortal() -> Iterator[Mortal]:
+    process = Mortal()
+    yield process
+    process.stop()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bytes_go_from_one_process_to_another(seats: list[Seat], way: str) -> None:
+    seats[1].go_by(way)
+    src = seats[0].offer(pattern(1, 3 << 20), "arena")
+    dst = seats[1].offer(3 << 20)
+    dst.copy_from(src).get()
+    assert seats[1].has(1)
+    dst.copy_from(src, offset=5, src_offset=7, length=11).get()
+    assert seats[1].bytes_of()[:20] == pattern(1, 5) + pattern(1, 18)[7:] + pattern(1, 20)[16:]
+
+
+def test_it_does_not_matter_who_owns_what(seats: list[Seat]) -> None:
+    ours, other = bytearray(4096), bytearray(pattern(2, 4096))
+    here, there = RDMABuffer(ours), seats[0].offer(pattern(3, 4096))
+    here.copy_from(there).get()
+    assert ours == pattern(3, 4096)
+    there.copy_from(RDMABuffer(other)).get()
+    assert seats[0].has(2)
+    here.copy_from(RDMABuffer(other)).get()
+    assert ours == other
+
+
+async def test_it_can_be_awaited(seats: list[Seat]) -> None:
+    src, dst = seats[0].offer(pattern(1, LONG)), seats[1].offer(LONG)
+    await dst.copy_from(src)
+    assert seats[1].has(1)
+
+
+def test_bounds_and_read_only_memory_are_refused_at_the_call(seats: list[Seat]) -> None:
+    src, dst = seats[0].offer(100), seats[1].offer(50)
+    with pytest.raises(RDMABoundsError):
+        dst.copy_from(src)
+    with pytest.raises(RDMABoundsError):
+        dst.copy_from(src, src_offset=90, length=20)
+    with pytest.raises(RDMAReadOnlyError):
+        RDMABuffer(b"read only").copy_from(src[:9])
+
+
+def test_a_dropped_buffer_is_told_of(seats: list[Seat]) -> None:
+    src, dst = seats[0].offer(100), seats[1].offer(100)
+    src.drop().get()
+    with pytest.raises(RDMAReleased):
+        dst.copy_from(src).get()
+    again = seats[0].offer(100)
+    dst.drop().get()
+    with pytest.raises(RDMAReleased):
+        dst.copy_from(again).get()
+
+
+@pytest.mark.parametrize("whose", ["source", "destination"])
+def test_a_dead_owner_is_told_of(seats: list[Seat], mortal: Mortal, whose: str) -> None:
+    stays, goes = seats[0].offer(LONG), mortal.offer(LONG)
+    src, dst = (goes, stays) if whose == "source" else (stays, goes)
+    dst.copy_from(src).get()
+    mortal.freeze()
+    copies = [dst.copy_from(src) for _ in range(8)]
+    mortal.kill()
+    # What was begun before may be whole, and what is begun before the death is seen.
+    errors = [copy.exception(20) for copy in copies]
+    errors.append(wait_until(lambda: dst.copy_from(src).exception(20)))
+    assert all(error is None or isinstance(error, RDMAPeerDied) for error in errors)
+    assert f"process {mortal.pid} " in str(errors[-1])
+
+
+def test_a_stuck_owner_makes_it_late(seats: list[Seat], mortal: Mortal) -> None:
+    seats[0].go_by("tcp")
+    src, dst = mortal.offer(LONG), seats[0].offer(LONG)
+    dst.copy_from(src).get()
+    mortal.freeze()
+    with pytest.raises(RDMATimeout):
+        dst.copy_from(src, timeout=0.2).get()
+    # The one that is not stuck was never blocked.
+    dst.copy_from(seats[1].offer(pattern(1, LONG))).get()
+    assert seats[0].has(1)
+
+
+def test_nothing_is_written_after_it_was_given_up(seats: list[Seat]) -> None:
+    src, dst = seats[0].offer(pattern(1, LONG)), seats[1].offer(LONG)
+    mark = bytearray(pattern(2, LONG))
+    for _ in range(5):
+        copy = dst.copy_from(src)
+        is_given_up = copy.cancel()
+        dst.write_from(mark).get()
+        assert seats[1].has(2)
+        if is_given_up:
+            with pytest.raises(CallCancelled):
+                copy.get()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_written_to_what_was_dropped(seats: list[Seat], way: str) -> None:
+    seats[1].go_by(way)
+    src, dst = seats[0].offer(pattern(1, LONG), "arena"), seats[1].offer(LONG)
+    copies = [dst.copy_from(src) for _ in range(3)]
+    seats[1].drop_and_mark(2)
+    errors = [copy.exception(20) for copy in copies]
+    assert all(error is None or isinstance(error, RDMAReleased) for error in errors)
+    assert seats[1].has(2)
+
+
+def test_strange_orders_are_refused(seats: list[Seat]) -> None:
+    ours, theirs = seats[0].offer(10), seats[1].offer(10)
+    begin = struct.Struct("<c16scd")
+
+    def ask(kind: bytes, order: bytes) -> bytes:
+        question = begin.pack(b"b", os.urandom(16), kind, 1.0) + order
+        return ours._handle.exchange("errand", question, 5.0)
+
+    assert b"copies to do" in ask(b"p", b"\x01\x00")
+    assert b"unknown kind" in ask(b"?", b"")
+    lent = theirs._handle.lend()
+    order = struct.pack("<HHI", 0, 1, 0) + struct.pack("<H", len(lent)) + lent
+    assert b"another process is to be written" in ask(b"p", order)
+    with pytest.raises(RDMATransportError):
+        ours._handle.exchange("errand", b"", 5.0)
+    assert ours.size() == 10
+
+
+@MEASURED
+@given(pair=layouts(), ways=st.lists(st.sampled_from(WAYS), min_size=2, max_size=2))
+def test_each_destination_is_filled_by_every_way(
+    seats: list[Seat], pair: tuple[Layout, Layout], ways: list[str]
+) -> None:
+    src, dst = pair
+    whole = np.arange(prod(src.shape), dtype=ITEM).reshape(src.shape)
+    kept = []
+    for part in _cut(src, whole):
+        memory = allocate(len(part)) if part else None
+        if memory is not None:
+            memory[:] = part
+        kept.append(memory)
+    srcs = [None if memory is None else RDMABuffer(memory) for memory in kept]
+    wanted = _cut(dst, whole)
+    dsts, places = [], []
+    held = [0, 0]
+    for place, part in enumerate(wanted):
+        at = place % 2
+        dsts.append(seats[at].offer(len(part)) if part else None)
+        places.append((at, held[at]))
+        held[at] += bool(part)
+    for at, way in enumerate(ways):
+        seats[at].go_by(way)
+    schedule = plan_reshard(src, dst)
+    schedule.run(srcs, dsts).get()
+    for part, (at, number) in zip(wanted, places, strict=True):
+        assert not part or seats[at].bytes_of(number) == part
+    for seat in seats:
+        seat.clear()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_many_short_rows_are_cut_right_where_pieces_end(seats: list[Seat], way: str) -> None:
+    seats[2].go_by(way)
+    whole = np.arange(1500 * 2003, dtype=ITEM).reshape(1500, 2003)
+    rows = Layout.of(whole.shape, 4, [2], [Shard(0)])
+    columns = Layout.of(whole.shape, 4, [3], [Shard(1)])
+    srcs = [seats[at].offer(bytes(part), "arena") for at, part in enumerate(_cut(rows, whole))]
+    wanted = _cut(columns, whole)
+    dsts = [seats[2].offer(len(part)) for part in wanted]
+    plan_reshard(rows, columns).run(srcs, dsts).get()
+    assert [seats[2].bytes_of(number) for number in range(3)] == wanted
+
+
+def test_a_schedule_says_which_buffers_are_missing() -> None:
+    layout = Layout.of((8,), 4, [2], [Shard(0)])
+    schedule = plan_reshard(layout, layout)
+    buffer = RDMABuffer(bytearray(16))
+    with pytest.raises(RDMABoundsError, match="1 sources, and the schedule is for 2"):
+        schedule.run([buffer], [buffer, buffer])
+    with pytest.raises(RDMABoundsError, match="source 1 has 0 bytes"):
+        schedule.run([buffer, None], [buffer, buffer])
+    with pytest.raises(RDMABoundsError, match="destination 0 has 8 bytes"):
+        schedule.run([buffer, buffer], [buffer[:8], buffer])
+
+
+def test_destinations_that_can_be_filled_are(seats: list[Seat], mortal: Mortal) -> None:
+    layout = Layout.of((3, 1000), 4, [3], [Shard(0)])
+    srcs = [seats[0].offer(pattern(1, 4000)) for _ in range(3)]
+    dsts = [seats[1].offer(4000), mortal.offer(4000), seats[2].offer(4000)]
+    mortal.kill()
+    with pytest.raises(RDMAIncomplete) as caught:
+        plan_reshard(layout, layout).run(srcs, dsts).get(20)
+    ((place, error),) = caught.value.failures
+    assert place == 1
+    assert isinstance(error, RDMAPeerDied)
+    assert seats[1].has(1)
+    assert seats[2].has(1)
+
+
+def test_many_are_collected_into_one(seats: list[Seat], mortal: Mortal) -> None:
+    srcs = [seats[0].offer(pattern(1, 100)), seats[1].offer(pattern(2, 200))]
+    dst = seats[2].offer(400)
+    collect(srcs, dst).get()
+    assert seats[2].bytes_of() == pattern(1, 100) + pattern(2, 200) + bytes(100)
+    lost = mortal.offer(50)
+    mortal.kill()
+    with pytest.raises(RDMAIncomplete) as caught:
+        collect([*srcs, lost], dst, offsets=[300, 0, 200]).get(20)
+    assert [place for place, _ in caught.value.failures] == [2]
+    assert seats[2].bytes_of()[300:] == pattern(1, 100)
+    with pytest.raises(RDMABoundsError):
+        collect(srcs, dst, offsets=[300, 350])

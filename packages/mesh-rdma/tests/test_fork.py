@@ -1,0 +1,92 @@
+"""Children of a process that shares memory, and how such a process ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from mesh_rdma import RDMABuffer, RDMAPeerDied
+
+PROGRAMS = Path(__file__).with_name("forking.py")
+
+
+def start(program: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAMS), program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(program: str, *lines: str) -> None:
+    """Runs a program that has nothing to say but that it is done."""
+    with start(program) as process:
+        out, error = process.communicate("".join(f"{line}\n" for line in lines), timeout=40)
+    assert (out, error, process.returncode) == ("done\n", "", 0)
+
+
+@pytest.mark.parametrize("transport", ["attach", "unix", "tcp"])
+def test_death_is_seen_while_a_forked_child_lives(transport: str) -> None:
+    """The child holds none of its parent's connections."""
+    with start("owner_with_a_child") as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        buffer: RDMABuffer = pickle.loads(bytes.fromhex(owner.stdout.readline()))
+        way = buffer.via(transport)
+        here = bytearray(4000)
+        way.read_into(here).get()
+        owner.stdin.write("connected\n")
+        owner.stdin.flush()
+        child = int(owner.stdout.readline())
+        try:
+            errors: list[BaseException] = []
+            copying = threading.Thread(target=lambda: errors.append(error_of(way)))
+            copying.start()
+            owner.kill()
+            copying.join()
+            assert [type(error) for error in errors] == [RDMAPeerDied]
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def error_of(way: RDMABuffer) -> BaseException:
+    """Reads until that fails."""
+    here = bytearray(4000)
+    while True:
+        try:
+            way.read_into(here).get()
+        except Exception as error:
+            return error
+
+
+def test_what_a_child_lets_go_its_parent_keeps() -> None:
+    run("child_lets_go")
+
+
+def test_child_uses_what_it_inherits() -> None:
+    buffer = RDMABuffer(bytearray(b"far!" * 1000))
+    run("child_uses_what_it_inherits", pickle.dumps(buffer).hex())
+
+
+def test_children_of_multiprocessing() -> None:
+    run("multiprocessing_children")
+
+
+def test_started_programs_get_no_descriptor() -> None:
+    buffer = RDMABuffer(bytearray(b"far!" * 1000))
+    run("started_programs_get_nothing", pickle.dumps(buffer).hex())
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_process_ends_well_in_the_middle_of_transfers(attempt: int) -> None:
+    buffer = RDMABuffer(bytearray(4 << 20))
+    run("ends_in_the_middle", pickle.dumps(buffer).hex())

@@ -1,0 +1,177 @@
+"""Handles that were tampered with, and owners that do not answer: typed errors, and no more."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from freezing import freeze
+from nursery import Child, Nursery, fill_byte
+
+from mesh_rdma import RDMABuffer, RDMAError, RDMAReadOnlyError, RDMATimeout, RDMATransportError
+from mesh_rdma._core import Handle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TRANSPORTS = ("arena", "attach", "unix", "tcp")
+LEN = 1 << 16
+# The beginning of a handle: slot, key, length, address, segment, place in it, flags.
+REMOTE = struct.Struct("<IQQQIQB")
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def owner(nursery: Nursery) -> Iterator[Child]:
+    child = nursery.start("own", 0, True, LEN)
+    yield child
+    child.channel.close()
+
+
+@pytest.fixture(scope="module")
+def honest(owner: Child) -> RDMABuffer:
+    buffer: RDMABuffer = owner.receive()
+    return buffer
+
+
+def changed(honest: RDMABuffer, **fields: int) -> RDMABuffer:
+    """Gives a handle that says something else than its owner."""
+    data = honest._handle.encode()
+    names = ("slot", "key", "length", "address", "segment", "place", "flags")
+    said = dict(zip(names, REMOTE.unpack(data[: REMOTE.size]), strict=True))
+    for name, value in fields.items():
+        said[name] = value
+    data = REMOTE.pack(*said.values()) + data[REMOTE.size :]
+    handle = Handle.decode(data)
+    return RDMABuffer._of(handle, min(handle.nbytes, LEN))
+
+
+def said(honest: RDMABuffer) -> tuple[int, ...]:
+    """Gives the numbers of a handle."""
+    return REMOTE.unpack(honest._handle.encode()[: REMOTE.size])
+
+
+LIES: dict[str, dict[str, int]] = {
+    "another slot": {"slot": 77},
+    "no such slot": {"slot": (1 << 32) - 1},
+    "another key": {"key": 12345},
+    "longer": {"length": 1 << 40},
+    "longest": {"length": (1 << 64) - 1},
+    "elsewhere": {"address": 4096},
+    "at the end": {"address": (1 << 64) - 1},
+    "another segment": {"segment": 9},
+    "behind the segment": {"place": 1 << 60},
+    "at the end of all places": {"place": (1 << 64) - 1},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_lie_is_a_typed_error_or_without_effect(
+    honest: RDMABuffer, transport: str, lie: str
+) -> None:
+    """Where the owner's word counts, a lie changes nothing; elsewhere it is refused."""
+    buffer = changed(honest, **LIES[lie])
+    here = bytearray(buffer.size())
+    wrong = bytes([255]) * buffer.size()
+    for use in (
+        lambda: buffer.via(transport).read_into(here).get(),
+        lambda: buffer.via(transport)[-8:].read_into(here).get(),
+        lambda: buffer.via(transport).fetch_add(0).get(),
+    ):
+        try:
+            use()
+        except RDMAError:
+            continue
+        assert here != wrong
+    assert {*here} <= {0, fill_byte(0)}
+    honest.via(transport).read_into(here).get()
+    assert {*here} == {fill_byte(0)}
+
+
+@pytest.mark.parametrize("transport", ["arena", "attach"])
+def test_memory_beside_the_buffer_is_out_of_reach(honest: RDMABuffer, transport: str) -> None:
+    """A handle that says another place, or more than there is, is refused before any copy."""
+    _, _, length, address, _, place, _ = said(honest)
+    lies: list[dict[str, int]] = [
+        {"address": address + 1, "place": place + 1},
+        {"address": address - 4096, "place": place - 4096 if place else 4096},
+        {"length": length + 1},
+    ]
+    for lie in lies:
+        with pytest.raises(RDMATransportError, match="says otherwise"):
+            changed(honest, **lie).via(transport)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_read_only_memory_stays_so(nursery: Nursery, transport: str) -> None:
+    """A handle that says that it may be written does not make it so."""
+    child = nursery.start("own_read_only", LEN)
+    fixed: RDMABuffer = child.receive()
+    _, _, _, _, _, _, flags = said(fixed)
+    liar = changed(fixed, flags=flags | 1)
+    assert liar.is_writable
+    way = liar.via(transport)
+    for future in (way.write_from(b"never"), way.fetch_add(1)):
+        with pytest.raises(RDMAReadOnlyError):
+            future.get()
+    here = bytearray(LEN)
+    way.read_into(here).get()
+    assert here == bytes(LEN)
+    child.channel.close()
+
+
+def test_bytes_that_are_no_handle_are_refused(honest: RDMABuffer) -> None:
+    data = honest._handle.encode()
+    dice = random.Random(3)
+    for _ in range(300):
+        broken: Any = bytearray(data[: dice.randrange(len(data) + 1)])
+        for _ in range(dice.randrange(4)):
+            if broken:
+                broken[dice.randrange(len(broken))] = dice.randrange(256)
+        try:
+            Handle.decode(bytes(broken))
+        except ValueError:
+            continue
+    assert pickle.loads(pickle.dumps(honest)) == honest
+
+
+def test_owner_that_does_not_answer_holds_up_nobody_else(nursery: Nursery) -> None:
+    """Reads of a stopped process end in time, and those of others are not kept waiting."""
+    stuck, well = (nursery.start("own", number, False, LEN) for number in (1, 2))
+    lost: RDMABuffer = stuck.receive()
+    kept: RDMABuffer = well.receive()
+    rooms = [bytearray(LEN) for _ in range(12)]
+    kept.via("unix").read_into(rooms[0]).get()
+    lost.via("unix").read_into(rooms[0]).get()
+    try:
+        freeze(stuck.pid)
+        way = lost.via("unix")
+        began = time.monotonic()
+        pending = [way.read_into(room, timeout=1.5) for room in rooms]
+        here = bytearray(LEN)
+        future = kept.via("unix").read_into(here, timeout=60.0)
+        # Without a thread that helps: as event loops wait.
+        while not future.done():
+            os.sched_yield()
+        assert here == bytes([fill_byte(2)]) * LEN
+        assert not all(one.done() for one in pending) or time.monotonic() - began > 1.5
+        for one in pending:
+            with pytest.raises(RDMATimeout):
+                one.get()
+    finally:
+        os.kill(stuck.pid, signal.SIGCONT)
+    lost.via("unix").read_into(rooms[0]).get()
+    for child in (stuck, well):
+        child.channel.close()

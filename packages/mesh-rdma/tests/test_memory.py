@@ -1,0 +1,142 @@
+"""Which memory can be a buffer, or the other end of a transfer, with nothing but Python's own."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import mmap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mesh_rdma
+from mesh_rdma import (
+    RDMABoundsError,
+    RDMABuffer,
+    RDMAReadOnlyError,
+    RDMAReleased,
+    RDMATransportError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LEN = 4800
+
+
+def from_mmap() -> mmap.mmap:
+    memory = mmap.mmap(-1, LEN)
+    memory.write(bytes(LEN))
+    return memory
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "bytearray": lambda: bytearray(LEN),
+    "memoryview": lambda: memoryview(bytearray(LEN)),
+    "cast": lambda: memoryview(bytearray(LEN)).cast("d"),
+    "sliced": lambda: memoryview(bytearray(LEN + 100))[50:-50],
+    "many dimensions": lambda: memoryview(bytearray(LEN)).cast("B", (3, 40, 40)),
+    "array": lambda: array.array("i", bytes(LEN)),
+    "mmap": from_mmap,
+    "ctypes": lambda: (ctypes.c_int64 * (LEN // 8))(),
+    "ctypes struct": lambda: type(
+        "S", (ctypes.Structure,), {"_fields_": [("x", ctypes.c_char * LEN)]}
+    )(),
+    "arena": lambda: mesh_rdma.allocate(LEN),
+    "part of the arena": lambda: mesh_rdma.allocate(LEN + 5000)[4999:-1],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_used_in_place(kind: str) -> None:
+    """What is written through a handle is in the object, and the other way round."""
+    memory = KINDS[kind]()
+    buffer = RDMABuffer(memory)
+    assert len(buffer) == LEN
+    content = bytes(range(1, 241)) * 20
+    buffer.write_from(content).get()
+    assert bytes(memoryview(memory).cast("B")) == content
+    here = KINDS[kind]()
+    buffer.read_into(here).get()
+    assert bytes(memoryview(here).cast("B")) == content
+    buffer.drop().get()
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [bytes(LEN), memoryview(bytearray(LEN)).toreadonly(), mmap.mmap(-1, LEN, prot=mmap.PROT_READ)],
+    ids=["bytes", "memoryview", "mmap"],
+)
+def test_read_only_memory_is_read_and_not_written(memory: Any) -> None:
+    buffer = RDMABuffer(memory)
+    assert not buffer.is_writable
+    here = bytearray(LEN)
+    buffer.read_into(here).get()
+    assert here == bytes(LEN)
+    with pytest.raises(RDMAReadOnlyError):
+        buffer.write_from(b"x")
+    with pytest.raises(RDMAReadOnlyError):
+        RDMABuffer(bytearray(LEN)).read_into(memory)
+
+
+def test_what_is_not_contiguous_is_refused() -> None:
+    with pytest.raises(ValueError, match="contiguous"):
+        RDMABuffer(memoryview(bytearray(LEN))[::2])
+
+
+def test_what_has_no_memory_is_refused() -> None:
+    for thing in ("text", 7, object(), [1, 2]):
+        with pytest.raises(TypeError, match="no memory to share"):
+            RDMABuffer(thing)
+
+
+def test_nothing_is_refused() -> None:
+    with pytest.raises(RDMABoundsError, match="no bytes"):
+        RDMABuffer(bytearray())
+
+
+def test_memory_is_kept_where_it_is_until_the_drop() -> None:
+    """A bytearray cannot be resized under a registration, nor under a transfer, and can after."""
+    memory = bytearray(LEN)
+    buffer = RDMABuffer(memory)
+    with pytest.raises(BufferError):
+        memory.append(1)
+    here = bytearray(1 << 20)
+    RDMABuffer(bytearray(1 << 20)).read_into(here).get()
+    here.append(1)
+    buffer.drop().get()
+    memory.append(1)
+
+
+def test_memory_of_a_forgotten_handle_is_given_back() -> None:
+    memory = bytearray(LEN)
+    RDMABuffer(memory)
+    memory.append(1)
+
+
+def test_view_of_a_dropped_buffer_keeps_its_bytes() -> None:
+    """A view shows the memory itself, and the arena does not give it to another as long."""
+    memory = mesh_rdma.allocate(4096)
+    memory[:5] = b"first"
+    buffer = RDMABuffer(memory)
+    view = buffer.view()
+    assert view.readonly
+    memory[:5] = b"later"
+    assert view[:5] == b"later"
+    buffer.drop().get()
+    del memory
+    another = mesh_rdma.allocate(4096)
+    another[:5] = b"other"
+    assert view[:5] == b"later"
+    with pytest.raises(RDMAReleased):
+        buffer.view()
+
+
+def test_transport_is_chosen_by_name_or_refused_with_the_reason() -> None:
+    buffer = RDMABuffer(bytearray(LEN))
+    assert buffer.via("memory") == buffer
+    with pytest.raises(RDMATransportError, match="in this process"):
+        buffer.via("tcp")
+    with pytest.raises(RDMATransportError, match="no transport is named 'pigeon'"):
+        buffer.via("pigeon")
+    assert "memory: taken to" in buffer.explain()

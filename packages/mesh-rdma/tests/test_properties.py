@@ -1,0 +1,116 @@
+"""Random slices of one buffer, read and written at the same time by all transports, and a model."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nursery import Nursery, fill_byte
+
+from mesh_rdma import RDMAAction, RDMABuffer
+from mesh_rdma._kit_yard import pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LEN = 64 << 20
+TRANSPORTS = ("arena", "attach", "unix", "tcp")
+# Where transfers are cut: sizes and offsets are to fall on both sides.
+SEAMS = (0, 4096, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, LEN)
+# Transfers that run at a time.
+STEPS_MAX = 6
+
+
+@dataclass(frozen=True)
+class Step:
+    """One transfer: of a range, by a transport."""
+
+    verb: str
+    transport: str
+    start: int
+    stop: int
+    seed: int
+
+
+class Model:
+    """A buffer in another process, and what is to be in it."""
+
+    def __init__(self, buffer: RDMABuffer) -> None:
+        self.ways = {transport: buffer.via(transport) for transport in TRANSPORTS}
+        self.expected = bytearray(bytes([fill_byte(0)]) * LEN)
+
+    def run(self, step: Step) -> None:
+        """Does one step beside others; a read finds what is expected."""
+        way = self.ways[step.transport]
+        length = step.stop - step.start
+        if step.verb == "write":
+            source = pattern(step.seed, length)
+            way.write_from(source, offset=step.start).get()
+            self.expected[step.start : step.stop] = source
+        elif step.verb == "read":
+            here = bytearray(length)
+            way.slice(step.start, length).read_into(here).get()
+            assert here == self.expected[step.start : step.stop]
+        else:
+            # In two halves, as a batch.
+            half = length // 2
+            first, second = bytearray(half), bytearray(length - half)
+            part = way[step.start : step.stop]
+            batch = RDMAAction().read_remote(first, part[:half]).read_remote(second, part[half:])
+            batch.submit().get()
+            assert first + second == self.expected[step.start : step.stop]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with Nursery() as nursery:
+        owner = nursery.start("own", 0, True, LEN)
+        yield Model(owner.receive())
+        owner.channel.close()
+
+
+def places() -> st.SearchStrategy[int]:
+    """Offsets: anywhere, in the first page, and around seams."""
+    near = st.tuples(st.sampled_from(SEAMS), st.integers(-3, 3)).map(sum)
+    anywhere = st.one_of(st.integers(0, 4096), near, st.integers(0, LEN))
+    return anywhere.map(lambda place: min(max(place, 0), LEN))
+
+
+@st.composite
+def steps_side_by_side(draw: st.DrawFn) -> list[Step]:
+    """Transfers whose ranges do not overlap where one of them writes."""
+    cuts = sorted(draw(st.lists(places(), min_size=2, max_size=STEPS_MAX + 1)))
+    steps = []
+    for start, stop in itertools.pairwise(cuts):
+        verb = draw(st.sampled_from(["read", "write", "write", "batch"]))
+        transport = draw(st.sampled_from(TRANSPORTS))
+        steps.append(Step(verb, transport, start, stop, draw(st.integers(0, 99))))
+        if verb != "write":
+            # The same range by another way at the same time.
+            steps.append(Step("read", draw(st.sampled_from(TRANSPORTS)), start, stop, 0))
+    return steps
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(rounds=st.lists(steps_side_by_side(), min_size=1, max_size=2))
+def test_bytes_are_those_of_the_model(model: Model, rounds: list[list[Step]]) -> None:
+    with ThreadPoolExecutor(2 * STEPS_MAX) as pool:
+        for steps in rounds:
+            list(pool.map(model.run, steps))
+
+
+def test_all_of_it_is_as_expected_in_the_end(model: Model) -> None:
+    here = bytearray(LEN)
+    model.ways["arena"].read_into(here).get()
+    assert here == model.expected

@@ -1,0 +1,281 @@
+"""One buffer to many: along a tree of hosts, and when some of those on the way die."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mortals import Mortal, pattern
+
+from mesh_core import CallCancelled
+from mesh_rdma import (
+    RDMABoundsError,
+    RDMABuffer,
+    RDMAIncomplete,
+    RDMAPeerDied,
+    RDMATimeout,
+    RDMATransportError,
+    _core,
+    _relay,
+    replicate,
+    spread,
+)
+from mesh_rdma._errand import Report
+
+LONG = 32 << 20
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[list[Mortal]]:
+    made: list[Mortal] = []
+    yield made
+    for mortal in made:
+        mortal.stop()
+
+
+@pytest.fixture
+def mortals(pool: list[Mortal]) -> Iterator[Callable[[int], list[Mortal]]]:
+    """Gives as many live processes as are wanted; they are used again."""
+
+    def take(count: int) -> list[Mortal]:
+        while len(pool) < count:
+            pool.append(Mortal())
+        return pool[:count]
+
+    yield take
+    for mortal in list(pool):
+        if mortal.is_alive():
+            mortal.clear()
+        else:
+            mortal.stop()
+            pool.remove(mortal)
+
+
+@pytest.fixture
+def on_hosts(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[RDMABuffer], str], None]:
+    """Has buffers be on machines of these names."""
+    names: dict[RDMABuffer, bytes] = {}
+
+    def put(buffers: list[RDMABuffer], machines: str) -> None:
+        pairs = zip(buffers, machines, strict=True)
+        names.update((buffer, machine.encode()) for buffer, machine in pairs)
+
+    monkeypatch.setattr(_relay, "machine_of", names.__getitem__)
+    return put
+
+
+@pytest.fixture
+def when_begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+    """Has something done when a destination is heard to be at work."""
+    hear = _relay._Seat.hear
+    awaited: dict[int, Callable[[], None]] = {}
+
+    def hearing(seat: _relay._Seat, report: Report) -> Report:
+        do = awaited.pop(seat._place, None)
+        if do is not None:
+            do()
+        return hear(seat, report)
+
+    monkeypatch.setattr(_relay._Seat, "hear", hearing)
+    return awaited.__setitem__
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(machines=st.text("abc", min_size=1, max_size=20), nbytes=st.integers(1, 3 << 20))
+def test_all_destinations_get_the_bytes(
+    mortals: Callable[[int], list[Mortal]],
+    on_hosts: Callable[[list[RDMABuffer], str], None],
+    machines: str,
+    nbytes: int,
+) -> None:
+    source, *owners = mortals(4)
+    src = source.offer(nbytes, 5)
+    dsts = [owners[place % 3].offer(nbytes + place) for place in range(len(machines))]
+    on_hosts([src, *dsts], "a" + machines)
+    spread(src, dsts).get(30)
+    wanted = pattern(5, nbytes)
+    room = bytearray(nbytes)
+    for dst in dsts:
+        dst.read_into(room, length=nbytes).get()
+        assert room == wanted
+    for owner in (source, *owners):
+        owner.clear()
+
+
+def test_a_part_of_a_buffer_goes_to_parts_of_others(
+    mortals: Callable[[int], list[Mortal]],
+) -> None:
+    source, one, two = mortals(3)
+    src, dsts = source.offer(1000, 3), [one.offer(1000, 4), two.offer(1000, 4)]
+    spread(src[100:200], [dst[7:] for dst in dsts]).get(20)
+    room = bytearray(1000)
+    for dst in dsts:
+        dst.read_into(room).get()
+        assert room == pattern(4, 7) + pattern(3, 200)[100:] + pattern(4, 1000)[107:]
+
+
+def test_a_destination_of_this_process_is_like_any_other(
+    mortals: Callable[[int], list[Mortal]],
+) -> None:
+    (source,) = mortals(1)
+    ours = bytearray(1000)
+    spread(source.offer(1000, 3), [RDMABuffer(ours)]).get(20)
+    assert ours == pattern(3, 1000)
+    with pytest.raises(RDMABoundsError):
+        spread(source.offer(1000), [RDMABuffer(bytearray(999))])
+    spread(source.offer(1000), []).get()
+
+
+@pytest.mark.parametrize("victim", [0, 1, 3])
+@pytest.mark.parametrize("machines", ["bcde", "bbcc"])
+def test_those_behind_a_dead_one_go_on_from_another(
+    mortals: Callable[[int], list[Mortal]],
+    on_hosts: Callable[[list[RDMABuffer], str], None],
+    when_begun: Callable[[int, Callable[[], None]], None],
+    machines: str,
+    victim: int,
+) -> None:
+    source, *owners = mortals(5)
+    src, dsts = source.offer(LONG, 5), [owner.offer(LONG) for owner in owners]
+    on_hosts([src, *dsts], "a" + machines)
+    when_begun(victim, lambda: owners[victim].kill())
+    with pytest.raises(RDMAIncomplete) as caught:
+        spread(src, dsts).get(30)
+    ((place, error),) = caught.value.failures
+    assert place == victim
+    assert isinstance(error, RDMAPeerDied)
+    assert f"process {owners[victim].pid} " in str(error)
+    owners.pop(victim).stop()
+    assert [owner.has(5) for owner in owners] == [[True]] * 3
+
+
+def test_one_that_is_dead_before_it_begins_is_told_of(
+    mortals: Callable[[int], list[Mortal]], on_hosts: Callable[[list[RDMABuffer], str], None]
+) -> None:
+    source, *owners = mortals(4)
+    src, dsts = source.offer(5000, 5), [owner.offer(5000) for owner in owners]
+    on_hosts([src, *dsts], "abbb")
+    owners[0].stop()
+    with pytest.raises(RDMAIncomplete) as caught:
+        spread(src, dsts).get(30)
+    assert [place for place, _ in caught.value.failures] == [0]
+    assert owners[1].has(5) == owners[2].has(5) == [True]
+
+
+def test_when_the_source_dies_each_is_whole_or_told_of(
+    mortals: Callable[[int], list[Mortal]],
+    on_hosts: Callable[[list[RDMABuffer], str], None],
+    when_begun: Callable[[int, Callable[[], None]], None],
+) -> None:
+    source, *owners = mortals(4)
+    src, dsts = source.offer(LONG, 5), [owner.offer(LONG) for owner in owners]
+    on_hosts([src, *dsts], "abcd")
+    when_begun(0, lambda: source.kill())
+    error = spread(src, dsts).exception(30)
+    failures = error.failures if isinstance(error, RDMAIncomplete) else ()
+    assert [error for _, error in failures if not isinstance(error, RDMAPeerDied)] == []
+    failed = {place for place, _ in failures}
+    for place, owner in enumerate(owners):
+        assert place in failed or owner.has(5) == [True]
+
+
+def test_a_dropped_destination_fails_alone(mortals: Callable[[int], list[Mortal]]) -> None:
+    source, *owners = mortals(3)
+    src, dsts = source.offer(5000, 5), [owner.offer(5000) for owner in owners]
+    dsts[1].drop().get()
+    with pytest.raises(RDMAIncomplete, match=r"1 of 2 transfers failed.*released"):
+        spread(src, dsts).get(20)
+    assert owners[0].has(5) == [True]
+
+
+def test_one_that_is_stuck_is_late_and_holds_up_nobody_else(
+    mortals: Callable[[int], list[Mortal]],
+) -> None:
+    source, *owners = mortals(4)
+    src, dsts = source.offer(5000, 5), [owner.offer(5000) for owner in owners]
+    spread(src, dsts).get(20)
+    owners[1].freeze()
+    # Enough for the others, also beside much else.
+    spreading = spread(src, dsts, timeout=1.0)
+    with pytest.raises(RDMAIncomplete) as caught:
+        spreading.get(20)
+    ((place, error),) = caught.value.failures
+    assert (place, type(error)) == (1, RDMATimeout)
+    owners[1].stop()
+    assert owners[0].has(5) == owners[2].has(5) == [True]
+
+
+def test_nothing_is_written_after_it_was_given_up(
+    mortals: Callable[[int], list[Mortal]],
+    on_hosts: Callable[[list[RDMABuffer], str], None],
+    when_begun: Callable[[int, Callable[[], None]], None],
+) -> None:
+    source, *owners = mortals(4)
+    src, dsts = source.offer(LONG, 5), [owner.offer(LONG) for owner in owners]
+    on_hosts([src, *dsts], "abcd")
+    begun = threading.Event()
+    when_begun(0, begun.set)
+    spreading = spread(src, dsts)
+    assert begun.wait(20)
+    assert spreading.cancel()
+    for dst in dsts:
+        dst.write_from(pattern(6, LONG)).get()
+    assert [owner.has(6) for owner in owners] == [[True]] * 3
+    with pytest.raises(CallCancelled):
+        spreading.get()
+
+
+def test_owners_keep_nothing_of_what_is_over(
+    mortals: Callable[[int], list[Mortal]], on_hosts: Callable[[list[RDMABuffer], str], None]
+) -> None:
+    source, *owners = mortals(4)
+    src, dsts = source.offer(5 << 20, 5), [owner.offer(5 << 20) for owner in owners]
+    on_hosts([src, *dsts], "abcd")
+    before = [owner.counts() for owner in owners]
+    for _ in range(3):
+        spread(src, dsts).get(20)
+    # What is forgotten is forgotten behind the last answer.
+    for owner, count in zip(owners, before, strict=True):
+        owner.wait_for_counts(count)
+
+
+def test_replicas_are_seen_where_they_are(mortals: Callable[[int], list[Mortal]]) -> None:
+    source, *owners = mortals(3)
+    src, near = source.offer(LONG, 5), [owner.offer(1) for owner in owners]
+    replicas = replicate(src, near).get(20)
+    assert len(replicas.buffers) == 1
+    view = pickle.loads(pickle.dumps(replicas)).view()
+    assert view.readonly
+    assert view == pattern(5, LONG)
+    replicas.refresh(source.offer(LONG, 6)).get(20)
+    assert view == pattern(6, LONG)
+
+
+def test_replicas_find_room_in_a_process_that_lives(
+    mortals: Callable[[int], list[Mortal]],
+) -> None:
+    source, *owners = mortals(3)
+    src, near = source.offer(100, 5), [owner.offer(1) for owner in owners]
+    owners[0].stop()
+    assert replicate(src, near).get(20).view() == pattern(5, 100)
+    owners[1].stop()
+    with pytest.raises(RDMAPeerDied):
+        replicate(src, near).get(20)
+
+
+def test_a_machine_without_a_replica_is_told_so(
+    mortals: Callable[[int], list[Mortal]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, owner = mortals(2)
+    replicas = replicate(source.offer(100, 5), [owner.offer(1)]).get(20)
+    monkeypatch.setattr(_core, "machine", lambda: b"elsewhere")
+    with pytest.raises(RDMATransportError, match="none of 1 copies is on this machine"):
+        replicas.view()
+    with pytest.raises(RDMABoundsError):
+        replicate(source.offer(100), [])

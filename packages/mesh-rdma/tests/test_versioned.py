@@ -1,0 +1,240 @@
+"""Versioned buffers: what their writer and their readers are told."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import pickle
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+import version_players
+from nursery import Child, Nursery
+
+from mesh_rdma import (
+    RDMABoundsError,
+    RDMAPeerDied,
+    RDMAReadOnlyError,
+    RDMAReleased,
+    RDMATimeout,
+    VersionedBuffer,
+    VersionedReader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Short, where something is to be late; long, where it is not.
+SOON_S = 0.02
+LONG_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery(version_players.__file__) as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def owner(nursery: Nursery) -> Iterator[Child]:
+    """Another process that publishes when it is told to."""
+    child = nursery.start("publish", 4)
+    with child.channel:
+        yield child
+
+
+def told(owner: Child, *order: str | int) -> VersionedReader:
+    """Has it do something; gives a reader."""
+    owner.send(order)
+    reader = owner.receive()
+    assert isinstance(reader, VersionedReader)
+    return reader
+
+
+def latest(reader: VersionedReader) -> tuple[int, bytes]:
+    room = bytearray(reader.size())
+    return reader.read_into(room).get(), bytes(room)
+
+
+def test_versions_are_read_as_they_were_published() -> None:
+    buffer = VersionedBuffer(4)
+    reader = buffer.reader()
+    assert (buffer.step, reader.step(), buffer.size(), reader.size()) == (None, None, 4, 4)
+    assert buffer.publish(b"zero") == 0
+    assert buffer.publish(b"nine", step=9) == 9
+    with buffer.write() as memory:
+        memory[:] = b"next"
+        assert latest(reader) == (9, b"nine")
+    assert (buffer.step, reader.step()) == (10, 10)
+    assert latest(reader) == (10, b"next")
+
+
+@pytest.mark.parametrize(("nbytes", "versions"), [(0, 3), (-1, 3), (1, 1)])
+def test_fewer_than_two_versions_of_a_byte_are_refused(nbytes: int, versions: int) -> None:
+    with pytest.raises(RDMABoundsError):
+        VersionedBuffer(nbytes, versions=versions)
+
+
+@pytest.mark.parametrize(("data", "step"), [(b"short", 9), (b"right", 8), (b"right", 7)])
+def test_wrong_version_is_refused_and_the_latest_stays(data: bytes, step: int) -> None:
+    buffer = VersionedBuffer(5 if data == b"right" else 6)
+    first = b"first"[: buffer.size()].ljust(buffer.size())
+    buffer.publish(first, step=8)
+    with pytest.raises(RDMABoundsError):
+        buffer.publish(data, step=step)
+    assert latest(buffer.reader()) == (8, first)
+
+
+def test_write_that_fails_publishes_nothing() -> None:
+    buffer = VersionedBuffer(4, versions=2)
+    buffer.publish(b"good")
+    for _ in range(5):
+        with contextlib.suppress(ZeroDivisionError), buffer.write() as memory:
+            memory[:2] = b"ba"
+            raise ZeroDivisionError
+        assert latest(buffer.reader()) == (0, b"good")
+    assert buffer.publish(b"more") == 1
+
+
+def test_one_version_is_written_at_a_time() -> None:
+    buffer = VersionedBuffer(4)
+    with buffer.write(), pytest.raises(RDMABoundsError), buffer.write():
+        pass
+    assert buffer.step == 0
+
+
+def test_writer_waits_for_leases_and_views(owner: Child) -> None:
+    """A place is not written while a reader of any process holds it, or has it in view."""
+    buffer = VersionedBuffer(4, versions=2)
+    reader = buffer.reader()
+    buffer.publish(b"held")
+    lease = reader.hold()
+    view = lease.view()
+    buffer.publish(b"next")
+    with pytest.raises(RDMATimeout, match="versions=3"):
+        buffer.publish(b"more", timeout=SOON_S)
+    lease.release()
+    with pytest.raises(RDMATimeout):
+        buffer.publish(b"more", timeout=SOON_S)
+    assert bytes(view) == b"held"
+    del view
+    assert buffer.publish(b"more", timeout=LONG_S) == 2
+
+
+@pytest.mark.parametrize("way", ["by its reader", "by another reader"])
+def test_version_in_view_stays_also_when_it_is_dropped(owner: Child, way: str) -> None:
+    reader = told(owner, "publish", "held")
+    version = reader.hold()
+    view = version.view()
+    dropping = version if way == "by its reader" else reader.hold()
+    dropping.buffer.drop().get()
+    del version, dropping
+    # All the other places, again and again.
+    for text in ("next", "more", "then", "last", "best"):
+        reader = told(owner, "publish", text)
+    assert bytes(view) == b"held"
+    assert latest(reader) == (5, b"best")
+
+
+def test_lease_that_was_released_says_so() -> None:
+    buffer = VersionedBuffer(4)
+    buffer.publish(b"held")
+    with buffer.reader().hold() as lease:
+        room = bytearray(4)
+        lease.buffer.read_into(room).get()
+        assert room == b"held"
+        with pytest.raises(RDMAReadOnlyError):
+            lease.buffer.write_from(b"mine")
+    with pytest.raises(RDMAReleased):
+        lease.view()
+
+
+def test_reader_waits_for_a_version(owner: Child) -> None:
+    """In vain, or until there is one after that."""
+    reader = told(owner, "publish", "zero")
+    unwritten = VersionedBuffer(4)
+    for late in (
+        lambda: reader.hold(after=0, timeout=SOON_S),
+        lambda: reader.read_into(bytearray(4), after=0, timeout=SOON_S).get(),
+        lambda: unwritten.reader().hold(timeout=SOON_S),
+    ):
+        with pytest.raises(RDMATimeout):
+            late()
+    room = bytearray(4)
+    reading = reader.read_into(room, after=0)
+    holding = threading.Thread(target=lambda: reader.hold(after=0).release())
+    holding.start()
+    told(owner, "publish", "next")
+    assert (reading.get(), bytes(room)) == (1, b"next")
+    holding.join()
+
+
+def test_reader_can_be_sent_on(owner: Child) -> None:
+    reader = pickle.loads(pickle.dumps(told(owner, "publish", "sent")))
+    assert latest(reader) == (0, b"sent")
+
+
+def test_end_of_the_writers_process_is_told(owner: Child) -> None:
+    """What is in view stays."""
+    reader = told(owner, "publish", "seen")
+    version = reader.hold()
+    view = version.view()
+    owner.kill()
+    owner.wait_for_end()
+    for lost in (
+        reader.step,
+        lambda: reader.hold(timeout=LONG_S),
+        lambda: reader.hold(after=0, timeout=LONG_S),
+        lambda: reader.read_into(bytearray(4), after=0, timeout=LONG_S).get(),
+        lambda: version.buffer.read_into(bytearray(4)).get(),
+    ):
+        with pytest.raises(RDMAPeerDied):
+            lost()
+    assert bytes(view) == b"seen"
+
+
+def test_end_of_the_buffer_is_told(owner: Child) -> None:
+    """Also to who waits for more; a version that is held stays."""
+    reader = told(owner, "publish", "held")
+    version = reader.hold()
+    waiting = reader.read_into(bytearray(4), after=0, timeout=LONG_S)
+    told(owner, "begin anew")
+    for lost in (
+        reader.step,
+        lambda: reader.hold(timeout=LONG_S),
+        lambda: reader.hold(after=0, timeout=LONG_S),
+        lambda: reader.read_into(bytearray(4), timeout=LONG_S).get(),
+        waiting.get,
+    ):
+        with pytest.raises(RDMAReleased):
+            lost()
+    room = bytearray(4)
+    version.buffer.read_into(room).get()
+    assert room == b"held"
+
+
+def test_end_of_the_buffer_is_told_in_its_process() -> None:
+    buffer = VersionedBuffer(4)
+    reader = buffer.reader()
+    buffer.publish(b"gone")
+    del buffer
+    gc.collect()
+    with pytest.raises(RDMAReleased):
+        reader.hold(timeout=LONG_S)
+
+
+def test_version_that_was_dropped_is_followed_by_the_next(owner: Child) -> None:
+    reader = told(owner, "publish", "drop")
+    reader.hold().buffer.drop().get()
+    with pytest.raises(RDMAReleased, match="after=0"):
+        reader.hold(timeout=LONG_S)
+    told(owner, "publish", "next")
+    assert latest(reader) == (1, b"next")
+
+
+def test_child_of_the_writer_ends_nothing(owner: Child) -> None:
+    """A process that was forked from the writer's has a copy of it, which does not count."""
+    reader = told(owner, "publish", "kept")
+    told(owner, "fork")
+    assert latest(reader) == (0, b"kept")

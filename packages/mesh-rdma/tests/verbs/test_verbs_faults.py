@@ -1,0 +1,123 @@
+"""What goes wrong on software RoCE ends in an error of its own, and ends nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from verbs_peer import Link, linked
+
+from mesh_rdma import RDMAPeerDied, RDMAReleased
+from mesh_rdma._verbs import VerbsTransport
+from mesh_rdma._verbs_wire import Descriptor
+from mesh_rdma.spi import Kind
+
+pytestmark = pytest.mark.rdma
+
+MIB = 1 << 20
+
+
+def test_wrong_key_is_refused_and_harms_no_other(link: Link) -> None:
+    link.peer.do("put", 0, b"x" * 40 * 4096)
+    good = link.descriptor
+    for place in range(40):
+        link.descriptor = forged(good) if place == 20 else good
+        link.post(Kind.READ, link.memory.region(place * 4096, 4096), place * 4096)
+    errors = list(link.finish(40).items())
+    bad = [error for request, error in errors if request.descriptor != good]
+    assert [type(error) for error in bad] == [RDMAReleased]
+    assert [error for request, error in errors if request.descriptor == good] == [None] * 39
+    assert link.memory.content[: 20 * 4096] == b"x" * 20 * 4096
+    assert link.memory.content[21 * 4096 : 40 * 4096] == b"x" * 19 * 4096
+
+
+def test_adapter_refuses_what_is_out_of_bounds(link: Link) -> None:
+    link.descriptor = forged(link.descriptor, longer=4096, turned=0)
+    with pytest.raises(RDMAReleased):
+        link.do(Kind.WRITE, link.memory.region(0, 8192), len(link.memory.content) - 4096)
+
+
+def test_memory_released_in_flight_is_read_no_more(link: Link) -> None:
+    requests = [link.post(Kind.READ, link.memory.region(0, 8 * MIB)) for _ in range(4)]
+    link.peer.do("release", link.descriptor)
+    errors = link.finish(len(requests))
+    assert {type(error) for error in errors.values()} <= {type(None), RDMAReleased}
+    with pytest.raises(RDMAReleased):
+        link.do(Kind.READ, link.memory.region(0, 8))
+    link.descriptor = link.peer.do("register", True)
+    link.do(Kind.READ, link.memory.region(0, 8))
+
+
+def test_killed_peer_ends_transfers_with_an_error() -> None:
+    with linked(VerbsTransport(), MIB) as link:
+        # More than there is time for until it is dead.
+        for _ in range(200):
+            link.post(Kind.READ, link.memory.region(0, MIB))
+        link.peer.kill()
+        errors = set(map(type, link.finish(200).values()))
+        assert RDMAPeerDied in errors
+        assert errors <= {RDMAPeerDied, type(None)}
+        with pytest.raises(RDMAPeerDied):
+            link.do(Kind.READ, link.memory.region(0, 8))
+
+
+def test_no_byte_of_a_read_lands_after_it_was_aborted(link: Link) -> None:
+    link.peer.do("put", 0, b"\xee" * 8 * MIB)
+    request = link.post(Kind.READ, link.memory.region(0, 8 * MIB))
+    while 0xEE not in link.memory.content[: 8 * MIB : 4096]:
+        assert not link.channel.poll(0)
+    link.channel.abort(request)
+    link.memory.content[: 8 * MIB] = bytes(8 * MIB)
+    # Had anything still been on its way, it would have come before this.
+    link.do(Kind.READ, link.memory.region(8 * MIB, MIB), 8 * MIB)
+    assert not any(link.memory.content[: 8 * MIB])
+
+
+def test_no_byte_of_a_write_lands_after_it_was_aborted(link: Link) -> None:
+    link.memory.content[: 8 * MIB] = b"\xee" * 8 * MIB
+    request = link.post(Kind.WRITE, link.memory.region(0, 8 * MIB))
+    while b"\xee" not in link.peer.do("get", 0, 4096):
+        assert not link.channel.poll(0)
+    link.channel.abort(request)
+    link.peer.do("put", 0, bytes(8 * MIB))
+    link.do(Kind.WRITE, link.memory.region(8 * MIB, MIB), 8 * MIB)
+    assert not any(link.peer.do("get", 0, 8 * MIB))
+
+
+def test_abort_leaves_other_transfers_alone(link: Link) -> None:
+    link.peer.do("put", 0, b"\xee" * 8 * MIB)
+    others = [link.post(Kind.READ, link.memory.region(n * MIB, MIB), n * MIB) for n in range(4)]
+    aborted = link.post(Kind.READ, link.memory.region(4 * MIB, 4 * MIB), 4 * MIB)
+    others += [link.post(Kind.READ, link.memory.region(n * MIB, MIB), n * MIB) for n in range(4)]
+    others.append(link.post(Kind.FETCH_ADD, link.memory.region(9 * MIB - 8, 8), 8 * MIB, operand=1))
+    link.channel.abort(aborted)
+    assert link.finish(len(others)) == dict.fromkeys(others)
+    assert link.memory.content[: 4 * MIB] == b"\xee" * 4 * MIB
+
+
+def test_nothing_is_left_of_a_closed_channel_and_a_dead_peer(transport: VerbsTransport) -> None:
+    before = _resources()
+    with linked(transport, MIB) as link:
+        link.do(Kind.READ, link.memory.region())
+        link.do(Kind.FETCH_ADD, link.memory.region(0, 8), operand=1)
+        link.post(Kind.READ, link.memory.region())
+        assert _resources() != before
+    assert _resources() == before
+
+
+def forged(descriptor: bytes, longer: int = 0, turned: int = 0xFF) -> bytes:
+    """Returns a descriptor with other keys, or of more bytes."""
+    real = Descriptor.unpack(descriptor)
+    keys = tuple((address, key ^ turned) for address, key in real.keys)
+    return Descriptor(real.length + longer, real.is_writable, keys).pack()
+
+
+def _resources() -> dict[str, int]:
+    counts = {"qp": 0, "cq": 0, "mr": 0}
+    for kind in counts:
+        shown = subprocess.run(
+            ["rdma", "-j", "resource", "show", kind], stdout=subprocess.PIPE, check=True
+        )
+        counts[kind] = sum("pid" in one for one in json.loads(shown.stdout))
+    return counts

@@ -1,0 +1,102 @@
+"""Both ends of a channel over a fabric in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from pathlib import Path
+
+from verbs_fabric import Fabric
+
+from mesh_rdma._verbs import VerbsTransport
+from mesh_rdma._verbs_wire import Descriptor
+from mesh_rdma.spi import Kind, Region, Request
+
+
+class FabricLink:
+    """A user and an owner, and memory of both."""
+
+    def __init__(self, fabric: Fabric, folder: Path, nbytes: int) -> None:
+        self.fabric = fabric
+        self._folder = fabric.gids(folder)
+        self.owner, self.user = self._transport(), self._transport()
+        self.here, self.there = mmap.mmap(-1, nbytes), mmap.mmap(-1, nbytes)
+        self.registration = self.owner.register(self.region_of(self.there))
+        self.local = self.user.register(self.region_of(self.here))
+        #: What the control connection says once the owner is dead.
+        self.death: Exception | None = None
+        self.channel = self.user.connect(self._exchange)
+
+    def _transport(self) -> VerbsTransport:
+        transport = VerbsTransport(lambda: self.fabric, self._folder)
+        assert transport.probe() is None
+        return transport
+
+    def _exchange(self, question: bytes) -> bytes:
+        if self.death:
+            raise self.death
+        return self.owner.accept(question)
+
+    def region_of(self, memory: mmap.mmap, offset: int = 0, nbytes: int | None = None) -> Region:
+        """Returns a range of memory."""
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        return Region(address + offset, len(memory) if nbytes is None else nbytes, True)
+
+    def post(
+        self, kind: Kind, offset: int, nbytes: int, there: int, operand: int = 0, **more: bytes
+    ) -> Request:
+        """Posts a request for a range of `here`."""
+        region = self.region_of(self.here, offset, nbytes)
+        return self.post_region(kind, region, there, operand, **more)
+
+    def post_region(
+        self,
+        kind: Kind,
+        region: Region,
+        there: int = 0,
+        operand: int = 0,
+        descriptor: bytes | None = None,
+    ) -> Request:
+        """Posts a request for any memory."""
+        request = Request(kind, region, descriptor or self.registration.descriptor, there, operand)
+        self.channel.post(request)
+        return request
+
+    def finish(self, count: int) -> dict[Request, Exception | None]:
+        """Waits until so many requests have ended."""
+        ended: dict[Request, Exception | None] = {}
+        while len(ended) < count:
+            found = self.channel.poll(5)
+            assert found, f"{len(ended)} of {count} have ended, and no more do"
+            ended.update(found)
+        return ended
+
+    def do(
+        self, kind: Kind, offset: int, nbytes: int, there: int, operand: int = 0
+    ) -> Exception | None:
+        """Carries a request out, and returns its error."""
+        request = self.post(kind, offset, nbytes, there, operand)
+        return self.finish(1)[request]
+
+    def forged(self) -> bytes:
+        """Returns the descriptor with keys that nobody has."""
+        real = Descriptor.unpack(self.registration.descriptor)
+        return Descriptor(real.length, True, tuple((one, 1 << 31) for one, _ in real.keys)).pack()
+
+    def owner_pairs_vanish(self) -> None:
+        """Has the owner's adapters forget all connections."""
+        self.owner._open().responder.close()
+
+    def another_user(self) -> list[int]:
+        """Connects one more process; returns the numbers of its queue pairs."""
+        before = set(self.fabric.pairs)
+        lanes = self._transport().connect(self.owner.accept)
+        theirs = [pair.number for pair in self.fabric.pairs.values() if pair.depth > 1]
+        assert lanes
+        return sorted(set(theirs) - before)
+
+    def close(self) -> None:
+        """Gives all back."""
+        self.channel.close()
+        self.local.release()
+        self.registration.release()
