@@ -1,0 +1,247 @@
+"""Memory of one host is read and written from others: whole, sealed, and never too late."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.hosts.crew import Program, memory
+from tests.hosts.world import Host, World
+
+MIB = 1 << 20
+
+#: How long a process may take to find out that another host is gone, on a busy machine.
+DEATH_LIMIT_S = 9.0
+
+#: What a deadline may be overrun by: 50 ms, and what a machine takes where other tests run too.
+BUSY_SLACK_S = 0.35
+
+_pause = threading.Event()
+
+
+@pytest.fixture
+def programs(world: World) -> Iterator[list[Program]]:
+    """A program on each host."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Program(host)) for host in world.hosts]
+
+
+def port_of(host: Host) -> int:
+    """The port where the one process listens that has memory to offer."""
+    with open(f"/proc/{host.pids()[0]}/net/tcp6") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    (port,) = {int(row[1].rsplit(":", 1)[1], 16) for row in rows if row[3] == "0A"}
+    return port
+
+
+def test_a_handle_works_on_every_host_that_gets_it(programs: list[Program]) -> None:
+    owner, user = programs
+    handle = owner.do(memory.offer, "it", 24 * MIB + 13)
+    assert user.do(memory.take, "it", handle) == "tcp"
+    assert user.do(memory.read, "it", 24 * MIB + 13).name == "done"
+    assert user.do(memory.write, "it", 20 * MIB + 1).name == "done"
+    assert owner.do(memory.written, "it") == 20 * MIB + 1
+    owner.do(memory.drop, "it")
+    assert user.do(memory.read, "it", 8).name == "RDMAReleased"
+
+
+@pytest.mark.hosts(3)
+def test_a_handle_goes_on_from_hand_to_hand(programs: list[Program]) -> None:
+    owner, second, third = programs
+    handle = owner.do(memory.offer, "it", 64)
+    second.do(memory.take, "it", handle)
+    third.do(memory.take, "it", handle)
+    first = second.do(memory.add, "it", 5)
+    assert third.do(memory.add, "it", 1) == first + 5
+
+
+def test_nothing_that_leaves_a_host_can_be_read_on_the_way(
+    world: World, programs: list[Program]
+) -> None:
+    """Who connects without TLS, or with it and without the secret, gets no byte and is counted."""
+    owner, _user = programs
+    there, here = world.hosts
+    owner.do(memory.offer, "it", 64)
+    port = port_of(there)
+    hello = struct.pack("<B3xI5Q", 1, 0, 1, 2, 0, 0, 0)
+    with here.connect(there.address, port) as plain:
+        plain.sendall(hello)
+        assert _said(plain) == b""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["mesh-rdma"])
+    with context.wrap_socket(here.connect(there.address, port)) as sealed:
+        assert sealed.version() == "TLSv1.3"
+        sealed.sendall(hello)
+        assert b"another process" in _said(sealed)
+    with here.connect(there.address6, port) as silent:
+        started = time.monotonic()
+        assert _said(silent) == b""
+        assert time.monotonic() - started < 10.0
+    assert owner.do(memory.refused) == (1, 1, 1)
+
+
+def test_strangers_who_say_nothing_keep_nobody_out(world: World, programs: list[Program]) -> None:
+    owner, user = programs
+    there, here = world.hosts
+    handle = owner.do(memory.offer, "it", MIB)
+    before = owner.do(memory.left_behind)
+    port = port_of(there)
+    with ExitStack() as strangers:
+        for _ in range(100):
+            strangers.enter_context(here.connect(there.address, port))
+        assert user.do(memory.take, "it", handle) == "tcp"
+        assert user.do(memory.read, "it", MIB).name == "done"
+    more = {name: count + 8 for name, count in before.items()}
+    held = owner.do(memory.settle, 15.0, more)
+    assert all(held[name] <= more[name] for name in more), held
+
+
+@pytest.mark.parametrize("verb", ["read", "write"])
+def test_power_cut_in_the_middle_ends_the_copy_with_an_error(
+    world: World, programs: list[Program], verb: str
+) -> None:
+    owner, user = programs
+    user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
+    with world.faults.bandwidth(world.hosts[0], 200_000_000):
+        copying = user.begin(getattr(memory, verb), "it", 64 * MIB, None)
+        _pause.wait(0.5)
+        assert not copying.done()
+        started = time.monotonic()
+        with world.faults.power_cut(world.hosts[0]):
+            ended = copying.result(30)
+    assert ended.name == "RDMAPeerDied", ended
+    assert time.monotonic() - started < DEATH_LIMIT_S + 3.0
+
+
+@pytest.mark.parametrize("verb", ["read", "write"])
+def test_partition_in_the_middle_ends_at_the_deadline(
+    world: World, programs: list[Program], verb: str
+) -> None:
+    owner, user = programs
+    user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
+    with world.faults.bandwidth(world.hosts[0], 200_000_000):
+        copying = user.begin(getattr(memory, verb), "it", 64 * MIB, 1.0)
+        _pause.wait(0.5)
+        with world.faults.partition([world.hosts[0]]):
+            ended = copying.result(30)
+            assert ended.name == "RDMATimeout", ended
+            assert ended.took_s < 1.0 + BUSY_SLACK_S
+            there = owner.do(memory.written, "it")
+            _pause.wait(0.3)
+        # What was broken off does not arrive when the network is whole again.
+        _pause.wait(1.0)
+        assert owner.do(memory.written, "it") == there
+    # The way is as good as it was before.
+    assert user.do(memory.write, "it", MIB).name == "done"
+
+
+def test_a_host_that_stands_still_gets_no_late_byte(world: World, programs: list[Program]) -> None:
+    owner, user = programs
+    user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
+    user.do(memory.take, "same", owner.do(memory.offer, "same", 64 * MIB))
+    place = owner.do(memory.address, "it")
+    with world.faults.bandwidth(world.hosts[0], 200_000_000):
+        writing = user.begin(memory.write, "it", 64 * MIB, 1.0)
+        reading = user.begin(memory.read, "same", 64 * MIB, 1.0)
+        _pause.wait(0.5)
+        with world.faults.pause(world.hosts[0]):
+            for ended in (writing.result(30), reading.result(30)):
+                assert ended.name == "RDMATimeout", ended
+                assert ended.took_s < 1.0 + BUSY_SLACK_S
+            assert "may still be written" in writing.result().words
+            there = _memory_of(owner.process.pid, place, 64 * MIB)
+            assert there.count(memory.UNTOUCHED) > 0
+        # It goes on, and finds that the other side has gone: nothing is put there any more.
+        assert owner.do(memory.settle, 10.0, {"visitors": 2})["visitors"] <= 2
+        assert _memory_of(owner.process.pid, place, 64 * MIB) == there
+    assert user.do(memory.write, "it", MIB).name == "done"
+
+
+@pytest.mark.hosts(3)
+def test_a_host_that_stands_still_holds_up_no_copy_to_another_one(
+    world: World, programs: list[Program]
+) -> None:
+    stuck, good, user = programs
+    for name, owner in (("stuck", stuck), ("good", good)):
+        user.do(memory.take, name, owner.do(memory.offer, name, 32 * MIB))
+    with world.faults.pause(world.hosts[0]):
+        waiting = [user.begin(memory.read, "stuck", 32 * MIB, 20.0) for _ in range(20)]
+        assert user.do(memory.read, "good", 32 * MIB, 15.0).name == "done"
+        assert not any(one.done() for one in waiting)
+    for one in waiting:
+        assert one.result(60).name == "done"
+
+
+def test_copies_that_are_broken_off_leave_nothing_behind(
+    world: World, programs: list[Program]
+) -> None:
+    owner, user = programs
+    user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
+    assert user.do(memory.read, "it", 64 * MIB).name == "done"
+    before = [one.do(memory.left_behind) for one in programs]
+    with world.faults.bandwidth(world.hosts[0], 100_000_000):
+        for at in range(30):
+            step = memory.write if at % 2 else memory.read
+            assert user.do(step, "it", 64 * MIB, 0.02).name == "RDMATimeout"
+    for one, held in zip(programs, before, strict=True):
+        more = {name: count + 6 for name, count in held.items()}
+        now = one.do(memory.settle, 20.0, more)
+        assert all(now[name] <= more[name] for name in more), (held, now)
+
+
+def test_lost_packets_lose_no_byte(world: World, programs: list[Program]) -> None:
+    owner, user = programs
+    user.do(memory.take, "it", owner.do(memory.offer, "it", 8 * MIB))
+    with world.faults.loss(2):
+        assert user.do(memory.read, "it", 8 * MIB).name == "done"
+        assert user.do(memory.write, "it", 8 * MIB).name == "done"
+    assert owner.do(memory.written, "it") == 8 * MIB
+
+
+def test_a_link_of_500_megabits_is_filled(world: World, programs: list[Program]) -> None:
+    owner, user = programs
+    user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
+    with world.faults.bandwidth(world.hosts[0], 500_000_000):
+        user.do(memory.rate, "it", 8 * MIB)
+        best = max(user.do(memory.rate, "it", 64 * MIB) for _ in range(2))
+    # What is counted on the wire has the heads of packets and records too.
+    assert best * 8 >= 0.9 * 500_000_000
+
+
+def test_a_process_that_ends_is_told_from_one_that_does_not_answer(
+    world: World, programs: list[Program]
+) -> None:
+    owner, user = programs
+    user.do(memory.take, "it", owner.do(memory.offer, "it", 64))
+    owner.process.send_signal(signal.SIGKILL)
+    owner.process.wait(10)
+    ended = user.do(memory.read, "it", 64)
+    assert ended.name == "RDMAPeerDied", ended
+    assert ended.took_s < 2.0
+
+
+def _memory_of(pid: int, address: int, nbytes: int) -> bytes:
+    """Memory of a process as it is now, also while that stands still."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+        return os.pread(file.fileno(), nbytes, address)
+
+
+def _said(connection: socket.socket) -> bytes:
+    """All that the other side says until it closes."""
+    said = b""
+    try:
+        while data := connection.recv(4096):
+            said += data
+    except ConnectionError:
+        pass
+    return said

@@ -1,0 +1,1 @@
+"""Tests of mesh-rdma that need more than Python: a machine with a verbs device."""
