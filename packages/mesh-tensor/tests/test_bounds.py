@@ -1,0 +1,39 @@
+"""What a program keeps whose shapes never come again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mesh_tensor as mt
+from mesh_tensor import DeviceMesh, _plan_table
+
+
+def test_plans_and_what_is_known_of_tensors_are_bounded(
+    mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_plan_table, "_PLANS_MAX", 64)
+    engine = mesh._engine
+    steady = torch.ones(4)
+    for size in range(1, 400):
+        changing = torch.ones(size)
+        total = (changing * 2).sum() + steady.sum()
+        if size % 50 == 0:
+            assert mt.inspect(total) == 2 * size + 4
+            counts = list(engine._workers.count.call().get().values())
+            # Besides: what was new since the last time that all was done, four for each size.
+            assert len(engine.plans) <= 64 + 8 + 4 * 50
+            assert len(engine.metas) <= 64 + 8 + 4 * 50
+            assert all(one["plans"] <= 64 + 8 + 4 * 50 for one in counts)
+            assert max(one["values"] for one in counts) <= 8
+
+
+def test_a_plan_that_was_forgotten_is_made_again(
+    mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_plan_table, "_PLANS_MAX", 16)
+    values = []
+    for _ in range(3):
+        made = [torch.full((size,), 2.0).sum() for size in range(1, 30)]
+        values.append([float(one) for one in mt.inspect(made)])
+    assert values == [[2.0 * size for size in range(1, 30)]] * 3

@@ -1,0 +1,454 @@
+"""Streams run beside each other, each in its order; tensors go between them by borrows."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import mesh_tensor as mt
+from mesh_core import MeshError, ProcMesh, this_host
+from mesh_core.testing import kill_proc
+from mesh_tensor import DeviceMesh, Stream, inspect, remote
+
+SIZES = {"dp": 2}
+
+_gates: dict[str, threading.Event] = {}
+_log: list[str] = []
+
+
+def _gate(name: str) -> threading.Event:
+    return _gates.setdefault(name, threading.Event())
+
+
+def _same(x: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@remote(propagate=_same)
+def waits_for(x: torch.Tensor, name: str) -> torch.Tensor:
+    """Gives its operand once a gate is open."""
+    if not _gate(name).wait(20):
+        raise TimeoutError(name)
+    return x.clone()
+
+
+@remote(propagate=_same)
+def opens(x: torch.Tensor, name: str) -> torch.Tensor:
+    """Gives its operand, and opens a gate."""
+    _gate(name).set()
+    return x.clone()
+
+
+@remote(propagate="inspect")
+def writes(x: torch.Tensor, name: str) -> None:
+    """Notes that things have come so far."""
+    _log.append(name)
+
+
+def log_of(x: Any) -> list[str]:
+    """Gives what was noted on the first process."""
+    return next(iter(remote(_take_log).call(x).get().values()))
+
+
+def _take_log(_: torch.Tensor) -> list[str]:
+    taken = _log[:]
+    _log.clear()
+    return taken
+
+
+@pytest.fixture(scope="module")
+def comm(procs: ProcMesh) -> Stream:
+    """Another stream, which the processes know of."""
+    comm = Stream("comm")
+    with procs.activate(), comm.activate():
+        inspect(torch.ones(1))
+    return comm
+
+
+def counted(mesh: DeviceMesh) -> list[dict[str, int]]:
+    """Counts what the processes keep."""
+    gc.collect()
+    inspect(torch.ones(()) + 1)
+    mesh._engine.stream.flush()
+    return list(mesh._engine._workers.count.call().get().values())
+
+
+class TestStreams:
+    """What belongs to which stream."""
+
+    def test_new_tensors_are_of_the_active_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
+        x = torch.ones(2)
+        with comm.activate():
+            assert mt.get_active_stream() is comm
+            assert mt.get_active_mesh() is mesh
+            y = torch.ones(2) + mesh.rank("dp") + torch.tensor(1.0)
+            z = mt.put(torch.ones(2))
+        assert (x.stream, y.stream, z.stream) == (mt.get_active_stream(), comm, comm)  # type: ignore[attr-defined]
+        assert y.mesh is mesh  # type: ignore[attr-defined]
+        assert inspect(y + z, dp=1).tolist() == [4, 4]
+        assert "stream=comm" in repr(y)
+
+    def test_the_active_stream_is_that_of_the_thread(self, mesh: DeviceMesh, comm: Stream) -> None:
+        seen = []
+        with comm.activate():
+            thread = threading.Thread(target=lambda: seen.append(mt.get_active_stream()))
+            thread.start()
+            thread.join()
+        assert seen == [mt.get_active_stream()]
+        assert mt.get_active_stream() is not comm
+
+    def test_a_mesh_that_is_activated_in_a_stream_is_that_of_it(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        with comm.activate(), mesh.slice(dp=0).activate() as part:
+            x = torch.ones(2)
+            assert x.stream is comm  # type: ignore[attr-defined]
+            assert x.mesh is part is mesh.slice(dp=0)  # type: ignore[attr-defined]
+
+    def test_tensors_of_two_streams_do_not_meet(self, mesh: DeviceMesh, comm: Stream) -> None:
+        x = torch.ones(2)
+        with comm.activate():
+            y = torch.ones(2)
+            with pytest.raises(mt.WrongStream, match="stream default is used while comm is active"):
+                x + 1
+            with pytest.raises(mt.WrongStream, match="borrow it"):
+                mt.reduce(x)  # type: ignore[arg-type]
+        with pytest.raises(mt.WrongStream, match="streams comm and default"):
+            x + y
+        with pytest.raises(mt.WrongStream, match="streams comm and default"):
+            remote(_same)(x, y)
+        assert inspect(x + 1).tolist() == inspect(y + 1).tolist() == [2, 2]
+
+    def test_one_runs_while_the_other_waits(self, mesh: DeviceMesh, comm: Stream) -> None:
+        held = waits_for(torch.ones(2), "one_runs")
+        with comm.activate():
+            # Answered though the default stream can go on only after this.
+            assert inspect(torch.ones(2) + 1).tolist() == [2, 2]
+            assert (torch.ones(()) + 1).item() == 2
+            assert torch.nonzero(torch.ones(2)).shape == (2, 1)
+            opened = opens(torch.ones(2), "one_runs")
+        assert inspect([held + 1, opened])[0].tolist() == [2, 2]
+
+    def test_each_keeps_its_order(self, mesh: DeviceMesh, comm: Stream) -> None:
+        x = torch.ones(1)
+        with comm.activate():
+            y = torch.ones(1)
+        for step in range(20):
+            writes(x, f"a{step}")
+            writes(y, f"b{step}")
+        inspect([x, y])
+        log = log_of(x)
+        assert [one for one in log if one[0] == "a"] == [f"a{step}" for step in range(20)]
+        assert [one for one in log if one[0] == "b"] == [f"b{step}" for step in range(20)]
+
+    def test_collectives_of_two_streams_do_not_meet(self, mesh: DeviceMesh, comm: Stream) -> None:
+        with comm.activate():
+            y = mesh.rank("dp") + torch.zeros(3)
+        x = mesh.rank("dp") + torch.ones(5)
+        for _ in range(10):
+            x = x.reduce("dp", "avg")  # type: ignore[attr-defined]
+            y = y.reduce("dp", "max")  # type: ignore[attr-defined]
+        moved = mt.to_mesh(y, mesh)  # type: ignore[arg-type]
+        got = inspect([x, y, moved])
+        assert [one.tolist() for one in got] == [[1.5] * 5, [1] * 3, [1] * 3]
+
+    def test_functions_get_groups_of_their_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
+        def total(x: torch.Tensor, group: Any, there: Any) -> torch.Tensor:
+            torch.distributed.all_reduce(x, group=group)
+            torch.distributed.all_reduce(x, group=there.get_group("dp"))
+            return x.clone()
+
+        function = remote(total, propagate=lambda x, *_: x.add_(0).clone())
+        x = torch.ones(2)
+        with comm.activate():
+            y = torch.ones(2)
+        made = [function(one, mesh.process_group("dp"), mesh) for one in (x, y) for _ in range(3)]
+        assert [one.tolist() for one in inspect(made)] == [[4, 4], [16, 16], [64, 64]] * 2
+
+
+class TestBorrows:
+    """What both sides may do, and who waits."""
+
+    def test_of_one_to_be_read_both_read_and_none_writes(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        x = torch.ones(2)
+        view = x[:1]
+        lent, loan = comm.borrow(x)  # type: ignore[arg-type]  # the line of the borrow
+        assert inspect([x + 1, lent + 1, lent[1:] * 3])[0].tolist() == [2, 2]
+        for write in (x.add_, view.add_, lent.add_, lent[:1].add_):
+            with pytest.raises(mt.MutatingBorrow, match="the line of the borrow"):
+                write(1)
+        with pytest.raises(mt.MutatingBorrow):
+            comm.borrow(view, mutable=True)  # type: ignore[arg-type]
+        again, second = comm.borrow(view)  # type: ignore[arg-type]
+        assert inspect(again).tolist() == [1]
+        loan.drop()
+        with pytest.raises(mt.MutatingBorrow):
+            x.add_(1)
+        second.drop()
+        x.add_(1)
+        assert inspect(view).tolist() == [2]
+
+    def test_of_a_mutable_one_the_origin_does_nothing(self, mesh: DeviceMesh, comm: Stream) -> None:
+        x = torch.ones(2)
+        view = x[:1]
+        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
+        uses: list[Any] = [
+            lambda: x + 1,
+            lambda: view.add_(1),
+            lambda: inspect(x),
+            lambda: view.item(),
+            lambda: writes(x, "never"),
+            lambda: remote(_take_log).call(x),
+            lambda: comm.borrow(view),  # type: ignore[arg-type]
+            lambda: x[1:],
+        ]
+        for use in uses:
+            with pytest.raises(mt.BorrowedMutably, match="drop that first"):
+                use()
+        lent.mul_(5)
+        assert inspect(lent).tolist() == [5, 5]
+        loan.drop()
+        assert inspect(view + x[1:]).tolist() == [10]
+
+    def test_what_was_borrowed_ends_with_the_borrow(self, mesh: DeviceMesh, comm: Stream) -> None:
+        x = torch.ones(2)
+        lent, loan = comm.borrow(x)  # type: ignore[arg-type]
+        view = lent[:1]
+        with loan:
+            kept = lent + 1
+        assert loan.is_dropped
+        for use in (lambda: lent + 1, lambda: view + 1, lambda: inspect(lent)):
+            with pytest.raises(mt.BorrowEnded, match="borrow again"):
+                use()
+        loan.drop()
+        again, second = comm.borrow(x)  # type: ignore[arg-type]
+        with second:
+            assert inspect(kept + again).tolist() == [3, 3]
+
+    def test_memory_is_shared(self, mesh: DeviceMesh, comm: Stream) -> None:
+        place = remote(lambda x: x.data_ptr())
+        x = torch.ones(4)
+        lent, loan = comm.borrow(x[1:], mutable=True)  # type: ignore[arg-type]
+        with loan:
+            there = place.call(lent).get().values()
+            lent.t().fill_(7)
+        assert [one - 4 for one in there] == place.call(x).get().values()
+        assert inspect(x).tolist() == [1, 7, 7, 7]
+
+    def test_the_first_use_waits_for_the_origin_and_not_the_borrow(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        x = waits_for(torch.ones(2), "first_use")
+        lent, loan = comm.borrow(x)
+        with comm.activate():
+            early = inspect(torch.ones(2) + 1)
+            opens(torch.ones(2), "first_use")
+        with loan:
+            assert inspect(lent + early).tolist() == [3, 3]
+
+    def test_the_origin_goes_on_until_it_uses_what_it_lent(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        x, other = torch.ones(2), torch.ones(2)
+        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
+        with loan:
+            lent.add_(waits_for(lent, "goes_on"))
+        # Dropped, and the other stream is not done; this one is not held up.
+        assert inspect(other + 1).tolist() == [2, 2]
+        opens(other, "goes_on")
+        assert inspect(x).tolist() == [2, 2]
+
+    def test_reading_does_not_wait_for_who_only_reads(self, mesh: DeviceMesh, comm: Stream) -> None:
+        x = torch.ones(2)
+        lent, loan = comm.borrow(x)  # type: ignore[arg-type]
+        with loan:
+            slow = waits_for(lent, "reads")
+        assert inspect(x + 1).tolist() == [2, 2]
+        opens(x, "reads")
+        x.add_(1)
+        assert inspect([slow, x])[0].tolist() == [1, 1]
+
+    def test_what_was_borrowed_is_lent_further(self, mesh: DeviceMesh, comm: Stream) -> None:
+        third = Stream("third")
+        x = torch.ones(2)
+        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
+        lent.add_(1)
+        further, second = third.borrow(lent, mutable=True)
+        further.mul_(10)
+        with pytest.raises(mt.BorrowedMutably):
+            lent + 1
+        loan.drop()
+        assert second.is_dropped
+        assert inspect(x).tolist() == [20, 20]
+
+    def test_one_that_is_forgotten_is_dropped_and_says_where_it_was_made(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        x = torch.ones(2)
+        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]  # it was here
+        lent.add_(1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del loan
+        assert caught[0].category is ResourceWarning
+        assert "it was here" in str(caught[0].message)
+        assert inspect(x).tolist() == [2, 2]
+
+    def test_gradients_come_back_through_a_borrow(self, mesh: DeviceMesh, comm: Stream) -> None:
+        w = torch.ones(2, requires_grad=True)
+        lent, loan = comm.borrow(w * 2)  # type: ignore[arg-type]
+        loss = (lent * lent).sum()
+        assert loss.stream is comm  # type: ignore[attr-defined]
+        loss.backward(retain_graph=True)
+        loan.drop()
+        with pytest.raises(mt.BorrowEnded):
+            loss.backward()
+        assert inspect(w.grad).tolist() == [8, 8]  # type: ignore[union-attr]
+        with pytest.raises(mt.NoGradient):
+            comm.borrow(w, mutable=True)  # type: ignore[arg-type]
+
+    def test_a_move_may_be_on_another_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
+        with mesh.slice(dp=slice(0, 1)).activate() as first:
+            x = torch.ones(2, requires_grad=True)
+        y = mt.to_mesh(x * 3, mesh.slice(dp=slice(1, 2)), stream=comm)  # type: ignore[arg-type]
+        assert y.stream is comm
+        y.sum().backward()
+        assert inspect(y.detach()).tolist() == [3, 3]
+        assert x.grad.mesh is first  # type: ignore[union-attr]
+        assert inspect(x.grad).tolist() == [3, 3]  # type: ignore[union-attr]
+
+    def test_a_gradient_is_reduced_beside_the_backward_of_the_layer_before(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        class Traced(torch.autograd.Function):
+            """The layer before: its backward can end only when the reduce was made."""
+
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Any) -> Any:
+                return waits_for(grads[0], "was reduced")
+
+        first = torch.ones(2, requires_grad=True)
+        second = torch.full((2,), 2.0, requires_grad=True)
+        reduced = []
+
+        def reduce(parameter: Any) -> None:
+            with torch.no_grad():
+                gradient, loan = comm.borrow(parameter.grad, mutable=True)
+            with loan, comm.activate():
+                gradient.reduce_("dp")
+                reduced.append(opens(gradient, "was reduced"))
+
+        second.register_post_accumulate_grad_hook(reduce)
+        (Traced.apply(first * 1) * second).sum().backward()
+        assert inspect(first.grad).tolist() == [2, 2]  # type: ignore[union-attr]
+        assert inspect(second.grad).tolist() == [2, 2]  # type: ignore[union-attr]
+
+
+class TestFailures:
+    """What is lost, and who hears of it."""
+
+    def test_poison_goes_across_streams_and_names_its_line(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        index = mesh.rank("dp").view(1) * 5
+        bad = torch.ones(2)[index]  # the line that fails
+        lent, loan = comm.borrow(bad)  # type: ignore[arg-type]
+        with loan:
+            total = lent.reduce("dp")  # type: ignore[attr-defined]
+        for one in (total, total + 1, bad):
+            with pytest.raises(mt.OpFailed, match="rank 1") as caught:
+                inspect(one)
+            assert "the line that fails" in caught.value.stack
+        with comm.activate():
+            assert inspect(torch.ones(1) + 1).tolist() == [2]
+
+    def test_what_is_half_written_by_a_borrower_is_lost_where_it_came_from(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        x = torch.ones(3, 2)
+        row, other = x[0], torch.ones(2)
+        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
+        with loan, comm.activate():
+            size = mesh.rank("dp") * 9
+            lent.index_fill_(0, size.view(1), 7)  # the line that fails
+        for one in (x, row, row + 1):
+            with pytest.raises(mt.OpFailed) as caught:
+                inspect(one)
+            assert "the line that fails" in caught.value.stack
+        assert inspect(other).tolist() == [1, 1]
+
+    def test_a_failure_is_heard_of_before_a_slow_stream_is_done(
+        self, mesh: DeviceMesh, comm: Stream
+    ) -> None:
+        slow = waits_for(torch.ones(2), "heard of")
+        with comm.activate():
+            bad = torch.ones(2)[mesh.rank("dp").view(1) * 5]
+            for one in (bad, bad.reduce("dp")):  # type: ignore[attr-defined]
+                with pytest.raises(mt.OpFailed, match=r"aten\.index"):
+                    inspect(one, dp=0)
+            with pytest.raises(mt.OpFailed, match=r"aten\.index"):
+                remote(_take_log).call(bad).get()
+            opens(torch.ones(2), "heard of")
+        assert inspect(slow).tolist() == [1, 1]
+
+
+class TestEnds:
+    """Nothing is left over, and nothing hangs."""
+
+    def test_nothing_is_kept_of_what_is_let_go_of(self, mesh: DeviceMesh, comm: Stream) -> None:
+        before = counted(mesh)
+        for step in range(30):
+            x = torch.ones(2) + step
+            lent, loan = comm.borrow(x, mutable=bool(step % 2))  # type: ignore[arg-type]
+            with loan:
+                y = lent * 2
+            if step % 3:
+                x.add_(1)
+            unused, second = comm.borrow(y)  # type: ignore[arg-type]
+            second.drop()
+        del x, y, lent, unused
+        inspect(torch.ones(1))
+        counted(mesh)
+        after = counted(mesh)
+        assert [one["values"] for one in after] == [one["values"] for one in before]
+        assert [one["loans"] for one in after] == [0, 0]
+        assert mesh._engine.borrows.count == 0
+
+    @pytest.fixture
+    def mortal(self) -> Iterator[ProcMesh]:
+        procs = this_host().spawn_procs({"dp": 2}, name="mortal")
+        yield procs
+        procs.stop().get()
+
+    def test_death_while_streams_wait_ends_all(self, mortal: ProcMesh, comm: Stream) -> None:
+        with mortal.activate():
+            with comm.activate():
+                inspect(torch.ones(1))
+            x = waits_for(torch.ones(2), "never")
+            lent, loan = comm.borrow(x)
+            total = lent.reduce("dp")
+            with comm.activate():
+                assert inspect(torch.ones(1)).tolist() == [1]
+            kill_proc(mortal, 1)
+            with pytest.raises(MeshError):
+                inspect(total)
+            with pytest.raises(MeshError):
+                inspect(x)
+            loan.drop()
+        mortal.replace(1)
+        with mortal.activate():
+            lent, loan = comm.borrow(torch.ones(2))  # type: ignore[arg-type]
+            with loan:
+                assert inspect(lent.reduce("dp")).tolist() == [2, 2]  # type: ignore[attr-defined]

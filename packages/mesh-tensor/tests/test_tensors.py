@@ -1,0 +1,241 @@
+"""Plain PyTorch on the processes of a mesh gives what it gives in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from mesh_core import ProcMesh
+from mesh_core.testing import wait_until
+from mesh_tensor import (
+    DeviceMesh,
+    LocalTensorError,
+    RanksDisagree,
+    Tensor,
+    WrongMesh,
+    fetch_shard,
+    get_active_mesh,
+    inspect,
+    no_mesh,
+    put,
+    shard,
+)
+
+
+def test_what_is_made_and_computed_is_on_every_process(mesh: DeviceMesh) -> None:
+    x = torch.arange(6.0).view(2, 3)
+    y = (x @ x.T + 1).relu().sum(0)
+    assert isinstance(y, Tensor)
+    with no_mesh.activate():
+        there = torch.arange(6.0).view(2, 3)
+        wanted = (there @ there.T + 1).relu().sum(0)
+        for dp in range(2):
+            for tp in range(2):
+                assert inspect(y, dp=dp, tp=tp).equal(wanted)
+
+
+def test_processes_know_where_they_are(mesh: DeviceMesh) -> None:
+    along = mesh.rank("tp")
+    row_by_row = mesh.rank(["dp", "tp"])
+    backwards = mesh.rank(["tp", "dp"])
+    found = [
+        [one.item() for one in inspect([along, row_by_row, backwards], dp=dp, tp=tp)]
+        for dp in range(2)
+        for tp in range(2)
+    ]
+    assert found == [[0, 0, 0], [1, 1, 2], [0, 2, 1], [1, 3, 3]]
+
+
+def test_mutation_is_seen_through_views(mesh: DeviceMesh) -> None:
+    x = torch.zeros(4, 4)
+    row, corner = x[1], x[:2, :2]
+    row.add_(1)
+    corner.mul_(5)
+    x.t().sub_(1)
+    assert inspect(x).tolist() == [
+        [-1, -1, -1, -1],
+        [4, 4, 0, 0],
+        [-1, -1, -1, -1],
+        [-1, -1, -1, -1],
+    ]
+    assert inspect(row).tolist() == [4, 4, 0, 0]
+
+
+def test_modules_gradients_and_optimizers_are_those_of_torch(mesh: DeviceMesh) -> None:
+    torch.manual_seed(0)
+    with no_mesh.activate():
+        alone = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 2))
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 2))
+        model.load_state_dict(alone.state_dict())
+        x = torch.randn(5, 4)
+    put(model)
+    for module in (alone, model):
+        optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+        with no_mesh.activate() if module is alone else mesh.activate():
+            for _ in range(3):
+                loss = module(x if module is alone else put(x)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
+        assert inspect(one.detach(), dp=1, tp=1).equal(other.detach())
+
+
+def test_a_tree_is_fetched_as_it_is(mesh: DeviceMesh) -> None:
+    tree = {"a": torch.ones(2), "b": [torch.zeros(()), 3, "c"]}
+    found = fetch_shard(tree, {"dp": 1, "tp": 0}).get()
+    assert found["a"].tolist() == [1, 1]
+    assert found["b"][0].item() == 0
+    assert found["b"][1:] == [3, "c"]
+
+
+def test_a_fetch_can_be_awaited(mesh: DeviceMesh) -> None:
+    async def fetched() -> list[float]:
+        values: list[float] = (await torch.ones(2).fetch()).tolist()  # type: ignore[attr-defined]
+        return values
+
+    assert asyncio.run(fetched()) == [1, 1]
+
+
+def test_a_place_is_said_whole_or_not_at_all(mesh: DeviceMesh) -> None:
+    with pytest.raises(ValueError, match="also say where in tp"):
+        inspect(torch.ones(1), dp=0)
+
+
+def test_an_item_is_had_where_all_agree(mesh: DeviceMesh) -> None:
+    assert torch.full((), 7.5).item() == 7.5
+    assert bool((torch.ones(3) > 0).all())
+    with pytest.raises(RanksDisagree, match=r"different values \(0, 1"):
+        mesh.rank("tp").item()
+
+
+def test_scalars_that_the_program_knows_are_not_asked_for(mesh: DeviceMesh) -> None:
+    steps = torch.tensor(0.0)
+    alias = steps.detach()
+    for expected in (1.0, 2.0, 3.0):
+        steps += 1
+        assert steps.item() == alias.item() == expected
+    # What writes to it in ways that are not followed ends that; the value is right all the same.
+    steps.view(1).mul_(torch.tensor([5.0]))
+    assert steps.item() == alias.item() == 15.0
+    assert inspect(steps).item() == 15.0
+
+
+def test_small_tensors_of_the_program_go_along(mesh: DeviceMesh) -> None:
+    with no_mesh.activate():
+        here, large = torch.tensor([1.0, 2.0]), torch.zeros(100_000)
+    assert inspect(torch.ones(2) * here).tolist() == [1, 2]
+    with pytest.raises(LocalTensorError, match=r"mesh_tensor\.put"):
+        torch.zeros(100_000) + large
+    sent = put(large)
+    large.add_(1)
+    assert inspect(torch.zeros(100_000) + sent).sum().item() == 0
+
+
+def test_parts_go_to_their_processes(mesh: DeviceMesh) -> None:
+    with no_mesh.activate():
+        whole = torch.arange(24).view(4, 6)
+    rows, columns = shard(whole, "dp"), shard(whole, ["dp", "tp"], axis=0)
+    both = shard(whole, "tp", axis=1)
+    assert inspect(rows, dp=1, tp=0).equal(whole[2:])
+    assert inspect(columns, dp=1, tp=0).equal(whole[2:3])
+    assert inspect(both, dp=0, tp=1).equal(whole[:, 3:])
+    with pytest.raises(ValueError, match="cannot be cut into 2"):
+        shard(whole[:3], "dp")
+
+
+def test_slices_of_the_mesh_are_meshes(procs: ProcMesh, mesh: DeviceMesh) -> None:
+    with procs.slice(dp=1).activate() as row:
+        assert get_active_mesh() is row
+        y = row.rank("tp") * 10
+    assert get_active_mesh() is mesh
+    assert [inspect(y, tp=tp).item() for tp in range(2)] == [0, 10]
+    with pytest.raises(WrongMesh, match="to_mesh"):
+        y + torch.ones(())
+
+
+def test_which_mesh_is_active_is_a_matter_of_the_thread_and_the_task(mesh: DeviceMesh) -> None:
+    seen: list[object] = []
+    thread = threading.Thread(target=lambda: seen.append((get_active_mesh(), torch.ones(1))))
+    thread.start()
+    thread.join()
+    ((elsewhere, made),) = seen
+    assert elsewhere is None
+    assert not isinstance(made, Tensor)
+
+    async def other() -> bool:
+        with no_mesh.activate():
+            await asyncio.sleep(0)
+            return isinstance(torch.ones(1), Tensor)
+
+    async def own() -> bool:
+        await asyncio.sleep(0)
+        return isinstance(torch.ones(1), Tensor)
+
+    async def both() -> list[bool]:
+        return list(await asyncio.gather(other(), own()))
+
+    assert asyncio.run(both()) == [False, True]
+
+
+def test_what_is_let_go_of_is_freed(mesh: DeviceMesh) -> None:
+    stream = mesh._engine.stream
+    for _ in range(3):
+        torch.ones(3) + 1
+    gc.collect()
+    inspect(torch.ones(1))
+    before = stream._slots
+    for _ in range(500):
+        x = torch.ones(3)
+        x = x + 1
+    inspect(x)
+    assert stream._slots <= before + 4
+
+
+def test_a_program_that_runs_ahead_is_held_back(mesh: DeviceMesh) -> None:
+    x = torch.zeros(())
+    for _ in range(60_000):
+        x.add_(1)
+    stream = mesh._engine.stream
+    assert stream._issued - stream._places_from <= 60_000
+    assert inspect(x).item() == 60_000
+
+
+def test_operations_are_sent_when_nothing_follows(mesh: DeviceMesh) -> None:
+    stream = mesh._engine.stream
+    torch.ones(3)
+
+    def is_done() -> bool:
+        stream.settle()
+        return not stream._under_way and not stream._words
+
+    wait_until(is_done)
+
+
+def test_threads_issue_side_by_side(mesh: DeviceMesh) -> None:
+    found: list[float] = []
+
+    def work(start: float) -> None:
+        with mesh.activate():
+            x = torch.full((), start)
+            for _ in range(300):
+                x = x + 1
+            found.append(inspect(x).item())
+
+    threads = [threading.Thread(target=work, args=(1000.0 * n,)) for n in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert sorted(found) == [300, 1300, 2300, 3300]
+
+
+def test_a_mesh_is_of_its_program(mesh: DeviceMesh) -> None:
+    with pytest.raises(TypeError, match="stays in the program"):
+        pickle.dumps(mesh)
