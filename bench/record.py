@@ -19,6 +19,10 @@ class Recorder:
         line = {**self._fixed, "metric": metric, "value": value, "unit": unit, **extra}
         print(json.dumps(line), flush=True)
 
+    def left_out(self, what: str, why: str) -> None:
+        """Says that something was not measured, and why; it is printed below the table."""
+        self.value("left_out", 0.0, "", what=what, why=why)
+
     def times(self, prefix: str, seconds: Sequence[float], unit: str) -> None:
         """Prints the median, the tenth and the ninety-ninth percentile of some durations."""
         factor = {"us": 1e6, "ms": 1e3, "s": 1.0}[unit]

@@ -1,8 +1,11 @@
-"""Measures mesh-core against its peer and the floors, and prints the table of goals.
+"""Measures Mesh against its peer and the floors, and prints the table of goals.
 
 python bench/run.py core --peer-python PATH     the whole table, medians over three rounds
 python bench/run.py core --only sync,failure    some rows of it
 python bench/run.py hosts                       the table over several hosts, in namespaces
+python bench/run.py jobs                        the table of jobs, on a SLURM cluster in namespaces
+python bench/run.py rdma                        the table of memory to memory, on one host
+python bench/run.py tensor                      the table of distributed tensors, on one host
 python bench/run.py counts --check              the counts of a call; exit status 1 on a miss
 
 The interpreter that runs this is the one whose `mesh_core` is measured, and needs numpy. PATH is
@@ -31,6 +34,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench.accounting import adopt_orphans, end_leftovers
 from bench.goals import OURS, PEER, PEER_POLLING_1S, ROWS, Row
 from bench.goals_hosts import ROWS as ROWS_HOSTS
+from bench.goals_jobs import ROWS as ROWS_JOBS
+from bench.goals_rdma import PEER_RDMA
+from bench.goals_rdma import ROWS as ROWS_RDMA
+from bench.goals_tensor import PEER_TENSOR
+from bench.goals_tensor import ROWS as ROWS_TENSOR
 from bench.machine import ForeignLoad, description, memcpy_gb_s, wait_quiet
 from bench.plan import Run, runs_of_round
 from bench.results import Results, Verdict, judge
@@ -39,6 +47,13 @@ from bench.table import table
 
 _HERE = Path(__file__).resolve().parent
 _RUN_S_MAX = 240.0
+_ROWS = {
+    "core": ROWS,
+    "hosts": ROWS_HOSTS,
+    "jobs": ROWS_JOBS,
+    "rdma": ROWS_RDMA,
+    "tensor": ROWS_TENSOR,
+}
 #: The exit status that says a gate could not be judged; a miss is 1.
 _UNJUDGED = 2
 
@@ -52,7 +67,8 @@ def main() -> int:
     if arguments.peer_python is None and importlib.util.find_spec("monarch") is not None:
         arguments.peer_python = sys.executable
     if arguments.peer_python is not None:
-        interpreters |= dict.fromkeys((PEER, PEER_POLLING_1S), arguments.peer_python)
+        peers = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_TENSOR)
+        interpreters |= dict.fromkeys(peers, arguments.peer_python)
     results = Results()
     machines = []
     errors: list[dict[str, Any]] = []
@@ -74,7 +90,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=["core", "hosts", "counts"])
+    parser.add_argument("command", choices=[*_ROWS, "counts"])
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
     parser.add_argument("--only", default="", help="rows, by their names, with commas between")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it all work?")
@@ -96,7 +112,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _rows(command: str) -> tuple[Row, ...]:
-    return ROWS_HOSTS if command == "hosts" else ROWS
+    return _ROWS.get(command, ROWS)
 
 
 def _ids(command: str) -> list[str]:
@@ -203,6 +219,9 @@ def _report(
     )
     if left:
         print(f"left behind: {left} processes of ours had to be ended: look for left_behind")
+    for line in results.lines:
+        if line["metric"] == "left_out":
+            print(f"left out: {line['driver']}, {line['what']}: {line['why']}")
     for error in errors:
         print(f"failed: {error['driver']} {error['workload']} {error['placement']}")
 

@@ -27,6 +27,9 @@ def main() -> None:
     if arguments.placement == "pinned":
         # Before the framework starts a thread or a process, so that all of them inherit it.
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    if arguments.workload.startswith("tensor"):
+        # Before torch is imported, by whichever module first; the processes inherit it.
+        os.environ["OMP_NUM_THREADS"] = "1"
     record = Recorder(arguments.driver, arguments.workload, arguments.placement)
     scale = QUICK if arguments.quick else FULL
     module, function = arguments.workload.split(".")
