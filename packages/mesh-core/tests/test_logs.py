@@ -1,5 +1,6 @@
 """What processes print: cut into lines, kept, and printed by the controller."""
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from mesh_core import _stdio
 from mesh_core._log_line import LogLine, Stream
 from mesh_core._log_printer import LogPrinter, ranges, split_name
-from mesh_core._logs import LINE_LEN_MAX, LineSplitter, LogForwarder, ProcLog
+from mesh_core._logs import LINE_LEN_MAX, LineSplitter, LogForwarder, ProcLog, wait_while_moving
 
 
 class Clock:
@@ -332,6 +333,21 @@ def test_slow_reader_fills_the_queue_and_room_is_told() -> None:
     assert seen == [str(number) for number in range(6)]
     assert not forwarder.is_full
     assert forwarder.close(10)
+
+
+def test_what_comes_nearer_is_waited_for_however_slowly() -> None:
+    shown = itertools.count()
+    last = 0
+
+    def show_one() -> int:
+        nonlocal last
+        last = next(shown)
+        return last
+
+    condition = threading.Condition()
+    with condition:
+        assert wait_while_moving(condition, lambda: last >= 20, show_one, 0.001)
+        assert not wait_while_moving(condition, lambda: False, lambda: last, 0.001)
 
 
 def test_failing_reader_gets_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:

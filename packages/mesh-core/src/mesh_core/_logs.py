@@ -220,6 +220,8 @@ class LogForwarder:
         self._char_count = 0
         self._put_count = 0
         self._done_count = 0
+        # Lines, not batches, and only told to those who look: it grows without the lock.
+        self._handed_count = 0
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -243,12 +245,21 @@ class LogForwarder:
             self._condition.notify_all()
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all that was put before is handed on; returns whether it was in time."""
+        """Waits until all that was put before is handed on; returns whether it was.
+
+        Args:
+            limit_s: How long it waits while not a single line is handed on.
+        """
         if threading.current_thread() is self._thread:
             return False
         with self._condition:
             goal = self._put_count
-            return self._condition.wait_for(lambda: self._done_count >= goal, limit_s)
+            return wait_while_moving(
+                self._condition,
+                lambda: self._done_count >= goal,
+                lambda: self._handed_count,
+                limit_s,
+            )
 
     def close(self, limit_s: float) -> bool:
         """Lets the thread end once it has handed on what waits; returns whether it has."""
@@ -272,6 +283,7 @@ class LogForwarder:
                     self._on_log(line)
                 except Exception:
                     traceback.print_exc()
+                self._handed_count += 1
             with self._condition:
                 was_full = self.is_full
                 self._line_count -= len(lines)
@@ -281,3 +293,25 @@ class LogForwarder:
                 self._condition.notify_all()
             if has_room:
                 self._on_room()
+
+
+def wait_while_moving(
+    condition: threading.Condition,
+    is_done: Callable[[], bool],
+    position: Callable[[], int],
+    limit_s: float,
+) -> bool:
+    """Waits for something as long as it comes nearer, however slowly; returns whether it came.
+
+    Args:
+        condition: Is held, and told when it is done.
+        is_done: Whether it is.
+        position: How far it has come.
+        limit_s: Longest that it may stand still.
+    """
+    before = position()
+    while not condition.wait_for(is_done, limit_s):
+        if position() == before:
+            return False
+        before = position()
+    return True

@@ -4,7 +4,6 @@ import contextlib
 import os
 import select
 import threading
-import time
 import traceback
 from collections.abc import Callable
 
@@ -72,11 +71,14 @@ class Pump:
             self._forwarder.put(log.drain())
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all that was written before is handed on; returns whether it was in time."""
+        """Waits until all that was written before is handed on; returns whether it was.
+
+        Args:
+            limit_s: How long it waits while not a single line is handed on.
+        """
         if self.is_current_thread():
             self._drain()
             return False
-        deadline = time.monotonic() + limit_s
         if self._thread is not None and self._thread.is_alive():
             is_drained = threading.Event()
             with self._lock:
@@ -84,7 +86,7 @@ class Pump:
             self._wake()
             if not is_drained.wait(limit_s):
                 return False
-        return self._forwarder.flush(max(0.0, deadline - time.monotonic()))
+        return self._forwarder.flush(limit_s)
 
     def close(self) -> None:
         """Ends the threads and lets go of all pipes."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from mesh_core._logs import wait_while_moving
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +49,19 @@ class RemoteLog:
             self._changed.notify_all()
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all that was put before is shown; returns whether it was in time."""
+        """Waits until all that was put before is shown; returns whether it was.
+
+        Args:
+            limit_s: How long it waits while nothing more is shown.
+        """
         with self._changed:
             goal = self._put_count
-            return self._changed.wait_for(lambda: self._shown_count >= goal, limit_s)
+            return wait_while_moving(
+                self._changed,
+                lambda: self._shown_count >= goal,
+                lambda: self._shown_count,
+                limit_s,
+            )
 
     def _run(self) -> None:
         while True:
