@@ -94,6 +94,7 @@ def run(
     code: str,
     *,
     send: int | None = None,
+    is_impatient: bool = False,
     limit_s: float = 30.0,
     env: dict[str, str] | None = None,
 ) -> Ended:
@@ -103,6 +104,7 @@ def run(
         folder: Where its script and its temporary files go.
         code: The program.
         send: A signal to send once it prints "ready".
+        is_impatient: Send it again each second until the program has ended.
         limit_s: How long it may take.
         env: Changes to the environment.
 
@@ -133,6 +135,8 @@ def run(
                 _await_ready(folder / "out", process, limit_s)
                 started = time.monotonic()
                 process.send_signal(send)
+                if is_impatient:
+                    _send_until_ended(process, send, limit_s)
             status = process.wait(limit_s)
         except BaseException:
             _kill_marked(mark)
@@ -152,6 +156,17 @@ def _await_ready(out: Path, process: subprocess.Popen[bytes], limit_s: float) ->
         assert process.poll() is None, f"it ended with {process.returncode} before it was ready"
         assert time.monotonic() < until, "it was never ready"
         time.sleep(0.01)
+
+
+def _send_until_ended(process: subprocess.Popen[bytes], send: int, limit_s: float) -> None:
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        try:
+            process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            process.send_signal(send)
+        else:
+            return
 
 
 def _wait_until_gone(mark: str, temporary: Path) -> list[str]:
