@@ -45,6 +45,9 @@ OF_KUBERNETES_CLIENT = "test_watches or port_forward or come_and_go or right or 
 #: What of the tests of mesh-rdma needs a verbs device.
 OF_VERBS = "packages/mesh-rdma/tests/verbs"
 
+#: What fails is run once more: `tools.plan` says what comes of those that pass then.
+ONCE_MORE = ("--reruns=1", "-p", "tools.unsteady")
+
 #: What bench/run.py ends with when a count could not be taken.
 COUNTS_UNJUDGED = 2
 
@@ -167,7 +170,8 @@ def hosts(session: nox.Session) -> None:
     """Run the tests across hosts, in namespaces of this machine: `-- -k power_cut`."""
     _install(session, "test", "mesh-jobs", "mesh-rdma")
     _have(session, system.HOSTS)
-    session.run("python", "-m", "tests.hosts", *(session.posargs or ["-m", "not slow"]))
+    chosen = session.posargs or ["-m", "not slow"]
+    session.run("python", "-m", "tests.hosts", *ONCE_MORE, *chosen)
 
 
 @nox.session
@@ -179,7 +183,8 @@ def jobs(session: nox.Session) -> None:
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
     # They wait more than they work.
     _pytest(session, *folders, "--numprocesses=2", "--ignore=tests/jobs/slurm", *session.posargs)
-    session.run("python", "-m", "tests.jobs.slurm", *(session.posargs or ["-m", "not slow"]))
+    chosen = session.posargs or ["-m", "not slow"]
+    session.run("python", "-m", "tests.jobs.slurm", *ONCE_MORE, *chosen)
 
 
 @nox.session
@@ -192,7 +197,7 @@ def rdma(session: nox.Session) -> None:
     _pytest(session, "tests/rdma", *chosen)
     # There each test is slow: the machine's processor is emulated.
     in_machine = ["python", "-m", "tests.rdma.vm", "--limit=600", "--"]
-    in_machine += ["python", "-m", "pytest", "--timeout=300", "-p", "no:randomly"]
+    in_machine += ["python", "-m", "pytest", "--timeout=300", "-p", "no:randomly", *ONCE_MORE]
     session.run(*in_machine, OF_VERBS, *session.posargs)
 
 
@@ -269,7 +274,7 @@ def _install(session: nox.Session, group: str, *names: str) -> None:
 
 
 def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None) -> None:
-    session.run("python", "-m", "pytest", *args, env=env)
+    session.run("python", "-m", "pytest", *ONCE_MORE, *args, env=env)
 
 
 def _have(session: nox.Session, programs: dict[str, str]) -> None:

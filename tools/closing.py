@@ -12,6 +12,7 @@ _PYTEST = re.compile(
 )
 _CARGO = re.compile(r"^test result: ")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)(?: - (.*))?$|^test (\S+) \.\.\. FAILED$")
+_UNSTEADY = re.compile(r"^UNSTEADY (\S+::\S+ - .*)$")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|ignored|xfailed)\b")
 
 #: What each word of a runner counts as; a known failure is a test that ran as expected.
@@ -27,16 +28,29 @@ _MEANING = {
 
 
 def closing_lines(outcomes: Iterable[Outcome]) -> list[str]:
-    """Returns the failures, then a line like `pytest: 31 passed, 0 failed` for every runner."""
+    """Returns the failures, then a line like `pytest: 31 passed, 0 failed` for every runner.
+
+    A test that passed when it was run again counts as passed, and is named as unsteady.
+    """
     outcomes = list(outcomes)
-    output = [_COLOR.sub("", line) for one in outcomes for line in one.output.splitlines()]
+    output = _lines_of(outcomes)
     lines = [f"failed: {failure}" for failure in _failures(output)]
+    lines += [f"unsteady: {failure}" for failure in unsteady(outcomes)]
     for name, pattern in (("pytest", _PYTEST), ("cargo", _CARGO)):
         summaries = [line for line in output if pattern.match(line)]
         if summaries:
             lines.append(_line(name, _add_up(summaries)))
     sessions = Counter("failed" if one.failed else "passed" for one in outcomes)
     return [*lines, _line("sessions", sessions)]
+
+
+def unsteady(outcomes: Iterable[Outcome]) -> list[str]:
+    """Returns the tests that failed and passed when they were run again, with the reasons."""
+    return [match[1] for match in map(_UNSTEADY.match, _lines_of(outcomes)) if match]
+
+
+def _lines_of(outcomes: Iterable[Outcome]) -> list[str]:
+    return [_COLOR.sub("", line) for one in outcomes for line in one.output.splitlines()]
 
 
 def _failures(output: Iterable[str]) -> list[str]:

@@ -37,6 +37,19 @@ def test_what_failed_is_named_once() -> None:
     ]
 
 
+def test_what_passed_when_run_again_is_named() -> None:
+    output = (
+        "UNSTEADY tests/test_a.py::test_one[x-y] - TimeoutError: no answer\n"
+        "===== 31 passed, 1 rerun in 4.00s =====\n"
+        "UNSTEADY in plain prose\n"
+    )
+    assert closing_lines([outcome(output)]) == [
+        "unsteady: tests/test_a.py::test_one[x-y] - TimeoutError: no answer",
+        "pytest: 31 passed, 0 failed",
+        "sessions: 1 passed, 0 failed",
+    ]
+
+
 def test_color_does_not_hide_a_summary() -> None:
     colored = (
         "\x1b[32m=== \x1b[32m\x1b[1m4 passed\x1b[0m\x1b[32m in 0.01s\x1b[0m\x1b[32m ===\x1b[0m"
