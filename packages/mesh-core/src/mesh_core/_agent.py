@@ -20,6 +20,7 @@ from mesh_core._channel import (
     port_released,
 )
 from mesh_core._core import PortClosed, Targets
+from mesh_core._epoch import EPOCH_SHIFT
 from mesh_core._failure import FailureDetail
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import encode_exception
@@ -180,8 +181,8 @@ class Agent:
         if proc & 0xFFFF_FFFF == 0:
             if message.code == STOPPED:
                 why = "what served the job there has ended, says its worker"
-                return self._host_left(proc >> 32, None, why)
-            self._host_died(proc >> 32, body)
+                return self._host_left(proc >> 32, None, why, message.rank >> EPOCH_SHIFT)
+            self._host_died(proc >> 32, message.rank >> EPOCH_SHIFT, body)
         self._runtime.ownership.proc_died(proc, body)
         holder_died(proc, body)
         is_held = proc == ROOT and self._runtime.identity.outlives_root
@@ -211,16 +212,14 @@ class Agent:
         print("mesh worker was taken for dead by its job, and leaves it", file=sys.stderr)
         leave(is_at_once=True)
 
-    def _host_died(self, host: int, body: bytes) -> None:
+    def _host_died(self, host: int, epoch: int, body: bytes) -> None:
         """A host is dead: the others hear it from the root, a worker without one leaves."""
         if host == 0:
             from mesh_core._worker_session import root_died
 
             root_died()
         elif self._runtime.is_root:
-            if self._runtime.journal is not None:
-                self._runtime.journal.left(host)
-            self._runtime.places.died(host, body)
+            self._runtime.places.died(host, epoch, body)
 
     def _spawn(self, message: Message) -> None:
         port = message.to_port
@@ -423,10 +422,12 @@ class Agent:
         """A worker leaves the job although nobody here wanted that: its host is lost at once."""
         self._host_left(message.from_proc >> 32, host_name, why)
 
-    def _host_left(self, host: int, host_name: str | None, why: str) -> None:
+    def _host_left(
+        self, host: int, host_name: str | None, why: str, epoch: int | None = None
+    ) -> None:
         from mesh_core._attach import obituary
 
-        place = self._runtime.places.withdrew(host)
+        place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
             self._engine.host_gone(host, obituary(self._runtime, name, why))

@@ -42,6 +42,7 @@ class Place:
         keys: What both sides prove themselves with.
         config: What was configured when it was attached.
         epoch: How many machines were tried in the place before this one.
+        joined_epoch: The same of the one that was the last to join.
         route: How the host is reached, as it was found; None before it has joined, and behind its
             death.
         obituary: Why it is dead; None while it is not.
@@ -65,6 +66,7 @@ class Place:
         "host",
         "host_name",
         "is_beside",
+        "joined_epoch",
         "keys",
         "obituary",
         "replacing",
@@ -95,6 +97,7 @@ class Place:
         self.keys: Keys | None = keys
         self.config: Config = config
         self.epoch: int = epoch
+        self.joined_epoch: int = 0
         self.route: Route | None = None
         self.obituary: bytes | None = None
         self.has_left: bool = False
@@ -159,9 +162,14 @@ class Places:
             dead = [(other.host, other.obituary) for other in self._dead() if other is not place]
             epochs = [(other.host, other.epoch) for other in others if other.epoch]
             known = {other.host: other.route for other in others if other.route is not None}
+            # Still there where the agent has not been told yet that the machine before is dead.
+            former = None if place.has_left else place.route
             place.route = route
+            place.joined_epoch = place.epoch
             place.obituary = None
             self._changed.notify_all()
+        if former is not None:
+            self._start_fence(place, place.epoch, former)
         tell = self._runtime.tell_agent
         agent = proc_id(place.host, 0)
         for host, epoch in epochs:
@@ -184,23 +192,21 @@ class Places:
                 if place is not None and place.route is None and place.obituary is None:
                     place.unwanted = is_shutdown
 
-    def died(self, host: int, obituary: bytes) -> None:
-        """A host is dead: all others hear it, and itself, should it not be."""
+    def died(self, host: int, epoch: int, obituary: bytes) -> None:
+        """A machine is dead: all others hear it, and itself, should it not be."""
         with self._changed:
             place = self._places.get(host)
-            if place is None or place.obituary is not None:
+            if place is None or place.obituary is not None or epoch < place.joined_epoch:
+                # It is told late: another machine is in the place already.
                 return
             others = [other.host for other in self._living() if other is not place]
             route, place.route = place.route, None
+        if self._runtime.journal is not None:
+            self._runtime.journal.left(host)
         for other in others:
             self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, obituary)
         if route is not None and not place.has_left:
-            threading.Thread(
-                target=self._fence,
-                args=(place, place.epoch + 1, route),
-                name=f"mesh-fence-{host}",
-                daemon=True,
-            ).start()
+            self._start_fence(place, epoch + 1, route)
         with self._changed:
             # Not before: a replacement is told of behind the death.
             place.obituary = obituary
@@ -224,11 +230,18 @@ class Places:
             place.has_left = True
             return True
 
-    def withdrew(self, host: int) -> Place | None:
-        """Notes that a machine goes by itself, so it is not fenced; None when it was not in."""
+    def withdrew(self, host: int, epoch: int | None = None) -> Place | None:
+        """Notes that a machine goes by itself, so it is not fenced; None when it was not in.
+
+        Args:
+            host: The number of the host.
+            epoch: Which machine; the one that is in the place when left out.
+        """
         with self._changed:
             place = self._places.get(host)
             if place is None or place.has_left or place.route is None:
+                return None
+            if epoch is not None and epoch < place.joined_epoch:
                 return None
             place.route = None
             return place
@@ -317,6 +330,14 @@ class Places:
         if why is not None:
             place.address, place.gateway = before
         return why
+
+    def _start_fence(self, place: Place, epoch: int, route: Route) -> None:
+        threading.Thread(
+            target=self._fence,
+            args=(place, epoch, route),
+            name=f"mesh-fence-{place.host}",
+            daemon=True,
+        ).start()
 
     def _fence(self, place: Place, epoch: int, route: Route) -> None:
         """Tells a machine that was taken for dead so, as soon as it can be reached again."""

@@ -9,6 +9,7 @@ use mesh_runtime::node::{
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
 use std::sync::Arc;
+use std::time::Duration;
 
 const ROOT: ProcId = ProcId::new(0, 0);
 const AGENT: ProcId = ProcId::new(1, 0);
@@ -296,6 +297,31 @@ fn the_root_hears_where_a_host_listens_that_its_session_has_ended() {
     assert_eq!(ends(&mut root), [(AGENT, fault::STOPPED)]);
     assert_eq!(ends(&mut other), [], "it hears from the root what that means");
     assert!(!root.is_host_dead(HOST), "what that means is for the program to say");
+}
+
+#[test]
+fn who_answers_for_a_host_that_is_gone_is_no_sign_of_its_life() {
+    let mut root = agent(ROOT, 0);
+    root.expect_host(HOST, Duration::from_secs(1), WHY);
+    for look in 0..12 {
+        root.advance(Duration::from_millis(250 * look));
+        let (link, hello) = greet(&mut root, AGENT);
+        root.heard(link);
+        root.receive(link, gone(&hello).expect("it is a hello"));
+    }
+    root.advance(Duration::from_secs(3));
+    assert!(root.is_host_dead(HOST), "nobody has said what its end means, and it is silent");
+}
+
+#[test]
+fn a_death_is_told_with_the_last_life_that_it_ends() {
+    let mut root = agent(ROOT, 0);
+    greet(&mut root, AGENT);
+    root.host_back(HOST, 3);
+    root.host_gone(HOST, WHY);
+    let died = inbox(&mut root).pop().expect("it is told");
+    assert_eq!((died.head.kind, died.head.from.proc), (Kind::Died, AGENT));
+    assert_eq!(epoch_of(died.head.rank), 3);
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl Node {
         let from = Address { proc: agent, port: PortId::NONE };
         let to = Address { proc: self.config.me, port: PortId::AGENT };
         let mut head = Head::new(Kind::Died, to, from);
-        head.flags = fault::STOPPED;
+        (head.rank, head.flags) = (incarnation, fault::STOPPED);
         self.tell_agent(Frame::bare(head));
     }
 }

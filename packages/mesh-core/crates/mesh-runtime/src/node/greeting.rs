@@ -79,6 +79,7 @@ impl Node {
         let is_afar = proc.host != self.config.me.host;
         if is_afar && frame.head.flags & GONE != 0 {
             self.close(id);
+            self.answers_itself(proc.host, false);
             self.hear_of_end(proc, greeting.incarnation);
             return self.call_again(id, proc);
         }

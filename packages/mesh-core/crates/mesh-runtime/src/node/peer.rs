@@ -400,6 +400,7 @@ impl Node {
     /// Sends what the peer does not have over the new link.
     pub(super) fn link_up(&mut self, id: LinkId, proc: ProcId, peer_received: u64) {
         self.record_peer(EventKind::LinkUp, proc);
+        self.answers_itself(proc.host, true);
         let peer = self.peers.entry(proc).or_default();
         peer.reach = Reach::Up(id);
         peer.is_watched = false;

@@ -26,6 +26,8 @@ struct Beat {
     /// When it was last heard, to within one look; unknown until the first look.
     heard_at: Option<Duration>,
     has_spoken: bool,
+    /// Whoever answers there says that the host is gone: that is no sign of its life.
+    is_gone: bool,
     heartbeat: Duration,
     /// What those are told who wait for something on it when it dies.
     obituary: Bytes,
@@ -99,7 +101,7 @@ impl Node {
     /// Listens for another host from now on: when nothing is heard of it for three heartbeats, it
     /// is dead, and `obituary` is what those are told who wait for something there.
     pub fn expect_host(&mut self, host: HostId, heartbeat: Duration, obituary: Bytes) {
-        let beat = Beat { heard_at: None, has_spoken: true, heartbeat, obituary };
+        let beat = Beat { heard_at: None, has_spoken: true, is_gone: false, heartbeat, obituary };
         self.pulse.beats.insert(host, beat);
         self.pulse.next_look = Some(Duration::ZERO);
     }
@@ -115,7 +117,15 @@ impl Node {
         if let Some(proc) = self.peer_of(link)
             && let Some(beat) = self.pulse.beats.get_mut(&proc.host)
         {
-            beat.has_spoken = true;
+            beat.has_spoken = !beat.is_gone;
+        }
+    }
+
+    /// Notes whether somebody answers in the place of a host that is gone, or itself.
+    pub(super) fn answers_itself(&mut self, host: HostId, is_itself: bool) {
+        if let Some(beat) = self.pulse.beats.get_mut(&host) {
+            beat.is_gone = !is_itself;
+            beat.has_spoken = is_itself;
         }
     }
 
@@ -184,7 +194,7 @@ impl Node {
         let from = Address { proc: agent, port: PortId::NONE };
         let to = Address { proc: self.config.me, port: PortId::AGENT };
         let mut head = Head::new(Kind::Died, to, from);
-        head.flags = fault::HOST_DIED;
+        (head.rank, head.flags) = (living_from - 1, fault::HOST_DIED);
         self.tell_agent(Frame { head, tail: obituary });
         self.record_peer(EventKind::Died, agent);
         // What was to pass through it, and what has waited for it.
