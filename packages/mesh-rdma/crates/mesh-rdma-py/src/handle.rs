@@ -1,6 +1,7 @@
 //! Buffers as this process holds them: its own, and those of others.
 #![expect(unsafe_code, reason = "copies memory that Python keeps alive")]
 
+use crate::calls::{self, with_python};
 use crate::claim::PyClaim;
 use crate::errors::raise;
 use crate::loan::Loan;
@@ -470,19 +471,17 @@ pub(crate) struct Kept<T>(pub(crate) Option<T>);
 
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
-        let kept = self.0.take();
+        let mut kept = self.0.take();
+        with_python(|_| kept = None);
         // At the very end of a process there is no Python any more, and nothing to tidy up.
-        if Python::try_attach(|_| ()).is_some() {
-            Python::attach(|_| drop(kept));
-        } else {
-            std::mem::forget(kept);
-        }
+        std::mem::forget(kept);
     }
 }
 
 /// In a forked child: what the parent had is the parent's.
 #[pyfunction]
 fn forget() {
+    calls::forget();
     process::forget();
 }
 
@@ -535,7 +534,7 @@ fn configure(listen: &str, tcp_streams: Option<usize>) -> PyResult<bool> {
 #[pyfunction]
 fn answer_with(py: Python<'_>, answerer: Py<PyAny>) -> PyResult<()> {
     let ask = move |name: &str, question: &[u8]| {
-        let asked = Python::try_attach(|py| {
+        let asked = with_python(|py| {
             let answer = answerer.call1(py, (name, PyBytes::new(py, question)));
             answer.and_then(|bytes| bytes.extract(py)).map_err(|error: PyErr| error.to_string())
         });

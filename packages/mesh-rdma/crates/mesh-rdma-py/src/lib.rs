@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod block;
+mod calls;
 mod claim;
 mod errors;
 mod handle;
@@ -22,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<handle::PyTarget>()?;
     module.add_class::<loan::Loan>()?;
     module.add_class::<transfer::PyTransfer>()?;
+    calls::register(module)?;
     handle::register(module)?;
     pull::register(module)?;
     region::register(module)?;

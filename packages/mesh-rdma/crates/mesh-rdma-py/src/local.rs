@@ -1,6 +1,7 @@
 //! Memory of this process, as Python has it.
 #![expect(unsafe_code, reason = "uses the buffer protocol")]
 
+use crate::calls::with_python;
 use mesh_data::pull::Pin;
 use mesh_data::{DataError, Memory, Span};
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -136,7 +137,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         if let Self::View(view) = self {
             // Python is gone at the very end of a process: the memory goes with it.
-            Python::try_attach(|_| {
+            with_python(|_| {
                 // SAFETY: it was filled in by Python, and is released once.
                 unsafe { ffi::PyBuffer_Release(&raw mut **view) }
             });

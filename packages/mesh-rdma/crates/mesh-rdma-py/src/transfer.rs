@@ -1,6 +1,7 @@
 //! Transfers that run while Python does something else.
 #![expect(unsafe_code, reason = "copies memory that Python keeps alive")]
 
+use crate::calls::with_python;
 use crate::errors::raise;
 use crate::handle::{Kept, PyTarget};
 use crate::local::Local;
@@ -93,7 +94,7 @@ impl PyTransfer {
     fn when_done(&self, py: Python<'_>, callback: Py<PyAny>) {
         let callback = Kept(Some(callback));
         let call = move || {
-            Python::try_attach(|py| {
+            with_python(|py| {
                 let Some(callback) = &callback.0 else { return };
                 if let Err(error) = callback.call0(py) {
                     error.write_unraisable(py, Some(callback.bind(py)));
