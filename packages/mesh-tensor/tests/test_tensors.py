@@ -52,6 +52,19 @@ def test_processes_know_where_they_are(mesh: DeviceMesh) -> None:
     assert found == [[0, 0, 0], [1, 1, 2], [0, 2, 1], [1, 3, 3]]
 
 
+def test_groups_of_channels_keep_their_order_in_memory(mesh: DeviceMesh) -> None:
+    def last_channels() -> torch.Tensor:
+        x = torch.arange(180.0).view(2, 6, 5, 3).contiguous(memory_format=torch.channels_last)
+        return torch.nn.functional.group_norm(x, 2)
+
+    given = last_channels()
+    with no_mesh.activate():
+        expected = last_channels()
+    assert given.stride() == expected.stride()
+    flat = given.permute(0, 2, 3, 1).view(-1)
+    assert inspect(flat).equal(expected.permute(0, 2, 3, 1).reshape(-1))
+
+
 def test_mutation_is_seen_through_views(mesh: DeviceMesh) -> None:
     x = torch.zeros(4, 4)
     row, corner = x[1], x[:2, :2]

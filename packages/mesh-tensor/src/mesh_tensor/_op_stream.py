@@ -127,12 +127,14 @@ class OpStream:
         if self.recorder is not None:
             self.recorder.note(words, operands)
         buffer = self._words
-        if not buffer:
-            self._begin()
+        is_first = not buffer
         if self._freed:
             self._free()
         buffer.extend(words)
         self._issued += 1
+        if is_first:
+            # Not before: whoever is woken looks whether there is something.
+            self._begin()
         self._places.append(place_here() if place is None else place)
         if len(buffer) >= _WORDS_MAX:
             self.flush()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -198,7 +199,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         )
     _quiet.is_on = True
     try:
-        return func(*args, **kwargs), None
+        return _mended(func, args, func(*args, **kwargs)), None
     except (DataDependentOutputException, DynamicOutputShapeException):
         return None, False
     except (UnsupportedOperatorException, NotImplementedError):
@@ -207,6 +208,15 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         raise UnsupportedOp(f"{func} cannot be done on a mesh: torch has no rule for it") from error
     finally:
         _quiet.is_on = False
+
+
+def _mended(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+    """Puts right what torch says wrongly of tensors without values."""
+    if func is torch.ops.aten.native_group_norm.default and args[0].device.type == "cpu":
+        # There it keeps the order of the channels in memory.
+        first, *rest = result
+        return (first.contiguous(memory_format=suggest_memory_format(args[0])), *rest)
+    return result
 
 
 def _checked(func: Any, argument: Any) -> Any:

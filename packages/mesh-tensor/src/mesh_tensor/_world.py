@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["World"]
 
 
-#: Whether the groups of this process were begun here.
-_joined = False
+#: How often the groups of this process were begun here.
+_meetings = 0
 
 
 class World:
@@ -57,12 +57,14 @@ class World:
         #: What its streams lend to each other.
         self.exchange = Exchange()
         self._lane = 0
+        #: In which meeting of the processes its groups are, and those of its other streams.
+        self._meeting = [0]
 
     def beside(self, lane: int) -> World:
         """Gives that of another stream of the process: with values and groups of its own."""
         made = World(self.rank, [])
         made.functions, made.held, made.exchange = self.functions, self.held, self.exchange
-        made._lane = lane
+        made._lane, made._meeting = lane, self._meeting
         return made
 
     def spoil(self, storages: Collection[int], poison: Poison) -> None:
@@ -116,20 +118,22 @@ class World:
 
     def join(self, address: str, port: int, size: int) -> None:
         """Meets the others, so that there can be groups; waits for all of them."""
-        global _joined
+        global _meetings
         if dist.is_initialized():
-            if not _joined:
+            if not _meetings:
                 # The program has its own groups there: they serve as well, if they are of all.
                 _check_size(size)
                 return
-            # Those of a time when others lived.
+            # Those of a time when others lived. Nothing that is left from then gets what comes now.
+            _meetings += 1
             dist.destroy_process_group()
         store = self._store or TCPStore(address, port, is_master=False, wait_for_workers=False)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(
             backend, store=store, rank=self.rank, world_size=size, timeout=timedelta(minutes=5)
         )
-        _joined = True
+        _meetings = max(_meetings, 1)
+        self._meeting[0] = _meetings
 
     def group(self, ranks: Sequence[int]) -> dist.ProcessGroup:
         """Gives the group of these processes; all of them ask for it at the same point.
@@ -139,6 +143,9 @@ class World:
         key = tuple(ranks)
         found = self._groups.get(key)
         if found is None:
+            if self._meeting[0] != _meetings:
+                # A stream of an engine that is over, which is still at work: these are not for it.
+                raise TensorError("the processes have met anew, after one of them had died")
             ranks = sorted(key)
             if ranks != list(key):
                 found = self.group(ranks)
