@@ -66,7 +66,8 @@ def tests(session: nox.Session, part: str) -> None:
         _pytest(session, "tests/test_programs.py", *folders)
     else:
         _install(session, "test", part)
-        _pytest(session, f"packages/{part}/tests")
+        # They wait more than they work.
+        _pytest(session, f"packages/{part}/tests", "--numprocesses=3")
 
 
 @nox.session(venv_backend="none")

@@ -40,13 +40,12 @@ STAGES: tuple[Stage, ...] = (
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
     ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     (
-        (Session("jobs"),),
+        (Session("jobs"), Session("examples")),
         (
             *(Session("tensor"), Session("rdma"), Session("layers"), Session("docs")),
             *(SMALL, LARGE, Session("fuzz"), Session("kube")),
         ),
     ),
-    ((Session("examples"),),),
 )
 
 
