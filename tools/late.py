@@ -1,0 +1,65 @@
+"""Shows what all processes of a test do when it takes too long: `pytest -p tools.late`.
+
+pytest-timeout shows the threads of the process that runs the test. Where that one waits for
+another, the reason stands in the other's stacks.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+#: How much of its time a test may take before they are written down.
+_SHARE = 0.8
+#: Longest that one process may take to be looked at, in seconds.
+_LOOK_LIMIT_S = 20.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Writes them down while a test takes too long; they are shown if it fails."""
+    limit_s = _limit_s(item)
+    if not limit_s:
+        return (yield)
+    late = threading.Timer(limit_s * _SHARE, _write_down, [item])
+    late.daemon = True
+    late.start()
+    try:
+        return (yield)
+    finally:
+        late.cancel()
+
+
+def _limit_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    given = marker.args[0] if marker is not None and marker.args else None
+    chosen = (given, item.config.getoption("timeout", None), item.config.getini("timeout"))
+    return next((float(one) for one in chosen if one is not None), 0.0)
+
+
+def _write_down(item: pytest.Item) -> None:
+    spy = Path(sys.executable).with_name("py-spy")
+    if not spy.exists():
+        return
+    for pid in _descendants(os.getpid()):
+        command = [str(spy), "dump", "--nonblocking", "--pid", str(pid)]
+        try:
+            seen = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            continue
+        item.add_report_section("call", f"stacks of {pid}", seen.stdout or seen.stderr)
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    try:
+        tasks = sorted(Path(f"/proc/{pid}/task").iterdir())
+        children = [int(one) for task in tasks for one in (task / "children").read_text().split()]
+    except OSError:
+        return
+    for child in children:
+        yield child
+        yield from _descendants(child)
