@@ -482,7 +482,8 @@ def call_by_layer(
         RuntimeError: No package that knows of tensors is installed.
         TypeError: The arguments do not fit the method, or the layer cannot send them.
     """
-    endpoint._arity.bind(endpoint._method, args, kwargs)
+    if kwargs or not endpoint._arity.fits(len(args)):
+        endpoint._arity.bind(endpoint._method, args, kwargs)
     mesh, meta = endpoint._mesh, endpoint._meta
     if index is not None:
         mesh = mesh._with_region(mesh._region.member(index))

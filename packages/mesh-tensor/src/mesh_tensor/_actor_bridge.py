@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,7 @@ def call_actors(
         engine.meet(arguments.groups)
     pattern = _pattern(engine, call, arguments) if is_kept else _NOTHING
     token = secrets.token_hex(8)
-    order = pickle.dumps(LoanOrder(token, call.port, arguments.blob()), 5)
+    order = LoanOrder(token, call.port, arguments.blob())
     loans = engine.remote.loans(call.procs, Loans)
     stream = engine.stream
     with stream.lock:

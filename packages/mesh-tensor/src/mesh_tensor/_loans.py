@@ -9,7 +9,6 @@ before and after it in each process, without a copy of the tensors.
 from __future__ import annotations
 
 import asyncio
-import pickle
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -162,7 +161,7 @@ def lend_step(plan: Plan, world: World) -> Step:
 
     def step(w: list[int], at: int) -> int:
         given = [values[slot] for slot in w[at : at + operands]]
-        order: LoanOrder = pickle.loads(world.given[w[at + operands]])
+        order: LoanOrder = world.given[w[at + operands]]
         loan = _counter.of(order.token)
         lost = next((one for one in given if isinstance(one, Poison)), None)
         if lost is not None:

@@ -110,7 +110,7 @@ class RemoteTable:
         return self._loans
 
     def lend(
-        self, name: str, arguments: Arguments, order: bytes, pattern: Pattern, key: Any
+        self, name: str, arguments: Arguments, order: object, pattern: Pattern, key: Any
     ) -> Any:
         """Lends tensors to actors for one call; gives what that returns."""
         plan = self._plan("lend", key, name, arguments, pattern)
@@ -180,7 +180,7 @@ class RemoteTable:
         plan: Any,
         arguments: Arguments,
         pattern: Pattern,
-        blob: bytes | None,
+        given: object | None,
         token: int = 0,
     ) -> Any:
         engine = self._engine
@@ -199,7 +199,7 @@ class RemoteTable:
                     results.append(leaf._ref.slot)
             if engine.is_watchful:
                 engine.watch(plan, arguments.operands, slots, results)
-            word = token if blob is None else stream.add_value(blob)
+            word = token if given is None else stream.add_value(given)
             stream.issue((plan.number, *slots, word, *results), arguments.operands)
         return pytree.tree_unflatten(leaves, pattern.spec)
 
