@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,21 @@ def unwatchful_proc() -> Iterator[ProcMesh]:
         unwatchful = this_host().spawn_procs({"gpus": 1}, name="unwatchful")
     yield unwatchful
     unwatchful.stop().get()
+
+
+_loop_is_taken = threading.Event()
+
+
+class Late:
+    """Comes to a process once an actor has taken its event loop."""
+
+    def __reduce__(self) -> Any:
+        return _arrive, ()
+
+
+def _arrive() -> Late:
+    assert _loop_is_taken.wait(20)
+    return Late()
 
 
 class Plain(Actor):
@@ -170,7 +186,11 @@ class Async(Actor):
 
     @endpoint
     async def get(self, other: Any) -> str:
-        return other.answer.call_one().get()
+        _loop_is_taken.set()
+        try:
+            return other.answer.call_one().get()
+        finally:
+            _loop_is_taken.clear()
 
     @endpoint
     async def ping(self, other: Any, me: Any) -> str:
@@ -387,6 +407,23 @@ def test_blocking_the_loop_that_the_other_actor_needs_is_told_at_once(
     assert one.call.call_one(two).get() == "answer"
     plain = unwatchful_proc.spawn("plain", Plain)
     assert one.get.call_one(plain).get() == "answer"
+
+
+class Awaited(Async):
+    """Is spawned with something."""
+
+    def __init__(self, _: Late) -> None:
+        super().__init__()
+
+
+def test_blocking_the_loop_that_an_actor_needs_which_is_being_spawned_is_told_too(
+    unwatchful_proc: ProcMesh,
+) -> None:
+    one = unwatchful_proc.spawn("one", Async)
+    two = unwatchful_proc.spawn("two", Awaited, Late())
+    with pytest.raises(DeadlockError, match="await"):
+        one.get.call_one(two).get(timeout=60)
+    assert two.answer.call_one().get() == "answer"
 
 
 def test_by_default_a_circle_is_found_within_about_a_second(all_procs: ProcMesh) -> None:

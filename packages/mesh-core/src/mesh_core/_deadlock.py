@@ -37,6 +37,8 @@ __all__ = ["begin_wait", "check_wait", "end_wait", "waiting_on"]
 _HOPS_MAX = 64
 _BACKOFF_MAX = 32
 _PROBES_MAX = 16
+# How often it is looked whether an actor of this process has come that is being spawned.
+_COMING_S = 0.05
 
 
 class Wait:
@@ -153,9 +155,14 @@ def check_wait(
     _waits.add(wait)
     try:
         while True:
-            answers = engine.wait(reply, probe_s * wait.factor)
+            is_coming = _is_coming(wait, endpoint)
+            answers = engine.wait(reply, _COMING_S if is_coming else probe_s * wait.factor)
             if answers is not None:
                 return answers
+            if is_coming:
+                # Only when it is there can be seen that it needs what this wait holds.
+                _check_own_call(wait, endpoint, needs_all)
+                continue
             wait.factor = min(wait.factor * 2, _BACKOFF_MAX)
             error = _deadlock_of(wait)
             if error is not None:
@@ -229,11 +236,11 @@ def _probe(wait: Wait) -> None:
 def _check_own_call(wait: Wait, endpoint: Endpoint[..., Any], needs_all: bool) -> None:
     """Raises when an actor waits for itself while it serves nothing else."""
     cell, mesh = wait.cell, endpoint._mesh
-    if not wait.is_exclusive:
-        return
     if mesh._port != cell.port:
         if cell.is_on_loop():
             _check_own_loop(wait, endpoint)
+        return
+    if not wait.is_exclusive:
         return
     me = (cell.engine.me, cell.port)
     left = wait.link()[4]
@@ -256,8 +263,7 @@ def _check_own_loop(wait: Wait, endpoint: Endpoint[..., Any]) -> None:
         return
     cell = wait.cell
     other = cell.runtime.actors.get(endpoint._mesh._port)
-    here = any(proc == cell.engine.me for proc, _ in endpoint._mesh._targets)
-    if other is None or not here or not other.needs_loop():
+    if other is None or not _is_here(wait, endpoint) or not other.needs_loop():
         return
     raise DeadlockError(
         f"actor {cell.name!r} blocks the event loop of its process in {wait.running_name!r} while "
@@ -265,6 +271,17 @@ def _check_own_loop(wait: Wait, endpoint: Endpoint[..., Any]) -> None:
         "future instead of calling get()",
         cycle=(cell.name, other.name),
     )
+
+
+def _is_coming(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
+    """Says whether a wait that holds the event loop is for an actor here that is not there yet."""
+    cell = wait.cell
+    is_known = endpoint._mesh._port in cell.runtime.actors
+    return not is_known and cell.is_on_loop() and _is_here(wait, endpoint)
+
+
+def _is_here(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
+    return any(proc == wait.cell.engine.me for proc, _ in endpoint._mesh._targets)
 
 
 def _deadlock_of(wait: Wait) -> DeadlockError | None:
