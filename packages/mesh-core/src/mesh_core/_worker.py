@@ -22,12 +22,12 @@ from contextlib import suppress
 from mesh_core._address import Address
 from mesh_core._guests import GUEST_LIMIT_S, Guests
 from mesh_core._seedbed import Seedbed
+from mesh_core._signals import on_signals
 from mesh_core._trust import Credentials, CredentialsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import PathLike
-    from types import FrameType
 
     from mesh_core._core import Gate
 
@@ -200,14 +200,6 @@ def run(worker: Worker, *, until_shutdown: bool) -> None:
         worker.serve(until_shutdown=until_shutdown)
         return
 
-    def end(number: int, _frame: FrameType | None) -> None:
-        # Off the main thread, which waits for the session.
-        threading.Thread(target=worker.end, daemon=True).start()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with on_signals((signal.SIGTERM, signal.SIGINT), worker.end):
         print(f"mesh worker serves {worker.address}", flush=True)
         worker.serve(until_shutdown=until_shutdown)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

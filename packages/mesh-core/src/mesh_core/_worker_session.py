@@ -21,6 +21,7 @@ from mesh_core._guests import Door
 from mesh_core._hold import HEARTBEATS, Hold, obituary
 from mesh_core._job_dir import JobDir
 from mesh_core._seedbed import Seeds
+from mesh_core._signals import on_signals
 from mesh_core._take_over_order import Refusal, TakeOverOrder
 from mesh_core._trust import Credentials
 from mesh_core._worker import ENDED_BY_OWNER
@@ -35,6 +36,8 @@ __all__ = ["is_session", "leave", "main", "root_died"]
 # The process of the program.
 _ROOT = 0
 _LOOK_S = 1.0
+# How long the owner may take to hear that a worker withdraws.
+_OWNER_HEARS_S = 2.0
 # How long the answer to the last question may take to reach the owner.
 _FAREWELL_S = 0.5
 
@@ -109,11 +112,15 @@ class Inheritance:
 def main(worker: Inheritance) -> None:
     """Waits for a job, serves it and ends the process."""
     global _is_guest, _is_session
-    from mesh_core._core import Gate
-
     _is_session, _is_guest = True, worker.limit_s < math.inf
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: withdraw())
+    with on_signals((signal.SIGTERM,), withdraw):
+        _serve_one(worker)
+
+
+def _serve_one(worker: Inheritance) -> None:
+    from mesh_core._core import Gate
+
     _kernel.die_with_parent(signal.SIGTERM)
     if os.getppid() != worker.worker:
         return  # It was dead before it could be watched.
@@ -293,8 +300,10 @@ def _end(runtime: Runtime) -> None:
 
     assert runtime.host_agent is not None
     if _why_withdrawn is not None:
-        # Before the ends of its processes, which then are no news.
-        runtime.tell_agent(_ROOT, "host_left", runtime.identity.host_name, _why_withdrawn)
+        # It knows before the ends of its processes, which then are no news: calls to them say that
+        # the host was lost, and not that somebody stopped the actor.
+        told = (runtime.identity.host_name, _why_withdrawn)
+        runtime.ask_agent(_ROOT, "host_left", *told, timeout=_OWNER_HEARS_S)
     runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
     is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
     threading.Event().wait(_FAREWELL_S if is_heard else 0.0)

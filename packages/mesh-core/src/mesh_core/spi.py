@@ -2,8 +2,8 @@
 
 What happens in a process (`subscribe`), what was measured there, what processes print, who wants
 to know of new processes, futures of work that is not a call (`future_of`), the algebra of
-named dimensions (`MeshTrait`), and who knows of tensors (`TensorLayer`). Programs themselves
-need `mesh_core` alone.
+named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`); and `on_signals`, for
+services that end on them. Programs themselves need `mesh_core` alone.
 """
 
 from mesh_core._activation import LayerCall as LayerCall
@@ -22,6 +22,7 @@ from mesh_core._events import subscribe as subscribe
 from mesh_core._local_actor import local_actor as local_actor
 from mesh_core._log_line import LogLine as LogLine
 from mesh_core._shape import MeshTrait as MeshTrait
+from mesh_core._signals import on_signals as on_signals
 from mesh_core._spawn_callbacks import (
     register_proc_mesh_spawn_callback as register_proc_mesh_spawn_callback,
 )

@@ -15,6 +15,7 @@ import uuid
 from pathlib import Path
 
 from mesh_core import MeshError
+from mesh_core.spi import on_signals
 
 __all__: list[str] = []
 
@@ -67,17 +68,16 @@ def _run(given: argparse.Namespace) -> None:
     api = KubeApi("" if given.all_namespaces else own, given.kubeconfig, given.context)
     ended, changed = threading.Event(), threading.Event()
 
-    def end(*_: object) -> None:
+    def end() -> None:
         ended.set()
         changed.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
     holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
     there = api.within(given.lease_namespace or own)
     leadership = Leadership(there, "mesh-operator", holder, given.lease, changed)
     print(f"mesh operator {holder} looks after {api.namespace or 'all namespaces'}", flush=True)
-    Operator(api, leadership, changed).run(ended)
+    with on_signals((signal.SIGTERM, signal.SIGINT), end):
+        Operator(api, leadership, changed).run(ended)
 
 
 def _own_namespace() -> str:

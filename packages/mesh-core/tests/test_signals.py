@@ -1,0 +1,48 @@
+"""Signals are heard whatever the main thread does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+from mesh_core.spi import on_signals
+
+# The main thread has the lock of the event most of the time; a handler would wait for it there.
+_WAITS = """
+import os, signal, threading
+from mesh_core.spi import on_signals
+told = threading.Event()
+def act():
+    told.set()
+with on_signals((signal.SIGTERM, signal.SIGUSR1), act):
+    for turn in range(20_000):
+        told.wait(1e-6)
+        told.clear()
+        if turn % 20 == 0:
+            os.kill(os.getpid(), signal.SIGUSR1)
+    told.clear()
+    print("waits", flush=True)
+    told.wait()
+"""
+
+
+def test_a_signal_that_comes_amid_a_lock_is_heard() -> None:
+    command = [sys.executable, "-c", _WAITS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_handlers_are_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGUSR2)
+    heard = threading.Event()
+    with on_signals((signal.SIGUSR2,), heard.set):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert heard.wait(30)
+    assert signal.getsignal(signal.SIGUSR2) == before
+    assert signal.set_wakeup_fd(-1) == -1
