@@ -45,10 +45,6 @@ OF_KUBERNETES_CLIENT = "test_watches or port_forward or come_and_go or right or 
 #: What of the tests of mesh-rdma needs a verbs device.
 OF_VERBS = "packages/mesh-rdma/tests/verbs"
 
-#: What fails is run once more: `tools.plan` says what comes of those that pass then. What takes too
-#: long is looked at.
-WATCHED = ("--reruns=1", "-p", "tools.unsteady", "-p", "tools.late")
-
 #: What bench/run.py ends with when a count could not be taken.
 COUNTS_UNJUDGED = 2
 
@@ -173,7 +169,7 @@ def hosts(session: nox.Session) -> None:
     _install(session, "test", "mesh-jobs", "mesh-rdma")
     _have(session, system.HOSTS)
     chosen = session.posargs or ["-m", "not slow"]
-    session.run("python", "-m", "tests.hosts", *WATCHED, *chosen)
+    session.run("python", "-m", "tests.hosts", *chosen)
 
 
 @nox.session
@@ -186,7 +182,7 @@ def jobs(session: nox.Session) -> None:
     # They wait more than they work.
     _pytest(session, *folders, "--numprocesses=2", "--ignore=tests/jobs/slurm", *session.posargs)
     chosen = session.posargs or ["-m", "not slow"]
-    session.run("python", "-m", "tests.jobs.slurm", *WATCHED, *chosen)
+    session.run("python", "-m", "tests.jobs.slurm", *chosen)
 
 
 @nox.session
@@ -199,7 +195,7 @@ def rdma(session: nox.Session) -> None:
     _pytest(session, "tests/rdma", *chosen)
     # There each test is slow: the machine's processor is emulated.
     in_machine = ["python", "-m", "tests.rdma.vm", "--limit=600", "--"]
-    in_machine += ["python", "-m", "pytest", "--timeout=300", "-p", "no:randomly", *WATCHED]
+    in_machine += ["python", "-m", "tools.twice", "--timeout=300", "-p", "no:randomly"]
     session.run(*in_machine, OF_VERBS, *session.posargs)
 
 
@@ -276,7 +272,7 @@ def _install(session: nox.Session, group: str, *names: str) -> None:
 
 
 def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None) -> None:
-    session.run("python", "-m", "pytest", *WATCHED, *args, env=env)
+    session.run("python", "-m", "tools.twice", *args, env=env)
 
 
 def _have(session: nox.Session, programs: dict[str, str]) -> None:

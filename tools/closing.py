@@ -12,7 +12,7 @@ _PYTEST = re.compile(
 )
 _CARGO = re.compile(r"^test result: ")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)(?: - (.*))?$|^test (\S+) \.\.\. FAILED$")
-_UNSTEADY = re.compile(r"^UNSTEADY (\S+::\S+ - .*)$")
+_UNSTEADY = re.compile(r"^UNSTEADY (\S+::\S+) - (.*)$")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|ignored|xfailed)\b")
 
 #: What each word of a runner counts as; a known failure is a test that ran as expected.
@@ -34,31 +34,43 @@ def closing_lines(outcomes: Iterable[Outcome]) -> list[str]:
     """
     outcomes = list(outcomes)
     output = _lines_of(outcomes)
-    lines = [f"failed: {failure}" for failure in _failures(output)]
-    lines += [f"unsteady: {failure}" for failure in unsteady(outcomes)]
+    passed_then = unsteady(outcomes)
+    failed = _reasons(output, _FAILED)
+    failed = {name: reason for name, reason in failed.items() if name not in passed_then}
+    lines = [f"failed: {_named(name, reason)}" for name, reason in failed.items()]
+    lines += [f"unsteady: {_named(name, reason)}" for name, reason in passed_then.items()]
     for name, pattern in (("pytest", _PYTEST), ("cargo", _CARGO)):
         summaries = [line for line in output if pattern.match(line)]
         if summaries:
-            lines.append(_line(name, _add_up(summaries)))
+            counts = _add_up(summaries)
+            if name == "pytest":
+                counts["passed"] += len(passed_then)
+                # It may have failed twice: itself, and where it was taken down.
+                counts["failed"] -= sum(_UNSTEADY.match(line) is not None for line in output)
+            lines.append(_line(name, counts))
     sessions = Counter("failed" if one.failed else "passed" for one in outcomes)
     return [*lines, _line("sessions", sessions)]
 
 
-def unsteady(outcomes: Iterable[Outcome]) -> list[str]:
+def unsteady(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """Returns the tests that failed and passed when they were run again, with the reasons."""
-    return [match[1] for match in map(_UNSTEADY.match, _lines_of(outcomes)) if match]
+    return _reasons(_lines_of(outcomes), _UNSTEADY)
 
 
 def _lines_of(outcomes: Iterable[Outcome]) -> list[str]:
     return [_COLOR.sub("", line) for one in outcomes for line in one.output.splitlines()]
 
 
-def _failures(output: Iterable[str]) -> list[str]:
+def _reasons(output: Iterable[str], pattern: re.Pattern[str]) -> dict[str, str]:
     reasons: dict[str, str] = {}
-    for match in filter(None, map(_FAILED.match, output)):
+    for match in filter(None, map(pattern.match, output)):
         # A test that fails, and then again when it is taken down, is one.
         reasons.setdefault(match[1] or match[3], match[2] or "")
-    return [f"{name} - {reason}" if reason else name for name, reason in reasons.items()]
+    return reasons
+
+
+def _named(name: str, reason: str) -> str:
+    return f"{name} - {reason}" if reason else name
 
 
 def _add_up(summaries: Iterable[str]) -> Counter[str]:

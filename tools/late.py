@@ -38,7 +38,7 @@ def _limit_s(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
     given = marker.args[0] if marker is not None and marker.args else None
     chosen = (given, item.config.getoption("timeout", None), item.config.getini("timeout"))
-    return next((float(one) for one in chosen if one is not None), 0.0)
+    return next((float(one) for one in chosen if one not in (None, "")), 0.0)
 
 
 def _write_down(item: pytest.Item) -> None:

@@ -30,7 +30,7 @@ NONE_CHOSEN = 5
 def run(path: Path, options: list[str]) -> bool:
     """Runs a file to its end, shows what came of it, and says whether that is well."""
     started = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", str(path.relative_to(ROOT)), *options]
+    command = [sys.executable, "-m", "tools.twice", str(path.relative_to(ROOT)), *options]
     ended = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -39,13 +39,17 @@ def test_what_failed_is_named_once() -> None:
 
 def test_what_passed_when_run_again_is_named() -> None:
     output = (
+        "FAILED tests/test_a.py::test_one[x-y] - TimeoutError: no answer\n"
+        "ERROR tests/test_a.py::test_one[x-y] - assert not left\n"
+        "===== 1 failed, 31 passed, 1 error in 4.00s =====\n"
+        "1 passed in 1.00s\n"
         "UNSTEADY tests/test_a.py::test_one[x-y] - TimeoutError: no answer\n"
-        "===== 31 passed, 1 rerun in 4.00s =====\n"
+        "UNSTEADY tests/test_a.py::test_one[x-y] - assert not left\n"
         "UNSTEADY in plain prose\n"
     )
     assert closing_lines([outcome(output)]) == [
         "unsteady: tests/test_a.py::test_one[x-y] - TimeoutError: no answer",
-        "pytest: 31 passed, 0 failed",
+        "pytest: 32 passed, 0 failed",
         "sessions: 1 passed, 0 failed",
     ]
 

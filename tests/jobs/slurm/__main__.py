@@ -20,7 +20,7 @@ NONE_CHOSEN = 5
 def main(options: list[str]) -> int:
     """Runs the tests here with more options for pytest; the exit status is that of pytest."""
     tests = str(Path(__file__).parent.relative_to(ROOT))
-    command = [sys.executable, "-m", "pytest", tests, *options]
+    command = [sys.executable, "-m", "tools.twice", tests, *options]
     if why_not():
         # They say so themselves, where people look for it.
         return subprocess.run(command, cwd=ROOT).returncode

@@ -1,0 +1,64 @@
+"""What fails is run once more, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.twice import FAILED_MAX
+from tools.workspace import ROOT
+
+_ONCE = """
+import os, pathlib, sys
+
+def test_well():
+    pass
+
+def test_wrong_in_a_used_process():
+    mark = pathlib.Path(__file__).with_name("mark")
+    was_there = mark.exists()
+    mark.touch()
+    assert was_there, "not yet"
+    assert not hasattr(sys, "used")
+    sys.used = True
+"""
+
+
+def run(folder: Path, code: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_it.py").write_text(code)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "tools.twice", *options]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("options", [(), ("--numprocesses=2",)])
+def test_what_passes_then_is_named(tmp_path: Path, options: tuple[str, ...]) -> None:
+    ended = run(tmp_path, _ONCE, *options)
+    assert ended.returncode == 0
+    line = "UNSTEADY test_it.py::test_wrong_in_a_used_process - AssertionError: not yet"
+    assert line in ended.stdout.splitlines()
+
+
+def test_what_fails_again_has_failed(tmp_path: Path) -> None:
+    ended = run(tmp_path, "def test_wrong(): assert 0\n")
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED
+    assert ended.stdout.count("FAILED test_it.py::test_wrong") == 2
+    assert "UNSTEADY" not in ended.stdout
+
+
+def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
+    count = FAILED_MAX + 1
+    ended = run(tmp_path, "".join(f"def test_{n}(): assert 0\n" for n in range(count)))
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED
+    assert f"{count} failed" in ended.stdout
+    assert "once more" not in ended.stdout
+
+
+def test_a_process_that_crashes_takes_nothing_with_it(tmp_path: Path) -> None:
+    code = _ONCE.replace('assert was_there, "not yet"', "was_there or os._exit(3)")
+    ended = run(tmp_path, code, "--numprocesses=2")
+    assert ended.returncode == 0
+    assert "UNSTEADY test_it.py::test_wrong_in_a_used_process - " in ended.stdout

@@ -1,0 +1,67 @@
+"""Runs pytest, and what failed there once more, in a process of its own: `python -m tools.twice`.
+
+What a test that failed has left behind, in its process or on its machine's processors, is gone by
+then. A test that passes now is a fault all the same, of the test or of what it tests: so it is
+named `UNSTEADY` at the end, with the reason, and `tools.closing` repeats that.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+#: More than these are not run again: something is wrong with all then.
+FAILED_MAX = 10
+
+_FILE = "failed-reports"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs it with arguments for pytest; gives the exit status of the last run."""
+    with tempfile.TemporaryDirectory(prefix="mesh-pytest-") as cache:
+        plugins = ["-p", "tools.late", "-p", "tools.twice", "-o", f"cache_dir={cache}"]
+        command = [sys.executable, "-m", "pytest", *plugins, *arguments]
+        status = subprocess.call(command)
+        failed = _failed_reports(Path(cache))
+        names = {name for name, _ in failed}
+        if status != pytest.ExitCode.TESTS_FAILED or not 0 < len(names) <= FAILED_MAX:
+            return status
+        print(f"\n== once more, what failed: {len(names)}", flush=True)
+        # `-q`: the line that adds up is that of the first run.
+        status = subprocess.call([*command, "-q", "--last-failed", "--numprocesses=0"])
+        if status == 0:
+            for name, reason in failed:
+                print(f"UNSTEADY {name} - {reason}", flush=True)
+        return status
+
+
+def _failed_reports(cache: Path) -> list[tuple[str, str]]:
+    try:
+        lines = (cache / _FILE).read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return [(name, reason) for name, _, reason in (line.partition("\t") for line in lines)]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leaves the names of what failed, and why, to the process that started this one."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    cache = Path(session.config.getini("cache_dir"))
+    if reporter is None or hasattr(session.config, "workerinput"):
+        return
+    reports = [one for word in ("failed", "error") for one in reporter.stats.get(word, ())]
+    cache.mkdir(exist_ok=True)
+    (cache / _FILE).write_text("".join(f"{one.nodeid}\t{_reason(one)}\n" for one in reports))
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    message = report.longreprtext.strip() if crash is None else crash.message
+    return str(message).partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
