@@ -1,0 +1,1 @@
+//! A snapshot as a file system, of chunks that may still have to come.
