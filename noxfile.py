@@ -30,7 +30,7 @@ EXTENSION_CRATES = "*-py"
 
 #: Packages whose tests need nothing but Python's packages.
 PLAIN_PACKAGES = tuple(
-    name for name in PACKAGES if name not in ("mesh-jobs", "mesh-rdma", "mesh-tensor")
+    name for name in PACKAGES if name not in ("mesh-jobs", "mesh-rdma", "mesh-fs", "mesh-tensor")
 )
 
 #: A distribution that knows mesh-jobs by its doors alone, and brings a backend.
@@ -54,8 +54,8 @@ COUNTS_UNJUDGED = 2
 def tests(session: nox.Session, part: str) -> None:
     """Run the tests of each package with nothing else installed, then those across packages.
 
-    Those of mesh-jobs, mesh-rdma and mesh-tensor are run by `jobs`, `rdma` and `tensor`, with all
-    that they need.
+    Those of mesh-jobs, mesh-rdma, mesh-fs and mesh-tensor are run by `jobs`, `rdma`, `fs` and
+    `tensor`, with all that they need.
     """
     if part == "across":
         _install(session, "jobs", *PACKAGES)
@@ -204,6 +204,14 @@ def tensor(session: nox.Session) -> None:
     """Run the tests of distributed tensors, with gloo between processes of this machine."""
     _install(session, "tensor", "mesh-tensor")
     _pytest(session, "packages/mesh-tensor/tests", *(session.posargs or ["-m", "not slow"]))
+
+
+@nox.session
+def fs(session: nox.Session) -> None:
+    """Run the tests of mounts, on real ones."""
+    _install(session, "test", "mesh-fs")
+    _have(session, system.FUSE)
+    _pytest(session, "packages/mesh-fs/tests", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session

@@ -40,7 +40,7 @@ STAGES: tuple[Stage, ...] = (
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
     ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     (
-        (Session("jobs"), Session("examples")),
+        (Session("jobs"), Session("examples"), Session("fs")),
         (
             *(Session("tensor"), Session("rdma"), Session("layers"), Session("docs")),
             *(SMALL, LARGE, Session("fuzz"), Session("kube")),

@@ -37,6 +37,9 @@ SSH = {
     "sshd": "openssh-server",
 }
 
+#: What users without rights mount with.
+FUSE = {"fusermount3": "fuse3", "mount": "mount"}
+
 #: What the machine of tests/rdma/vm is made of, and what verbs need that run in it.
 VERBS = {
     "busybox": "busybox-static",

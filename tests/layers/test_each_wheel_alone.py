@@ -37,7 +37,11 @@ PROMISES = (
     Promise("mesh-core", CORE, HEAVY | MESH - {"mesh_core"}),
     Promise("mesh-rdma", CORE | {"mesh-rdma"}, HEAVY | MESH - {"mesh_core", "mesh_rdma"}),
     Promise("mesh-jobs", CORE | {"mesh-jobs"}, HEAVY | MESH - {"mesh_core", "mesh_jobs"}),
-    Promise("mesh-fs", CORE | {"mesh-fs"}, HEAVY | MESH - {"mesh_core", "mesh_fs"}),
+    Promise(
+        "mesh-fs",
+        CORE | {"mesh-fs", "mesh-rdma"},
+        HEAVY | MESH - {"mesh_core", "mesh_rdma", "mesh_fs"},
+    ),
     Promise(
         "mesh-telemetry",
         None,

@@ -1,3 +1,13 @@
 """Mount a directory of the client on every host of a mesh."""
 
-__all__: list[str] = []
+from mesh_fs._errors import FilesError as FilesError
+from mesh_fs._errors import MountError as MountError
+from mesh_fs._errors import MountForbidden as MountForbidden
+from mesh_fs._errors import SnapshotError as SnapshotError
+from mesh_fs._errors import StoreError as StoreError
+from mesh_fs._host_files import HostStatus as HostStatus
+from mesh_fs._options import CacheOptions as CacheOptions
+from mesh_fs._options import MountOptions as MountOptions
+from mesh_fs._options import SnapshotOptions as SnapshotOptions
+from mesh_fs._remote_mount import MountHandler as MountHandler
+from mesh_fs._remote_mount import remotemount as remotemount

@@ -1,1 +1,17 @@
 //! A snapshot as a file system, of chunks that may still have to come.
+//!
+//! A [`View`] shows one tree at a time and reads its files from the store of the host. What the
+//! store has not is *wanted*: the read is parked, whoever delivers chunks is told, and the read is
+//! answered when they are there, or with an error when nobody brings them.
+
+mod deadline;
+mod nodes;
+mod parked;
+mod refresh;
+mod unpack;
+mod view;
+mod wanted;
+
+pub use refresh::{Refresh, Stale};
+pub use unpack::{UnpackError, Unpacked};
+pub use view::{View, ViewOptions};

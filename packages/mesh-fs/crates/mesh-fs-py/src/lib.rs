@@ -1,0 +1,22 @@
+//! The extension module `mesh_fs._core`: where snapshots, chunks and mounts meet Python.
+
+use pyo3::prelude::*;
+
+mod chunk_list;
+mod errors;
+mod memory;
+mod snapshot;
+mod store;
+mod tree;
+mod view;
+
+/// Fills the module `mesh_fs._core`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<snapshot::PySnapshot>()?;
+    module.add_class::<store::PyStore>()?;
+    module.add_class::<tree::PyRecipe>()?;
+    module.add_class::<tree::PyTree>()?;
+    module.add_class::<view::PyUnpacked>()?;
+    module.add_class::<view::PyView>()
+}

@@ -1,0 +1,94 @@
+//! The client's side.
+
+use std::path::PathBuf;
+
+use mesh_chunks::ChunkId;
+use mesh_snapshot::{Options, Snapshot};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::chunk_list;
+use crate::errors::raise;
+use crate::memory::Lent;
+
+/// What a tree was at one moment, and where its bytes are.
+#[pyclass(frozen, module = "mesh_fs._core", name = "Snapshot")]
+pub(crate) struct PySnapshot(Snapshot);
+
+#[pymethods]
+impl PySnapshot {
+    /// Walks a directory.
+    #[staticmethod]
+    #[pyo3(signature = (root, previous = None, *, ignore, ignore_files, cross_file_systems,
+                        skip_unreadable, threads))]
+    #[expect(clippy::too_many_arguments, reason = "they are named where it is called")]
+    fn take(
+        py: Python<'_>,
+        root: PathBuf,
+        previous: Option<&Self>,
+        ignore: Vec<String>,
+        ignore_files: Vec<String>,
+        cross_file_systems: bool,
+        skip_unreadable: bool,
+        threads: usize,
+    ) -> PyResult<Self> {
+        let options =
+            Options { ignore, ignore_files, cross_file_systems, skip_unreadable, threads };
+        let previous = previous.map(|previous| &previous.0);
+        py.detach(|| Snapshot::take(&root, &options, previous))
+            .map(Self)
+            .map_err(|error| raise(py, "SnapshotError", &error))
+    }
+
+    /// What a host needs to get the description of the tree.
+    fn recipe<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.recipe())
+    }
+
+    /// What tells it from all others.
+    fn id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.id().0)
+    }
+
+    /// What could not be read, and was left out.
+    fn skipped(&self) -> Vec<PathBuf> {
+        self.0.skipped().to_vec()
+    }
+
+    /// Puts chunks one behind the other into memory, while they fit; gives the length of each that
+    /// was, and -1 for one whose file is not as it was any more. What this one has not may be in
+    /// the one before.
+    #[pyo3(signature = (ids, into, before = None))]
+    fn fill(
+        &self,
+        py: Python<'_>,
+        ids: &[u8],
+        into: &Bound<'_, PyAny>,
+        before: Option<&Self>,
+    ) -> PyResult<Vec<i64>> {
+        let ids = chunk_list::parse(ids)?;
+        let mut into = Lent::of(into)?;
+        let memory = into.bytes_mut()?;
+        let snapshots: Vec<_> =
+            [Some(self), before].into_iter().flatten().map(|one| &one.0).collect();
+        Ok(py.detach(|| fill(&snapshots, &ids, memory)))
+    }
+}
+
+fn fill(snapshots: &[&Snapshot], ids: &[ChunkId], memory: &mut [u8]) -> Vec<i64> {
+    let mut lengths = Vec::with_capacity(ids.len());
+    let mut filled = 0;
+    let mut bytes = Vec::new();
+    for id in ids {
+        bytes.clear();
+        if !snapshots.iter().any(|snapshot| snapshot.read(id, &mut bytes).is_ok()) {
+            lengths.push(-1);
+            continue;
+        }
+        let Some(part) = memory.get_mut(filled..filled + bytes.len()) else { break };
+        part.copy_from_slice(&bytes);
+        filled += bytes.len();
+        lengths.push(i64::try_from(bytes.len()).expect("a chunk is shorter than that"));
+    }
+    lengths
+}

@@ -1,0 +1,168 @@
+//! Reads that wait for chunks.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mesh_chunks::ChunkId;
+use mesh_fuse::ReadReply;
+
+/// One read of a file.
+pub(crate) struct Request {
+    /// What the kernel calls the file.
+    pub number: u64,
+    /// Where in the file.
+    pub offset: u64,
+    /// How many bytes.
+    pub len: u32,
+    /// Who gets them; dropped, the read fails.
+    pub reply: ReadReply,
+    /// When it was asked.
+    pub since: Instant,
+    /// How often it was parked: what has come may be gone again before it is read.
+    pub rounds: u32,
+}
+
+/// The reads that wait, and for which chunks.
+#[derive(Default)]
+pub(crate) struct Parked {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    reads: HashMap<u64, Waiting>,
+    readers: HashMap<ChunkId, Vec<u64>>,
+    next: u64,
+    is_over: bool,
+}
+
+struct Waiting {
+    request: Request,
+    missing: Vec<ChunkId>,
+}
+
+impl Parked {
+    /// Has a read wait for chunks; when everything is over, it fails at once.
+    pub(crate) fn park(&self, request: Request, missing: Vec<ChunkId>) {
+        let mut state = self.state();
+        if state.is_over {
+            return;
+        }
+        let token = state.next;
+        state.next += 1;
+        for chunk in &missing {
+            state.readers.entry(*chunk).or_default().push(token);
+        }
+        state.reads.insert(token, Waiting { request, missing });
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Gives the reads that wait for nothing any more now that these are there.
+    pub(crate) fn arrived(&self, chunks: &[ChunkId]) -> Vec<Request> {
+        let mut state = self.state();
+        let mut ready = Vec::new();
+        for chunk in chunks {
+            for token in state.readers.remove(chunk).unwrap_or_default() {
+                let Some(waiting) = state.reads.get_mut(&token) else { continue };
+                waiting.missing.retain(|missing| missing != chunk);
+                if waiting.missing.is_empty() {
+                    ready.extend(state.reads.remove(&token).map(|waiting| waiting.request));
+                }
+            }
+        }
+        ready
+    }
+
+    /// Gives up the reads that wait for any of these.
+    pub(crate) fn refuse(&self, chunks: &[ChunkId]) -> Vec<Request> {
+        let mut state = self.state();
+        let tokens: Vec<u64> = chunks
+            .iter()
+            .flat_map(|chunk| state.readers.get(chunk).cloned().unwrap_or_default())
+            .collect();
+        tokens.into_iter().filter_map(|token| state.remove(token)).collect()
+    }
+
+    /// Drops a read that nobody waits for any more.
+    pub(crate) fn abandon(&self, read: u64) {
+        let mut state = self.state();
+        let found = state.reads.iter().find(|(_, waiting)| waiting.request.reply.id() == read);
+        let token = found.map(|(token, _)| *token);
+        let dropped = token.and_then(|token| state.remove(token));
+        drop(state);
+        drop(dropped);
+    }
+
+    /// Gives up all that wait; those that come later fail at once.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.is_over = true;
+        let reads = std::mem::take(&mut state.reads);
+        state.readers.clear();
+        drop(state);
+        self.changed.notify_all();
+        drop(reads);
+    }
+
+    /// Waits until a read has waited since `since(now)` or longer, and gives those up.
+    ///
+    /// Returns false when everything is over.
+    pub(crate) fn expire(&self, limit: Duration) -> bool {
+        let mut state = self.state();
+        loop {
+            if state.is_over {
+                return false;
+            }
+            let Some(first) = state.reads.values().map(|waiting| waiting.request.since).min() else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = (first + limit).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let late: Vec<u64> = state
+                    .reads
+                    .iter()
+                    .filter(|(_, waiting)| waiting.request.since.elapsed() >= limit)
+                    .map(|(token, _)| *token)
+                    .collect();
+                let given_up: Vec<_> =
+                    late.into_iter().filter_map(|token| state.remove(token)).collect();
+                drop(state);
+                drop(given_up);
+                return true;
+            }
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Says how many reads wait.
+    pub(crate) fn len(&self) -> usize {
+        self.state().reads.len()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remove(&mut self, token: u64) -> Option<Request> {
+        let waiting = self.reads.remove(&token)?;
+        for chunk in &waiting.missing {
+            if let Some(readers) = self.readers.get_mut(chunk) {
+                readers.retain(|reader| *reader != token);
+                if readers.is_empty() {
+                    self.readers.remove(chunk);
+                }
+            }
+        }
+        Some(waiting.request)
+    }
+}

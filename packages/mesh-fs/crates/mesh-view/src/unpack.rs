@@ -1,0 +1,271 @@
+//! A tree written into a directory, where nothing can be mounted.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mesh_chunks::{ChunkId, Store};
+use mesh_snapshot::{Attributes, Kind, NodeId, Tree};
+use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
+
+/// Beside a file while it is written; it takes the file's place when it is whole.
+const UNFINISHED: &str = ".mesh-unfinished";
+
+/// Why a tree could not be written, or not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    /// There is something in the directory that is not ours.
+    #[error("{0:?} is not empty: name a directory that is, or does not exist")]
+    NotEmpty(PathBuf),
+    /// A chunk is not in the store.
+    #[error("chunk {1:?} of {0:?} is missing: mount it again")]
+    Missing(PathBuf, ChunkId),
+    /// The system refused.
+    #[error("{0:?} cannot be written: {1}")]
+    System(PathBuf, #[source] io::Error),
+}
+
+type Outcome<T> = Result<T, UnpackError>;
+
+/// A directory that holds a tree.
+pub struct Unpacked {
+    root: PathBuf,
+    is_made: bool,
+    is_root: bool,
+    tree: Option<Arc<Tree>>,
+}
+
+impl Unpacked {
+    /// Takes a directory that is empty, or makes it.
+    ///
+    /// # Errors
+    ///
+    /// It is not empty, or cannot be made.
+    pub fn begin(root: &Path) -> Outcome<Self> {
+        let is_made = !root.exists();
+        at(root, fs::create_dir_all(root))?;
+        if at(root, fs::read_dir(root))?.next().is_some() {
+            return Err(UnpackError::NotEmpty(root.to_owned()));
+        }
+        let is_root = rustix::process::geteuid().is_root();
+        Ok(Self { root: root.to_owned(), is_made, is_root, tree: None })
+    }
+
+    /// Writes a tree, or what is different from the one before.
+    ///
+    /// A file that is different is replaced by another one: who has it open reads on in the old.
+    ///
+    /// # Errors
+    ///
+    /// A chunk is missing, or the system refused, as where the disk is full. What was written
+    /// stays, and another call goes on.
+    pub fn show(&mut self, tree: Arc<Tree>, store: &Store) -> Outcome<()> {
+        let old = self.tree.take();
+        let writer = Writer { new: &tree, old: old.as_deref(), store, is_root: self.is_root };
+        let written = writer.write(&self.root);
+        if written.is_err() {
+            // What is there of either is found out anew.
+            self.tree = None;
+            clear(&self.root);
+        } else {
+            self.tree = Some(tree);
+        }
+        written
+    }
+
+    /// Removes what was written.
+    ///
+    /// # Errors
+    ///
+    /// The system refused.
+    pub fn close(self) -> Outcome<()> {
+        clear(&self.root);
+        if self.is_made { at(&self.root, fs::remove_dir(&self.root)) } else { Ok(()) }
+    }
+}
+
+/// Removes what is in a directory, as far as the system lets us.
+fn clear(root: &Path) {
+    let Ok(entries) = fs::read_dir(root) else { return };
+    for entry in entries.flatten() {
+        remove(&entry.path());
+    }
+}
+
+fn remove(path: &Path) {
+    let Ok(found) = fs::symlink_metadata(path) else { return };
+    if found.is_dir() {
+        // One that may not be written would keep what is in it.
+        let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
+        clear(path);
+        let _ = fs::remove_dir(path);
+    } else {
+        let _ = fs::remove_file(path);
+    }
+}
+
+struct Writer<'a> {
+    new: &'a Tree,
+    old: Option<&'a Tree>,
+    store: &'a Store,
+    is_root: bool,
+}
+
+/// A directory that is written: here, in the tree, and in the tree before.
+struct Place {
+    path: PathBuf,
+    node: NodeId,
+    old: Option<NodeId>,
+}
+
+impl Writer<'_> {
+    fn write(&self, root: &Path) -> Outcome<()> {
+        let old = self.old.map(|_| Tree::ROOT);
+        let mut todo = vec![Place { path: root.to_owned(), node: Tree::ROOT, old }];
+        let mut done = Vec::new();
+        let mut first_names: Vec<Option<PathBuf>> = vec![None; self.new.len()];
+        while let Some(place) = todo.pop() {
+            self.remove_what_is_gone(&place)?;
+            for (name, node) in self.new.children(place.node) {
+                let path = place.path.join(OsStr::from_bytes(name));
+                let old = self.old.zip(place.old).and_then(|(tree, at)| tree.lookup(at, name));
+                if self.new.attributes(node).kind == Kind::Directory {
+                    if old.is_none() {
+                        at(&path, fs::create_dir(&path))?;
+                    } else {
+                        let _ = fs::set_permissions(&path, Permissions::from_mode(0o700));
+                    }
+                    todo.push(Place { path, node, old });
+                } else {
+                    self.write_entry(&path, node, old, &mut first_names)?;
+                }
+            }
+            done.push(place);
+        }
+        // Last, as each entry changes the time of its directory; and it may not be writable then.
+        done.iter().rev().try_for_each(|place| self.finish(&place.path, place.node))
+    }
+
+    fn remove_what_is_gone(&self, place: &Place) -> Outcome<()> {
+        let Some((tree, old)) = self.old.zip(place.old) else { return Ok(()) };
+        for (name, node) in tree.children(old) {
+            let now = self.new.lookup(place.node, name);
+            let kind = tree.attributes(node).kind;
+            if now.is_none_or(|now| self.new.attributes(now).kind != kind) {
+                remove(&place.path.join(OsStr::from_bytes(name)));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_entry(
+        &self,
+        path: &Path,
+        node: NodeId,
+        old: Option<NodeId>,
+        first_names: &mut [Option<PathBuf>],
+    ) -> Outcome<()> {
+        let first = &mut first_names[node.0 as usize];
+        let is_same = old.is_some_and(|old| self.is_same(old, node));
+        if let Some(first) = first.as_ref() {
+            if !is_same {
+                let _ = fs::remove_file(path);
+                at(path, fs::hard_link(first, path))?;
+            }
+            return Ok(());
+        }
+        *first = Some(path.to_owned());
+        if is_same {
+            return Ok(());
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(UNFINISHED);
+        let unfinished = path.with_file_name(name);
+        let written = self.make(&unfinished, path, node);
+        let placed = written.and_then(|()| at(path, fs::rename(&unfinished, path)));
+        if placed.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        placed
+    }
+
+    fn is_same(&self, old: NodeId, new: NodeId) -> bool {
+        self.old.is_some_and(|tree| {
+            tree.attributes(old) == self.new.attributes(new)
+                && tree.extents(old) == self.new.extents(new)
+                && tree.target(old) == self.new.target(new)
+                && tree.xattrs(old).eq(self.new.xattrs(new))
+        })
+    }
+
+    fn make(&self, path: &Path, name: &Path, node: NodeId) -> Outcome<()> {
+        let Attributes { kind, device, .. } = self.new.attributes(node);
+        let mode = Mode::from_raw_mode(0o600);
+        match kind {
+            Kind::File => self.write_content(path, name, node)?,
+            Kind::Symlink => {
+                at(path, symlink(OsStr::from_bytes(self.new.target(node)), path))?;
+            }
+            Kind::Directory => {}
+            special => {
+                let made = rustix::fs::mknodat(CWD, path, file_type(special), mode, device);
+                at(path, made.map_err(io::Error::from))?;
+            }
+        }
+        self.finish(path, node)
+    }
+
+    fn write_content(&self, path: &Path, name: &Path, node: NodeId) -> Outcome<()> {
+        let mut file = at(path, File::create(path))?;
+        let mut start = 0;
+        for extent in self.new.extents(node) {
+            if let Some(chunk) = extent.chunk {
+                let missing = || UnpackError::Missing(name.to_owned(), chunk);
+                let bytes = self.store.get(&chunk).ok().flatten().ok_or_else(missing)?;
+                at(name, file.write_all(&bytes))?;
+            } else {
+                at(name, file.seek(SeekFrom::Start(extent.end)))?;
+            }
+            start = extent.end;
+        }
+        at(name, file.set_len(start))
+    }
+
+    /// Gives an entry its attributes.
+    fn finish(&self, path: &Path, node: NodeId) -> Outcome<()> {
+        let given = self.new.attributes(node);
+        if self.is_root {
+            at(path, lchown(path, Some(given.uid), Some(given.gid)))?;
+        }
+        for (name, value) in self.new.xattrs(node) {
+            // Not every file system has them, and not every user may set all.
+            let _ = rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty());
+        }
+        if given.kind != Kind::Symlink {
+            let permissions = Permissions::from_mode(u32::from(given.permissions));
+            at(path, fs::set_permissions(path, permissions))?;
+        }
+        let time = Timespec { tv_sec: given.modified_s, tv_nsec: given.modified_ns.into() };
+        let times = Timestamps { last_access: time, last_modification: time };
+        let set = rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+        at(path, set.map_err(io::Error::from))
+    }
+}
+
+fn file_type(kind: Kind) -> rustix::fs::FileType {
+    match kind {
+        Kind::Fifo => rustix::fs::FileType::Fifo,
+        Kind::Socket => rustix::fs::FileType::Socket,
+        Kind::CharDevice => rustix::fs::FileType::CharacterDevice,
+        Kind::BlockDevice => rustix::fs::FileType::BlockDevice,
+        Kind::Directory | Kind::File | Kind::Symlink => rustix::fs::FileType::RegularFile,
+    }
+}
+
+fn at<T>(path: &Path, done: io::Result<T>) -> Outcome<T> {
+    done.map_err(|error| UnpackError::System(path.to_owned(), error))
+}

@@ -1,0 +1,374 @@
+//! One tree, shown to the kernel.
+
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use mesh_chunks::{ChunkId, Store};
+use mesh_fuse::{
+    Answer, Attributes, DirectoryReply, Entry, FileSystem, Kind, ReadReply, Seek, Space,
+};
+use mesh_snapshot::{Comparison, Extent, NodeId, Tree};
+use rustix::io::Errno;
+
+use crate::deadline;
+use crate::nodes::Nodes;
+use crate::parked::{Parked, Request};
+use crate::refresh::{Refresh, stale};
+use crate::wanted::Wanted;
+
+/// What has come may be evicted before it is read: then the store is too small for its readers.
+const ROUNDS_MAX: u32 = 8;
+/// The block of `Space::default()`.
+const BLOCK_BYTES: u64 = 4096;
+/// What `stat` counts in.
+const SECTOR_BYTES: u64 = 512;
+
+/// How a view behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct ViewOptions {
+    /// A read that has waited so long for its chunks fails with EIO.
+    pub read_limit: Duration,
+    /// How many bytes behind a read that had to wait are wanted as well.
+    pub read_ahead_bytes: u64,
+}
+
+impl Default for ViewOptions {
+    fn default() -> Self {
+        Self { read_limit: Duration::from_secs(60), read_ahead_bytes: 4 << 20 }
+    }
+}
+
+/// A tree as a file system, whose chunks are in a store or still have to come.
+pub struct View {
+    nodes: RwLock<Nodes>,
+    store: Arc<Store>,
+    options: ViewOptions,
+    parked: Arc<Parked>,
+    wanted: Wanted,
+}
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl View {
+    /// Makes a view of a tree.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptor or no thread left for it.
+    pub fn new(tree: Arc<Tree>, store: Arc<Store>, options: ViewOptions) -> std::io::Result<Self> {
+        let parked = Arc::new(Parked::default());
+        deadline::watch(&parked, options.read_limit)?;
+        let nodes = RwLock::new(Nodes::new(tree));
+        Ok(Self { nodes, store, options, parked, wanted: Wanted::new()? })
+    }
+
+    /// Gives the tree that is shown.
+    pub fn tree(&self) -> Arc<Tree> {
+        Arc::clone(self.nodes().tree())
+    }
+
+    /// Shows another tree, and says what of the old one the kernel must not keep.
+    ///
+    /// What is the same in both keeps its number, so that the kernel goes on with what it has.
+    pub fn show(&self, tree: Arc<Tree>) -> Refresh {
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let old = Arc::clone(nodes.tree());
+        let Comparison { changes, matches } = mesh_snapshot::compare(&old, &tree);
+        let refresh = stale(&nodes, &changes);
+        nodes.show(Arc::clone(&tree), &matches);
+        refresh
+    }
+
+    /// Readable while there are chunks that a read waits for and nobody has taken on.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.wanted.bell()
+    }
+
+    /// Takes on chunks: whoever does brings them, or says `refuse`.
+    pub fn take_wanted(&self, count_max: usize) -> Vec<ChunkId> {
+        self.wanted.take(count_max)
+    }
+
+    /// Answers the reads that waited for these, which are in the store now.
+    pub fn arrived(&self, chunks: &[ChunkId]) {
+        self.wanted.conclude(chunks);
+        for request in self.parked.arrived(chunks) {
+            self.serve(request);
+        }
+    }
+
+    /// Fails the reads that wait for these: nobody can bring them.
+    pub fn refuse(&self, chunks: &[ChunkId]) {
+        self.wanted.conclude(chunks);
+        for request in self.parked.refuse(chunks) {
+            request.reply.error(Errno::IO);
+        }
+    }
+
+    /// Says how many reads wait for chunks.
+    pub fn parked_len(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// Fails all reads that wait, and those that would have to from now on.
+    pub fn end(&self) {
+        self.parked.end();
+    }
+
+    /// Reads, or parks what has to wait.
+    fn serve(&self, request: Request) {
+        let Some((tree, node)) = self.find(request.number) else {
+            return request.reply.error(Errno::STALE);
+        };
+        let size = tree.attributes(node).size;
+        let end = request.offset.saturating_add(u64::from(request.len)).min(size);
+        if request.offset >= end {
+            return request.reply.bytes(&[]);
+        }
+        let missing = BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize((end - request.offset) as usize, 0);
+            self.fill(&tree, node, request.offset, buffer)
+        });
+        match missing {
+            Err(errno) => request.reply.error(errno),
+            Ok(missing) if missing.is_empty() => {
+                BUFFER.with_borrow(|buffer| request.reply.bytes(buffer));
+            }
+            Ok(_) if request.rounds == ROUNDS_MAX => request.reply.error(Errno::IO),
+            Ok(missing) => self.park(request, missing, &tree, node, end),
+        }
+    }
+
+    /// Fills a buffer with what lies in a file at an offset; gives the chunks that are missing.
+    fn fill(
+        &self,
+        tree: &Tree,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Answer<Vec<ChunkId>> {
+        let extents = tree.extents(node);
+        let mut at = extents.partition_point(|extent| extent.end <= offset);
+        let mut start = at.checked_sub(1).map_or(0, |before| extents[before].end);
+        let mut missing = Vec::new();
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let Extent { end, chunk } = *extents.get(at).ok_or(Errno::IO)?;
+            let skipped = (offset + filled as u64 - start) as usize;
+            let count = ((end - start) as usize - skipped).min(buffer.len() - filled);
+            let part = &mut buffer[filled..filled + count];
+            match chunk {
+                None => part.fill(0),
+                Some(chunk) => match self.store.read(&chunk, skipped, part) {
+                    Ok(true) => {}
+                    Ok(false) => missing.push(chunk),
+                    Err(_) => return Err(Errno::IO),
+                },
+            }
+            filled += count;
+            start = end;
+            at += 1;
+        }
+        Ok(missing)
+    }
+
+    fn park(
+        &self,
+        mut request: Request,
+        mut missing: Vec<ChunkId>,
+        tree: &Tree,
+        node: NodeId,
+        end: u64,
+    ) {
+        missing.sort_unstable();
+        missing.dedup();
+        let first = missing.clone();
+        request.rounds += 1;
+        self.parked.park(request, missing);
+        self.wanted.want(first.iter().copied());
+        self.wanted.want(self.behind(tree, node, end));
+        // One that came just before the read was parked has told nobody.
+        let there: Vec<_> = first.into_iter().filter(|chunk| self.store.has(chunk)).collect();
+        if !there.is_empty() {
+            self.arrived(&there);
+        }
+    }
+
+    /// Gives the chunks behind a read that are not there yet.
+    fn behind<'a>(
+        &'a self,
+        tree: &'a Tree,
+        node: NodeId,
+        end: u64,
+    ) -> impl Iterator<Item = ChunkId> + 'a {
+        let extents = tree.extents(node);
+        let until = end.saturating_add(self.options.read_ahead_bytes);
+        let from = extents.partition_point(|extent| extent.end <= end);
+        let to = extents.partition_point(|extent| extent.end <= until);
+        extents[from..to]
+            .iter()
+            .filter_map(|extent| extent.chunk)
+            .filter(|chunk| !self.store.has(chunk))
+    }
+
+    fn nodes(&self) -> RwLockReadGuard<'_, Nodes> {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, number: u64) -> Option<(Arc<Tree>, NodeId)> {
+        self.nodes().find(number).map(|(tree, node)| (Arc::clone(tree), node))
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.parked.end();
+    }
+}
+
+impl FileSystem for View {
+    fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Entry> {
+        let nodes = self.nodes();
+        let (tree, directory) = nodes.find(parent).ok_or(Errno::STALE)?;
+        // What is in no tree any more has no names.
+        if !Arc::ptr_eq(tree, nodes.tree()) {
+            return Err(Errno::NOENT);
+        }
+        let node = tree.lookup(directory, name).ok_or(Errno::NOENT)?;
+        let number = nodes.number(node);
+        nodes.hand_out(number);
+        Ok(Entry { ino: number, attributes: attributes(tree, node, number) })
+    }
+
+    fn forget(&self, ino: u64, lookups: u64) {
+        let is_needless = self.nodes().forget(ino, lookups);
+        if is_needless {
+            self.nodes.write().unwrap_or_else(PoisonError::into_inner).drop_gone(ino);
+        }
+    }
+
+    fn attributes(&self, ino: u64) -> Answer<Attributes> {
+        let nodes = self.nodes();
+        let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
+        Ok(attributes(tree, node, ino))
+    }
+
+    fn read_link(&self, ino: u64) -> Answer<Vec<u8>> {
+        let nodes = self.nodes();
+        let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
+        Ok(tree.target(node).to_vec())
+    }
+
+    fn read(&self, ino: u64, offset: u64, len: u32, reply: ReadReply) {
+        let since = Instant::now();
+        self.serve(Request { number: ino, offset, len, reply, since, rounds: 0 });
+    }
+
+    fn abandon(&self, _ino: u64, read: u64) {
+        self.parked.abandon(read);
+    }
+
+    fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> Answer<()> {
+        let nodes = self.nodes();
+        let (tree, directory) = nodes.find(ino).ok_or(Errno::STALE)?;
+        let is_shown = Arc::ptr_eq(tree, nodes.tree());
+        let parent = if is_shown { nodes.number(tree.parent(directory)) } else { ino };
+        let named = [(&b"."[..], ino), (&b".."[..], parent)];
+        let mut next = offset;
+        while let Some(place) = usize::try_from(next).ok().filter(|place| *place < named.len()) {
+            let (name, number) = named[place];
+            next += 1;
+            let own = || Entry { ino, attributes: attributes(tree, directory, ino) };
+            if !entries.add(name, next, number, Kind::Directory, own) {
+                return Ok(());
+            }
+        }
+        // What was removed is empty, and may still be somebody's working directory.
+        while is_shown && let Some((name, node)) = tree.child(directory, (next - 2) as usize) {
+            let number = nodes.number(node);
+            next += 1;
+            let is_added = entries.add(name, next, number, kind(tree, node), || {
+                nodes.hand_out(number);
+                Entry { ino: number, attributes: attributes(tree, node, number) }
+            });
+            if !is_added {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn xattr(&self, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        let nodes = self.nodes();
+        let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
+        let found = tree.xattrs(node).find(|(given, _)| *given == name);
+        found.map(|(_, value)| value.to_vec()).ok_or(Errno::NODATA)
+    }
+
+    fn xattr_names(&self, ino: u64) -> Answer<Vec<Vec<u8>>> {
+        let nodes = self.nodes();
+        let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
+        Ok(tree.xattrs(node).map(|(name, _)| name.to_vec()).collect())
+    }
+
+    fn seek(&self, ino: u64, offset: u64, whence: Seek) -> Answer<u64> {
+        let nodes = self.nodes();
+        let (tree, node) = nodes.find(ino).ok_or(Errno::STALE)?;
+        let size = tree.attributes(node).size;
+        if offset >= size {
+            return Err(Errno::NXIO);
+        }
+        let extents = tree.extents(node);
+        let at = extents.partition_point(|extent| extent.end <= offset);
+        let is_sought = |extent: &Extent| extent.chunk.is_some() == (whence == Seek::Data);
+        match extents[at..].iter().position(is_sought) {
+            Some(0) => Ok(offset),
+            Some(after) => Ok(extents[at + after - 1].end),
+            // Behind the last byte there is a hole.
+            None if whence == Seek::Hole => Ok(size),
+            None => Err(Errno::NXIO),
+        }
+    }
+
+    fn space(&self) -> Space {
+        let totals = self.nodes().tree().totals();
+        Space {
+            blocks: totals.bytes.div_ceil(BLOCK_BYTES),
+            files: totals.entries,
+            ..Space::default()
+        }
+    }
+}
+
+fn kind(tree: &Tree, node: NodeId) -> Kind {
+    match tree.attributes(node).kind {
+        mesh_snapshot::Kind::Directory => Kind::Directory,
+        mesh_snapshot::Kind::File => Kind::File,
+        mesh_snapshot::Kind::Symlink => Kind::Symlink,
+        mesh_snapshot::Kind::Fifo => Kind::Fifo,
+        mesh_snapshot::Kind::Socket => Kind::Socket,
+        mesh_snapshot::Kind::CharDevice => Kind::CharDevice,
+        mesh_snapshot::Kind::BlockDevice => Kind::BlockDevice,
+    }
+}
+
+fn attributes(tree: &Tree, node: NodeId, number: u64) -> Attributes {
+    let given = tree.attributes(node);
+    Attributes {
+        ino: number,
+        kind: kind(tree, node),
+        permissions: given.permissions,
+        links: given.links,
+        uid: given.uid,
+        gid: given.gid,
+        device: given.device,
+        size: given.size,
+        blocks: given.stored.div_ceil(SECTOR_BYTES),
+        modified_s: given.modified_s,
+        modified_ns: given.modified_ns,
+    }
+}

@@ -1,0 +1,189 @@
+"""Brings chunks to this host from the nearest process that has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from mesh_core import MeshError
+from mesh_fs._chunk_names import joined, split
+from mesh_fs._errors import StoreError
+from mesh_fs._window import SLOT_BYTES, Slots
+from mesh_rdma import allocate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Any
+
+    from mesh_core import ActorMesh
+    from mesh_fs import _core
+    from mesh_rdma import RDMABuffer
+
+__all__ = ["Delivery", "Provider"]
+
+#: How many chunks are asked for at once: as many as mostly fill a slot.
+BATCH_MAX = 128
+#: How often bytes that are not what their name says are asked for again.
+_TRIES_MAX = 3
+
+_logger = logging.getLogger("mesh_fs")
+
+
+class Provider(Protocol):
+    """What an actor offers that gives chunks to others."""
+
+    join: Any
+    """`(reader) -> RDMABuffer`: gives the window in which the reader finds what it fetches."""
+    fetch: Any
+    """`(reader, slot, names) -> lengths`: puts chunks into a slot, as many as it holds. A length
+    of -1 is of one that cannot be had any more."""
+
+
+class _Source:
+    """A provider, and what was agreed with it."""
+
+    def __init__(self, provider: ActorMesh[Any], window: RDMABuffer) -> None:
+        self.provider = provider
+        self.window = window
+        self.slots = Slots()
+        self.memory = allocate(len(window))
+
+
+class Delivery:
+    """Fetches what is not in the store of this host, each chunk once however many want it.
+
+    Args:
+        store: Where chunks go.
+        providers: Who has them, the nearest first. The next one is asked when one is lost.
+        reader: What this process is called by them.
+        on_arrival: Called with names of chunks as they come.
+    """
+
+    def __init__(
+        self,
+        store: _core.Store,
+        providers: Sequence[ActorMesh[Any]],
+        reader: str,
+        on_arrival: Callable[[bytes], None],
+    ) -> None:
+        self._store = store
+        self._providers = list(providers)
+        self._reader = reader
+        self._on_arrival = on_arrival
+        self._source: asyncio.Future[_Source] | None = None
+        self._coming: dict[bytes, asyncio.Task[None]] = {}
+        self._refused: dict[bytes, str] = {}
+        self.fetched_bytes = 0
+
+    async def bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
+        """Waits until all of some chunks are in the store, and gives those that are not, and why."""
+        wanted = split(self._store.missing(names))
+        fresh = [name for name in wanted if name not in self._coming]
+        waits = {self._coming[name] for name in wanted if name in self._coming}
+        for start in range(0, len(fresh), BATCH_MAX):
+            batch = fresh[start : start + BATCH_MAX]
+            for name in batch:
+                self._refused.pop(name, None)
+            task = asyncio.create_task(self._fetch(batch, is_urgent=is_urgent))
+            waits.add(task)
+            self._coming |= dict.fromkeys(batch, task)
+        if waits:
+            await asyncio.wait(waits)
+        return {name: why for name in wanted if (why := self._refused.get(name)) is not None}
+
+    async def _fetch(self, names: list[bytes], *, is_urgent: bool) -> None:
+        left, tries = names, 0
+        try:
+            while left and tries < _TRIES_MAX:
+                rest = await self._fetch_some(left, is_urgent=is_urgent)
+                # None: nobody has answered, and the next one is asked.
+                tries += rest is not None and len(rest) == len(left)
+                left = left if rest is None else rest
+            self._refuse(left, "its bytes came damaged again and again")
+        except StoreError as error:
+            self._refuse(left, str(error))
+        except _NobodyLeft:
+            self._refuse(left, "all who had it are gone")
+        except Exception as error:
+            self._refuse(left, f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            for name in names:
+                self._coming.pop(name, None)
+
+    async def _fetch_some(self, names: list[bytes], *, is_urgent: bool) -> list[bytes] | None:
+        """Fetches as many as fit into a slot, and gives those that are left."""
+        source = await self._connected()
+        slot = await source.slots.take(is_urgent=is_urgent)
+        start = slot * SLOT_BYTES
+        memory = source.memory[start : start + SLOT_BYTES]
+        try:
+            lengths = await source.provider.fetch.call_one(self._reader, slot, joined(names))
+            count = sum(length for length in lengths if length > 0)
+            if count:
+                await source.window.read_into(memory[:count], offset=start, length=count)
+            return await self._take_in(names, lengths, memory)
+        except StoreError:
+            raise
+        except MeshError as error:
+            self._lose(source, error)
+            return None
+        finally:
+            await source.slots.give(slot)
+
+    async def _take_in(
+        self, names: list[bytes], lengths: list[int], memory: memoryview
+    ) -> list[bytes]:
+        told = list(zip(names, lengths, strict=False))
+        self._refuse(
+            [name for name, length in told if length < 0], "its file was changed on the client"
+        )
+        come = [(name, length) for name, length in told if length >= 0]
+        ids, sizes = joined(name for name, _ in come), [length for _, length in come]
+        damaged = await asyncio.to_thread(self._store.take_in, ids, sizes, memory)
+        self.fetched_bytes += sum(sizes)
+        bad = {come[place][0] for place in damaged}
+        self._on_arrival(joined(name for name, _ in come if name not in bad))
+        return [*bad, *names[len(lengths) :]]
+
+    async def _connected(self) -> _Source:
+        """Gives the nearest provider, connected once however many ask."""
+        while True:
+            if self._source is None:
+                if not self._providers:
+                    raise _NobodyLeft
+                self._source = asyncio.ensure_future(self._connect(self._providers[0]))
+            connecting = self._source
+            try:
+                return await asyncio.shield(connecting)
+            except MeshError as error:
+                if self._source is connecting:
+                    self._drop_first(error)
+
+    async def _connect(self, provider: ActorMesh[Any]) -> _Source:
+        return _Source(provider, await provider.join.call_one(self._reader))
+
+    def _lose(self, source: _Source, error: MeshError) -> None:
+        is_current = self._source is not None and self._source.done()
+        if is_current and self._source is not None and self._source.result() is source:
+            self._drop_first(error)
+
+    def _drop_first(self, error: MeshError) -> None:
+        self._source = None
+        lost = self._providers.pop(0)
+        _logger.warning("%s gives no chunks any more: %s", lost, error)
+
+    def _refuse(self, names: list[bytes], why: str) -> None:
+        self._refused |= dict.fromkeys(names, why)
+
+
+class _NobodyLeft(Exception):
+    """Nobody is left who could have chunks."""
+
+
+def in_background(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Starts work that is held on to until it ends."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

@@ -1,0 +1,191 @@
+"""A directory of the client, on every host of a mesh."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from mesh_core import this_host
+from mesh_fs._errors import MountError, SnapshotError
+from mesh_fs._keeper import Keeper
+from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
+from mesh_fs._source import Source
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mesh_core import ActorMesh, HostMesh, MeshError, ProcMesh, ValueMesh
+    from mesh_fs._host_files import HostStatus
+
+__all__ = ["MountHandler", "remotemount"]
+
+
+class MountHandler:
+    """One directory of the client, and its mounts; made by `remotemount`.
+
+    Attributes:
+        sourcepath: The directory.
+        mntpoint: Where it is on each host.
+        skipped: What could not be read of it, and was left out.
+    """
+
+    def __init__(
+        self,
+        host_mesh: HostMesh,
+        sourcepath: str,
+        mntpoint: str,
+        snapshot: SnapshotOptions,
+        mount: MountOptions,
+        cache: CacheOptions,
+    ) -> None:
+        self.sourcepath: str = sourcepath
+        self.mntpoint: str = mntpoint
+        self.skipped: tuple[str, ...] = ()
+        self._hosts = host_mesh
+        self._snapshot = snapshot
+        self._mount = mount
+        self._cache = cache
+        self._procs: ProcMesh | None = None
+        self._source: ActorMesh[Source] | None = None
+        self._keeper: ActorMesh[Keeper] | None = None
+
+    def open(self) -> MountHandler:
+        """Mounts it everywhere; files come as they are read, and all of them in the background.
+
+        Raises:
+            SnapshotError: The directory cannot be read as it is at one moment.
+            MountError: A host cannot show it there; it is shown nowhere then.
+            StoreError: A host cannot keep files.
+            RuntimeError: It is open already.
+        """
+        if self._procs is not None:
+            raise RuntimeError("it is mounted already: use refresh() to show what has changed")
+        # In a process of its own: it hashes and serves while the program computes.
+        self._procs = this_host().spawn_procs(name="mesh-fs-source")
+        try:
+            source = self._procs.spawn("source", Source, self.sourcepath, self._snapshot)
+            settings = (source, self._hosts, self.mntpoint, self._cache, self._mount)
+            keeper = self._procs.spawn("keeper", Keeper, *settings)
+            self.skipped = keeper.open.call_one().get()
+        except BaseException:
+            self._stop()
+            raise
+        self._source, self._keeper = source, keeper
+        return self
+
+    def refresh(self) -> bool:
+        """Shows the directory as it is now; says whether anything has changed.
+
+        What is the same stays cached on the hosts, and only what is different is sent. Who has a
+        file open that was edited sees its new content.
+
+        Raises:
+            SnapshotError: The directory cannot be read as it is at one moment.
+            MountError: It is not open, or no host can show it any more.
+        """
+        return self._opened().refresh.call_one().get()
+
+    def status(self) -> ValueMesh[HostStatus | MeshError]:
+        """Says how far each host is; the error stands for a host that is lost."""
+        return self._opened().status.call_one(is_complete=False).get()
+
+    def wait(self, timeout: float | None = None) -> ValueMesh[HostStatus | MeshError]:
+        """Waits until every host has every file, and says how they are.
+
+        Raises:
+            TimeoutError: They have not after so many seconds; they go on.
+        """
+        return self._opened().status.call_one(is_complete=True).get(timeout)
+
+    def explain(self) -> str:
+        """Says, for each host, how it shows the directory and why in this way."""
+        lines = []
+        for point, host in self.status():
+            place = ", ".join(f"{label}={at}" for label, at in point.items()) or "host"
+            words = f"{host}" if isinstance(host, Exception) else f"{host.way}, as {host.why}"
+            lines.append(f"{place}: {words}")
+        return "\n".join(lines)
+
+    def sent_bytes(self) -> int:
+        """Says how many bytes have left the client for this mount."""
+        self._opened()
+        assert self._source is not None, "it is there while the keeper is"
+        return self._source.served_bytes.call_one().get()
+
+    def close(self) -> None:
+        """Unmounts it everywhere, also while files of it are open. Twice is the same as once."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close.call_one().get()
+        self._stop()
+
+    def __enter__(self) -> MountHandler:
+        return self if self._keeper is not None else self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _stop(self) -> None:
+        procs, self._procs, self._source = self._procs, None, None
+        if procs is not None:
+            procs.stop().get()
+
+    def _opened(self) -> ActorMesh[Keeper]:
+        if self._keeper is None:
+            raise MountError(f"{self.sourcepath!r} is not mounted: call open() first")
+        return self._keeper
+
+
+def remotemount(
+    host_mesh: HostMesh,
+    sourcepath: str | os.PathLike[str],
+    mntpoint: str | os.PathLike[str] | None = None,
+    *,
+    snapshot: SnapshotOptions | None = None,
+    mount: MountOptions | None = None,
+    cache: CacheOptions | None = None,
+) -> MountHandler:
+    """Shows a directory of this machine on every host of a mesh, read-only.
+
+    Each byte leaves this machine once, whatever the number of hosts. A host keeps what it has got:
+    the next mount, of this program or another, fetches what is different.
+
+    Args:
+        host_mesh: Where.
+        sourcepath: The directory.
+        mntpoint: Where it is on the hosts, a directory that is empty or not there yet; the same
+            path as here if left out. `$SUBDIR` in it stands for the host's place in the mesh, as
+            `hosts_0`: needed where several hosts are one machine.
+        snapshot: What of the directory is taken.
+        mount: How it is shown.
+        cache: Where the hosts keep chunks.
+
+    Returns:
+        What opens, refreshes and closes it; a context manager.
+
+    Raises:
+        SnapshotError: `sourcepath` is no directory.
+
+    Example:
+        >>> with remotemount(hosts, "/home/me/project", "/mnt/project") as project:
+        ...     procs.spawn("trainer", Trainer, "/mnt/project/config.toml")
+    """
+    source = os.path.abspath(sourcepath)
+    if not os.path.isdir(source):
+        raise SnapshotError(f"{source!r} is no directory: give one that is")
+    there = source if mntpoint is None else os.fspath(mntpoint)
+    if not os.path.isabs(there):
+        raise MountError(f"{there!r} is a relative path: give the whole path, as hosts know it")
+    return MountHandler(
+        host_mesh,
+        source,
+        there,
+        snapshot or SnapshotOptions(),
+        mount or MountOptions(),
+        cache or CacheOptions(),
+    )

@@ -1,0 +1,77 @@
+"""Memory in which one process shows chunks to another: a few slots, used in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mesh_rdma import RDMABuffer, allocate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SLOT_BYTES", "SLOT_COUNT", "Slots", "Windows"]
+
+#: What is fetched at once, at most.
+SLOT_BYTES = 4 << 20
+#: How much may be under way to one reader.
+SLOT_COUNT = 6
+
+
+class Windows:
+    """What a process shows: one window for each reader."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[memoryview, RDMABuffer]] = {}
+
+    def open(self, reader: str) -> RDMABuffer:
+        """Gives a reader the window from which it reads what `fill` has put there."""
+        if reader not in self._shown:
+            memory = allocate(SLOT_BYTES * SLOT_COUNT)
+            self._shown[reader] = memory, RDMABuffer(memory)
+        return self._shown[reader][1]
+
+    async def fill(
+        self, reader: str, slot: int, put: Callable[[memoryview], list[int]]
+    ) -> list[int]:
+        """Has something be put into a slot, off this thread."""
+        memory, _ = self._shown[reader]
+        return await asyncio.to_thread(put, memory[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
+
+    def close(self, reader: str) -> None:
+        """Takes a reader's window away."""
+        memory = self._shown.pop(reader, None)
+        if memory is not None:
+            memory[1].drop()
+
+
+class Slots:
+    """Which slots of a window are free; what is urgent has some to itself."""
+
+    _FOR_URGENT = 2
+
+    def __init__(self) -> None:
+        self._free = list(range(SLOT_COUNT))
+        self._changed = asyncio.Condition()
+        self._urgent_waiting = 0
+
+    async def take(self, *, is_urgent: bool) -> int:
+        """Waits for one."""
+        async with self._changed:
+            self._urgent_waiting += is_urgent
+            try:
+                await self._changed.wait_for(lambda: self._is_free(is_urgent=is_urgent))
+            finally:
+                self._urgent_waiting -= is_urgent
+            return self._free.pop()
+
+    async def give(self, slot: int) -> None:
+        """Says that one is free again."""
+        async with self._changed:
+            self._free.append(slot)
+            self._changed.notify_all()
+
+    def _is_free(self, *, is_urgent: bool) -> bool:
+        if is_urgent:
+            return bool(self._free)
+        return len(self._free) > self._FOR_URGENT and not self._urgent_waiting

@@ -1,0 +1,65 @@
+"""Places for mounts, and nothing that stays behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mesh_fs import CacheOptions
+
+
+def mount_table(below: Path) -> list[str]:
+    """Gives where something is mounted below a folder."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line.split()[4] for line in lines if line.split()[4].startswith(f"{below}/")]
+
+
+def why_no_mounts() -> str | None:
+    """Says why nothing can be mounted on this machine; None if it can."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "there is no /dev/fuse that this user may open"
+    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
+        return "this user is not root, and there is no fusermount3"
+    return None
+
+
+@pytest.fixture
+def needs_mounts() -> None:
+    """For tests that say nothing where nothing can be mounted."""
+    if (why := why_no_mounts()) is not None:
+        pytest.skip(why)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A directory of the client with a bit of everything."""
+    root = tmp_path / "source"
+    (root / "package/inner").mkdir(parents=True)
+    (root / "empty").mkdir()
+    (root / "package/module.py").write_text("ANSWER = 42\n")
+    (root / "package/inner/large.bin").write_bytes(os.urandom(3_000_000))
+    (root / "script.sh").write_text("#!/bin/sh\necho from the mount\n")
+    (root / "script.sh").chmod(0o755)
+    (root / "link").symlink_to("package/module.py")
+    os.link(root / "script.sh", root / "same.sh")
+    os.utime(root / "package/module.py", ns=(1_600_000_000_123_456_789,) * 2)
+    return root
+
+
+@pytest.fixture
+def mountpoint(tmp_path: Path) -> Iterator[Path]:
+    """Where to mount; nothing is mounted there, nor left there, at the end."""
+    place = tmp_path / "mnt" / "there"
+    yield place
+    assert mount_table(tmp_path) == []
+    assert not place.exists() or list(place.iterdir()) == []
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> CacheOptions:
+    """A store of this test's own."""
+    return CacheOptions(folder=str(tmp_path / "chunks"))
