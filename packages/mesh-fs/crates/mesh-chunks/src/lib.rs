@@ -18,7 +18,7 @@
 //!
 //! # Layout
 //! - [`Store`] is all that others use; `reading` and `writing` are its halves;
-//! - `folder` is the door to the disk. In it are packs: a file of chunks, and an index of `record`s;
+//! - `folder` is the door to the disk. In it are packs: a file of chunks, and one of `record`s;
 //! - `pack` is one of them, `writer` adds to one, and `turn` says which thread uses which writer;
 //! - `catalogue` knows which chunk lies where, and `looking` brings it up to date;
 //! - `room` keeps the folder within its budget.

@@ -82,39 +82,45 @@ impl Writer {
         }
     }
 
-    /// Adds chunks, of which there is at least one; all of them, or none. Gives where they are.
+    /// Adds chunks, of which there is at least one, and says where they are: some of them even if
+    /// it fails.
     pub(crate) fn append(
         &mut self,
         chunks: &[(ChunkId, &[u8])],
-    ) -> io::Result<Vec<(ChunkId, Place)>> {
-        let too_long = || io::Error::from(io::ErrorKind::FileTooLarge);
-        let mut places = Vec::with_capacity(chunks.len());
+        places: &mut Vec<(ChunkId, Place)>,
+    ) -> io::Result<()> {
+        let mut found = Vec::with_capacity(chunks.len());
         let mut records = Vec::with_capacity(chunks.len() * RECORD_BYTES);
         let mut end = self.files.end;
         for ((id, bytes), record) in chunks.iter().zip(self.files.records..) {
-            let offset = u32::try_from(end).map_err(|_| too_long())?;
-            let length = u32::try_from(bytes.len()).map_err(|_| too_long())?;
-            let record = u32::try_from(record).map_err(|_| too_long())?;
-            places.push((*id, Place { pack: self.pack.number, record, offset, length }));
+            let (record, offset, length) = (narrow(record)?, narrow(end)?, narrow(bytes.len())?);
+            found.push((*id, Place { pack: self.pack.number, record, offset, length }));
             records.extend(Record::Chunk { id: *id, offset, length }.encode());
             end += u64::from(length);
         }
         let pieces = chunks.iter().map(|(_, bytes)| IoSlice::new(bytes)).collect();
-        let written = write_fully(&self.files.chunks, pieces, self.files.end)
-            .and_then(|()| self.add_records(&records));
-        if let Err(error) = written {
+        let (_, mut result) = write_fully(&self.files.chunks, pieces, self.files.end);
+        if result.is_ok() {
+            let (written, added) = self.add_records(&records);
+            result = added;
+            // Others may have read those already that are whole.
+            found.truncate(written / RECORD_BYTES);
+            self.files.records += found.len() as u64;
+            let last = found.last().map(|(_, place)| place);
+            let new_end = last.map(|last| u64::from(last.offset) + u64::from(last.length));
+            self.files.end = new_end.unwrap_or(self.files.end);
+            places.extend(found);
+        }
+        if result.is_err() {
             // What is behind the end is nothing; the disk may need its space.
             let _ = rustix::fs::ftruncate(&self.files.chunks, self.files.end);
-            let _ =
-                rustix::fs::ftruncate(&self.files.index, self.files.records * RECORD_BYTES as u64);
-            return Err(error);
+            let index_end = self.files.records * RECORD_BYTES as u64;
+            let _ = rustix::fs::ftruncate(&self.files.index, index_end);
         }
-        self.files.end = end;
-        self.files.records += chunks.len() as u64;
-        Ok(places)
+        result
     }
 
-    fn add_records(&self, records: &[u8]) -> io::Result<()> {
+    fn add_records(&self, records: &[u8]) -> (usize, io::Result<()>) {
         let at = self.files.records * RECORD_BYTES as u64;
         write_fully(&self.files.index, vec![IoSlice::new(records)], at)
     }
@@ -122,7 +128,7 @@ impl Writer {
     /// Says that the pack is full: nobody need look there for more.
     pub(crate) fn seal(self) {
         // If it cannot be said, somebody may try to add to it, and find it full too.
-        if self.add_records(&Record::Sealed.encode()).is_ok() {
+        if self.add_records(&Record::Sealed.encode()).1.is_ok() {
             lock(&self.pack.progress).stage = Stage::Sealed;
         }
     }
@@ -156,18 +162,72 @@ pub(crate) fn fitting(chunks: &[(ChunkId, &[u8])], room: u64) -> usize {
         .count()
 }
 
-fn write_fully(file: impl AsFd, mut pieces: Vec<IoSlice<'_>>, mut at: u64) -> io::Result<()> {
+/// A number as it is in a record.
+fn narrow(number: impl TryInto<u32>) -> io::Result<u32> {
+    number.try_into().map_err(|_| io::ErrorKind::FileTooLarge.into())
+}
+
+/// Writes pieces one behind the other; gives how many bytes, and whether these are all.
+fn write_fully(
+    file: impl AsFd,
+    mut pieces: Vec<IoSlice<'_>>,
+    offset: u64,
+) -> (usize, io::Result<()>) {
     let mut rest = &mut pieces[..];
+    let mut done = 0;
     while !rest.is_empty() {
-        match rustix::io::pwritev(&file, rest, at) {
-            Ok(0) => return Err(Errno::NOSPC.into()),
+        match rustix::io::pwritev(&file, rest, offset + done as u64) {
+            Ok(0) => return (done, Err(Errno::NOSPC.into())),
             Ok(length) => {
-                at += length as u64;
+                done += length;
                 IoSlice::advance_slices(&mut rest, length);
             }
             Err(Errno::INTR) => {}
-            Err(other) => return Err(other.into()),
+            Err(other) => return (done, Err(other.into())),
         }
     }
-    Ok(())
+    (done, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+
+    /// A disk that is always full.
+    fn full() -> OwnedFd {
+        let file = OpenOptions::new().read(true).write(true).open("/dev/full");
+        file.expect("the system has it").into()
+    }
+
+    /// Appends with one of the files on a full disk; gives the length of the other one.
+    fn append(part: Part) -> u64 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Arc::new(Folder::open(folder.path()).expect("it is ours"));
+        let name = PackName::random().expect("a name");
+        let mut files = Files::create(&folder, name).expect("files").expect("they are ours");
+        match part {
+            Part::Chunks => files.chunks = full(),
+            Part::Index => files.index = full(),
+        }
+        let pack = Arc::new(Pack::new(name, 0, Stage::Ours));
+        let mut writer = Writer::new(&folder, &pack, files);
+        let mut places = Vec::new();
+        let error = writer.append(&[(ChunkId::of(b"bytes"), b"bytes")], &mut places);
+        let error = error.expect_err("there is no room");
+        assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        assert_eq!((places.len(), writer.files.end, writer.files.records), (0, 0, 0));
+        let other = if part == Part::Chunks { &writer.files.index } else { &writer.files.chunks };
+        length_of(&rustix::fs::fstat(other).expect("it is open"))
+    }
+
+    #[test]
+    fn nothing_is_left_when_the_chunks_have_no_room() {
+        assert_eq!(append(Part::Chunks), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_when_the_records_have_no_room() {
+        assert_eq!(append(Part::Index), 0);
+    }
 }

@@ -98,10 +98,10 @@ impl Store {
             }
         };
         let count = writer.fitting(chunks, limit);
-        let written = writer.append(&chunks[..count]);
-        let places = written.map_err(|error| failed("write to a pack", error))?;
+        let mut places = Vec::new();
+        let written = writer.append(&chunks[..count], &mut places);
         writing(&self.catalogue).add_chunks(&writer.pack, places);
-        Ok(count)
+        written.map(|()| count).map_err(|error| failed("write to a pack", error))
     }
 
     /// Takes over a pack that somebody has left, or makes one; the first of the chunks fits in.
