@@ -1,0 +1,166 @@
+//! Listings and contents, put together in the order of the tree.
+
+use crate::attributes::{Extent, Kind};
+use crate::encode::{Writer, Xattrs};
+use crate::error::SnapshotError;
+use crate::limits::STREAM_LEN_MAX;
+use crate::listing::{Listed, Listing, What, join};
+use crate::look::Look;
+use crate::reading::Content;
+use crate::walk::Listings;
+use std::collections::HashMap;
+
+/// A file of a snapshot, where it was found first.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) look: Look,
+    pub(crate) xattrs: Xattrs,
+    /// Its first extent among all; it has those up to the next file's.
+    pub(crate) first: u32,
+    pub(crate) is_whole: bool,
+    /// By the number of its path.
+    directory: u32,
+    name: Box<[u8]>,
+}
+
+/// What a tree is described by, and where its files are.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    pub(crate) stream: Vec<u8>,
+    /// In the order of the tree.
+    pub(crate) files: Vec<File>,
+    pub(crate) extents: Vec<Extent>,
+    /// Paths of directories with files.
+    directories: Vec<Box<[u8]>>,
+}
+
+impl Assembly {
+    pub(crate) fn path(&self, file: &File) -> Vec<u8> {
+        join(&self.directories[file.directory as usize], &file.name)
+    }
+
+    /// The extents of a file, by the number of it.
+    pub(crate) fn extents(&self, file: usize) -> &[Extent] {
+        let end = self.files.get(file + 1).map_or(self.extents.len(), |next| next.first as usize);
+        &self.extents[self.files[file].first as usize..end]
+    }
+}
+
+struct Assembler {
+    writer: Writer,
+    assembly: Assembly,
+    listings: Listings,
+    contents: Vec<Option<Content>>,
+    /// The first names of files that may have others, by their numbers.
+    first_names: HashMap<u32, Vec<u8>>,
+    /// The directories around, from the root on, each with the names that are still to come.
+    open: Vec<(u32, std::vec::IntoIter<Listed>)>,
+}
+
+/// Puts a tree together.
+///
+/// # Errors
+/// The description gets too long.
+pub(crate) fn assemble(
+    root: Listing,
+    listings: Listings,
+    contents: Vec<Option<Content>>,
+) -> Result<Assembly, SnapshotError> {
+    let mut assembler = Assembler {
+        writer: Writer::new(&root.look.metadata(), &root.xattrs),
+        assembly: Assembly {
+            stream: Vec::new(),
+            files: Vec::new(),
+            extents: Vec::new(),
+            directories: Vec::new(),
+        },
+        listings,
+        contents,
+        first_names: HashMap::new(),
+        open: Vec::new(),
+    };
+    assembler.open(root);
+    while let Some((directory, names)) = assembler.open.last_mut() {
+        let directory = *directory;
+        match names.next() {
+            Some(listed) => assembler.add(directory, listed),
+            None => {
+                assembler.writer.close();
+                assembler.open.pop();
+            }
+        }
+        if assembler.writer.len() > STREAM_LEN_MAX {
+            return Err(SnapshotError::TooLarge);
+        }
+    }
+    let mut assembly = assembler.assembly;
+    assembly.stream = assembler.writer.finish();
+    assembly.files.shrink_to_fit();
+    assembly.extents.shrink_to_fit();
+    Ok(assembly)
+}
+
+impl Assembler {
+    /// Goes into a directory, whose node has been written.
+    fn open(&mut self, listing: Listing) {
+        let number = self.assembly.directories.len() as u32;
+        self.assembly.directories.push(listing.path);
+        self.open.push((number, listing.names.into_iter()));
+    }
+
+    fn add(&mut self, directory: u32, listed: Listed) {
+        let Listed { name, look, what } = listed;
+        match what {
+            What::Gone => {}
+            What::File(number) => self.file(directory, name, number),
+            What::Directory(None) => {
+                self.node(&name, &look);
+                self.writer.close();
+            }
+            What::Directory(Some(inside)) => {
+                // If it was not there to be listed, it is gone.
+                let Some(listing) = self.listings[inside as usize].take() else { return };
+                self.writer.name(&name);
+                let metadata = listing.look.metadata();
+                self.writer.node(Kind::Directory, &metadata, &listing.xattrs);
+                self.open(listing);
+            }
+            What::Symlink(target) => {
+                self.node(&name, &look);
+                self.writer.target(&target);
+            }
+            What::Special => {
+                self.node(&name, &look);
+                if matches!(look.kind, Kind::CharDevice | Kind::BlockDevice) {
+                    self.writer.device(look.device);
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, name: &[u8], look: &Look) {
+        self.writer.name(name);
+        self.writer.node(look.kind, &look.metadata(), &Xattrs::new());
+    }
+
+    fn file(&mut self, directory: u32, name: Box<[u8]>, number: u32) {
+        let Some(content) = self.contents[number as usize].take() else {
+            if let Some(path) = self.first_names.get(&number) {
+                self.writer.name(&name);
+                self.writer.link(path);
+            }
+            return;
+        };
+        let Content { look, xattrs, extents, is_whole } = content;
+        self.writer.name(&name);
+        self.writer.node(Kind::File, &look.metadata(), &xattrs);
+        self.writer.extents(&extents);
+        if look.has_links {
+            let path = join(&self.assembly.directories[directory as usize], &name);
+            self.first_names.insert(number, path);
+        }
+        let first = self.assembly.extents.len() as u32;
+        self.assembly.extents.extend(extents);
+        self.assembly.files.push(File { look, xattrs, first, is_whole, directory, name });
+    }
+}

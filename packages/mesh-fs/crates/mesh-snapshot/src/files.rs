@@ -1,0 +1,150 @@
+//! The files of a tree: which names are of the same one, and what is in each.
+
+use crate::crew::{Job, Outcome, read_all};
+use crate::error::SnapshotError;
+use crate::listing::{Listed, What, join};
+use crate::options::Options;
+use crate::reading::Content;
+use crate::root::Root;
+use crate::snapshot::Snapshot;
+use crate::walk::Listings;
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// A file and its names, of which there is always one.
+#[derive(Debug)]
+struct Known {
+    /// By the numbers of the listing and of the name there.
+    names: Vec<(u32, u32)>,
+    content: Option<Content>,
+}
+
+/// What is in the files of a tree.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// By the numbers in the listings; none for what turned out to be no file.
+    pub(crate) contents: Vec<Option<Content>>,
+    /// Files that could not be read.
+    pub(crate) skipped: Vec<PathBuf>,
+    /// How many were not read because they are as in the snapshot before.
+    pub(crate) reused: u64,
+}
+
+/// Reads all files, and corrects the listings where a name leads to something else by now.
+///
+/// # Errors
+/// One cannot be read and is not skipped, or one does not stay as it is.
+pub(crate) fn read_files(
+    root: &Root,
+    options: &Options,
+    listings: &mut Listings,
+    previous: Option<&Snapshot>,
+) -> Result<Files, SnapshotError> {
+    let mut known = identify(listings);
+    let mut files = Files::default();
+    let mut unread = Vec::new();
+    for (number, file) in known.iter_mut().enumerate() {
+        let look = at(listings, file.names[0]).look;
+        file.content = previous.and_then(|snapshot| snapshot.content(&look));
+        match file.content {
+            Some(_) => files.reused += 1,
+            None => unread.push(number),
+        }
+    }
+    while !unread.is_empty() {
+        let job = |number: &usize| job(listings, known[*number].names[0]);
+        let jobs: Vec<Job> = unread.iter().map(job).collect();
+        let outcomes = read_all(root, options, &jobs)?;
+        let mut again = Vec::new();
+        for ((number, job), outcome) in unread.into_iter().zip(jobs).zip(outcomes) {
+            if matches!(outcome, Outcome::Skipped) {
+                files.skipped.push(root.full(&job.path));
+            }
+            again.extend(settle(listings, &mut known, number, outcome));
+        }
+        unread = again;
+    }
+    files.contents = known.into_iter().map(|file| file.content).collect();
+    Ok(files)
+}
+
+/// Numbers the files; names of the same one get the same number.
+fn identify(listings: &mut Listings) -> Vec<Known> {
+    let mut known: Vec<Known> = Vec::new();
+    let mut linked = HashMap::new();
+    for (directory, listing) in listings.iter_mut().enumerate() {
+        let Some(listing) = listing else { continue };
+        for (nth, Listed { look, what, .. }) in listing.names.iter_mut().enumerate() {
+            let What::File(number) = what else { continue };
+            let next = known.len() as u32;
+            let first = if look.has_links {
+                *linked.entry(look.fence.identity()).or_insert(next)
+            } else {
+                next
+            };
+            *number = first;
+            let name = (directory as u32, nth as u32);
+            match known.get_mut(first as usize) {
+                Some(file) => file.names.push(name),
+                None => known.push(Known { names: vec![name], content: None }),
+            }
+        }
+    }
+    known
+}
+
+/// Takes note of what has become of a file; gives the number of one that is still to be read.
+fn settle(
+    listings: &mut Listings,
+    known: &mut Vec<Known>,
+    number: usize,
+    outcome: Outcome,
+) -> Option<usize> {
+    let name = known[number].names[0];
+    let listed = at_mut(listings, name);
+    let was = listed.look.fence.identity();
+    match outcome {
+        Outcome::Content(content) => {
+            let is_same = content.look.fence.identity() == was;
+            known[number].content = Some(content);
+            if is_same || known[number].names.len() == 1 {
+                return None;
+            }
+            // The name leads to another file by now: its other names have to be read for what the
+            // first one was.
+            let names = known[number].names.split_off(1);
+            let next = known.len();
+            for name in &names {
+                at_mut(listings, *name).what = What::File(next as u32);
+            }
+            known.push(Known { names, content: None });
+            return Some(next);
+        }
+        Outcome::Else(glance) => *listed = Listed::new(&listed.name, glance),
+        Outcome::Gone => listed.what = What::Gone,
+        Outcome::Skipped => {
+            for name in &known[number].names {
+                at_mut(listings, *name).what = What::Gone;
+            }
+            return None;
+        }
+    }
+    known[number].names.remove(0);
+    (!known[number].names.is_empty()).then_some(number)
+}
+
+fn job(listings: &Listings, (directory, nth): (u32, u32)) -> Job {
+    let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
+    let listed = &listing.names[nth as usize];
+    Job { path: join(&listing.path, &listed.name), look: listed.look }
+}
+
+fn at(listings: &Listings, (directory, nth): (u32, u32)) -> &Listed {
+    let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
+    &listing.names[nth as usize]
+}
+
+fn at_mut(listings: &mut Listings, (directory, nth): (u32, u32)) -> &mut Listed {
+    let listing = listings[directory as usize].as_mut().expect("it has names, so that it is there");
+    &mut listing.names[nth as usize]
+}

@@ -1,0 +1,246 @@
+//! The content of a file in chunks, read until it stays as it is.
+
+use crate::attributes::{Extent, Kind};
+use crate::encode::Xattrs;
+use crate::gear::CONTENT;
+use crate::look::Look;
+use crate::source::Source;
+use mesh_chunks::ChunkId;
+use std::io;
+use std::ops::Range;
+
+/// Bytes that are read at once: as many as stay near the processor until they are hashed.
+const BUFFER_LEN: usize = 512 << 10;
+/// Long runs of bytes are cut at about each multiple of this, so that several threads may cut.
+const SEGMENT: u64 = 8 << 20;
+/// How far behind such a multiple the cut may be.
+const MARK_MAX: u64 = 64 << 10;
+/// How often a file that changes is read before it is taken as far as it stays.
+const ATTEMPTS: usize = 4;
+
+/// What a thread reads into.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    buffer: Vec<u8>,
+}
+
+/// A file as it was for a moment.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) look: Look,
+    pub(crate) xattrs: Xattrs,
+    pub(crate) extents: Vec<Extent>,
+    /// Whether it was the same before and after its reading; else more was added meanwhile.
+    pub(crate) is_whole: bool,
+}
+
+/// Why there is no content.
+#[derive(Debug)]
+pub(crate) enum Obstacle {
+    /// The file changed.
+    Changed,
+    /// It is something else than a file now.
+    NoFile,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Obstacle {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { buffer: vec![0; BUFFER_LEN] }
+    }
+}
+
+/// Reads a file: again, if it changes, and at last only what it had at the beginning, twice.
+///
+/// # Errors
+/// It does not even keep that, or cannot be opened or read.
+pub(crate) fn read<S: Source>(
+    open: impl Fn() -> io::Result<S>,
+    scratch: &mut Scratch,
+) -> Result<Content, Obstacle> {
+    for _ in 0..ATTEMPTS {
+        let source = open()?;
+        match read_once(&source, scratch) {
+            Ok((content, after)) if after.fence == content.look.fence => return Ok(content),
+            Ok(_) | Err(Obstacle::Changed) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let source = open()?;
+    let (mut content, _) = read_once(&source, scratch)?;
+    let again = extents(&source, &content.look, scratch)?;
+    let is_there = source.look()?.fence.size >= content.look.fence.size;
+    content.is_whole = false;
+    if again == content.extents && is_there { Ok(content) } else { Err(Obstacle::Changed) }
+}
+
+/// Reads a file and looks at it before and afterwards.
+fn read_once(source: &impl Source, scratch: &mut Scratch) -> Result<(Content, Look), Obstacle> {
+    let look = source.look()?;
+    if look.kind != Kind::File {
+        return Err(Obstacle::NoFile);
+    }
+    let extents = extents(source, &look, scratch)?;
+    let xattrs = source.xattrs();
+    Ok((Content { look, xattrs, extents, is_whole: true }, source.look()?))
+}
+
+/// Reads as much of a file as it had when it was looked at.
+fn extents(
+    source: &impl Source,
+    look: &Look,
+    scratch: &mut Scratch,
+) -> Result<Vec<Extent>, Obstacle> {
+    let mut all = Extents::default();
+    for range in ranges(source, look)? {
+        for nth in 0..segments(&range) {
+            all.push(cut(source, &range, nth, scratch)?);
+        }
+    }
+    Ok(all.finish(look.fence.size))
+}
+
+/// Pieces of a file behind each other, with the holes between them.
+#[derive(Debug, Default)]
+pub(crate) struct Extents {
+    extents: Vec<Extent>,
+    end: u64,
+}
+
+/// Chunks without a gap.
+#[derive(Debug)]
+pub(crate) struct Run {
+    start: u64,
+    chunks: Vec<Extent>,
+}
+
+impl Extents {
+    /// Adds a run; it is behind those that were added before.
+    pub(crate) fn push(&mut self, run: Run) {
+        let Some(last) = run.chunks.last() else { return };
+        self.leave_hole(run.start);
+        self.end = last.end;
+        if self.extents.is_empty() {
+            self.extents = run.chunks;
+        } else {
+            self.extents.extend(run.chunks);
+        }
+    }
+
+    /// All of them, with a hole to the end.
+    pub(crate) fn finish(mut self, size: u64) -> Vec<Extent> {
+        self.leave_hole(size);
+        self.extents.shrink_to_fit();
+        self.extents
+    }
+
+    fn leave_hole(&mut self, end: u64) {
+        if end > self.end {
+            self.extents.push(Extent { end, chunk: None });
+            self.end = end;
+        }
+    }
+}
+
+/// The bytes of a file that are in no hole.
+///
+/// # Errors
+/// The system does not say.
+pub(crate) fn ranges(source: &impl Source, look: &Look) -> io::Result<Vec<Range<u64>>> {
+    let size = look.fence.size;
+    if size == 0 {
+        return Ok(Vec::new());
+    }
+    if !look.is_sparse {
+        return Ok(std::iter::once(0..size).collect());
+    }
+    let mut ranges = Vec::new();
+    let mut end = 0;
+    while end < size {
+        let Some(range) = source.data_behind(end)?.filter(|range| range.start < size) else {
+            break;
+        };
+        if range.end <= end {
+            return Err(io::Error::other("the file system lists no end of data"));
+        }
+        end = range.end.min(size);
+        ranges.push(range.start..end);
+    }
+    Ok(ranges)
+}
+
+/// How many segments some bytes have. The last one may be nearly twice as long as the others.
+pub(crate) fn segments(range: &Range<u64>) -> u64 {
+    ((range.end - range.start) / SEGMENT).max(1)
+}
+
+/// Cuts one segment of the bytes of a file.
+///
+/// # Errors
+/// The file is shorter, or it cannot be read.
+pub(crate) fn cut(
+    source: &impl Source,
+    range: &Range<u64>,
+    nth: u64,
+    scratch: &mut Scratch,
+) -> Result<Run, Obstacle> {
+    let start = mark(source, range, nth, scratch)?;
+    let end = mark(source, range, nth + 1, scratch)?;
+    let mut chunks = Vec::new();
+    // The bytes of the buffer that are not cut yet, and where they are in the file.
+    let (mut from, mut to, mut at) = (0, 0, start);
+    while at < end {
+        let missing = end - at - (to - from) as u64;
+        if to - from < CONTENT.max() && missing > 0 {
+            scratch.buffer.copy_within(from..to, 0);
+            (from, to) = (0, to - from);
+            let room = &mut scratch.buffer[to..];
+            let wanted = room.len().min(usize::try_from(missing).unwrap_or(usize::MAX));
+            let read = source.read_at(&mut room[..wanted], at + to as u64)?;
+            if read == 0 {
+                return Err(Obstacle::Changed);
+            }
+            to += read;
+            continue;
+        }
+        let len = CONTENT.first(&scratch.buffer[from..to]);
+        let chunk = ChunkId::of(&scratch.buffer[from..from + len]);
+        from += len;
+        at += len as u64;
+        chunks.push(Extent { end: at, chunk: Some(chunk) });
+    }
+    Ok(Run { start, chunks })
+}
+
+/// Where a segment begins: behind its multiple, where the content is fit to be cut. What is moved
+/// within a file is therefore cut as before, mostly.
+fn mark(
+    source: &impl Source,
+    range: &Range<u64>,
+    nth: u64,
+    scratch: &mut Scratch,
+) -> Result<u64, Obstacle> {
+    if nth == 0 {
+        return Ok(range.start);
+    }
+    if nth >= segments(range) {
+        return Ok(range.end);
+    }
+    let start = range.start + nth * SEGMENT;
+    let len = MARK_MAX.min(range.end - start) as usize;
+    let mut filled = 0;
+    while filled < len {
+        match source.read_at(&mut scratch.buffer[filled..len], start + filled as u64)? {
+            0 => return Err(Obstacle::Changed),
+            read => filled += read,
+        }
+    }
+    let found = CONTENT.mark(&scratch.buffer[..len]);
+    Ok(start + found.unwrap_or(len) as u64)
+}

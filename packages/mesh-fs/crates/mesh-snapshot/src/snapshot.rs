@@ -1,0 +1,252 @@
+//! A tree as it was taken, on the side that has its files.
+
+use crate::assembly::{Assembly, assemble};
+use crate::attributes::{Extent, Moment};
+use crate::error::{ReadError, SnapshotError};
+use crate::files::read_files;
+use crate::look::Look;
+use crate::open_files::OpenFiles;
+use crate::options::Options;
+use crate::reading::Content;
+use crate::recipe::Description;
+use crate::root::{Root, is_gone};
+use crate::source::Source;
+use crate::walk::walk;
+use mesh_chunks::ChunkId;
+use rustix::time::{ClockId, clock_gettime};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// What a directory was at one moment, and where the bytes of its chunks are.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use mesh_snapshot::{Options, Snapshot, Tree};
+///
+/// let directory = tempfile::tempdir()?;
+/// std::fs::write(directory.path().join("hello"), "world")?;
+/// let snapshot = Snapshot::take(directory.path(), &Options::default(), None)?;
+/// let tree = Tree::decode(snapshot.stream())?;
+/// let (chunk, _) = tree.chunks().next().ok_or("no chunk")?;
+/// let mut bytes = Vec::new();
+/// snapshot.read(&chunk, &mut bytes)?;
+/// assert_eq!(bytes, b"world");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Snapshot {
+    root: Root,
+    assembly: Assembly,
+    description: Description,
+    id: ChunkId,
+    /// When it began to be taken: files that changed since then may have changed again unseen.
+    begun: Moment,
+    /// Files by device and inode.
+    by_identity: Vec<u32>,
+    /// Extents by the front of their chunk's name.
+    by_chunk: Vec<(u64, u32)>,
+    skipped: Vec<PathBuf>,
+    reused: u64,
+    open_files: OpenFiles,
+}
+
+/// Why a place does not have a chunk.
+enum Miss {
+    Changed,
+    Failed(io::Error),
+}
+
+impl Snapshot {
+    /// Takes a directory with all that is in it. Files that are as they were in `previous`, by what
+    /// the system says of them, are not read.
+    ///
+    /// Each file is as it was at some moment, or, when it never stops growing, the beginning of it;
+    /// the moments of different files differ.
+    ///
+    /// # Errors
+    /// There is no such directory, something in it cannot be read and is not skipped, a file does
+    /// not stay as it is while it is read, or a pattern of what is to be left out is bad.
+    pub fn take(
+        root: &Path,
+        options: &Options,
+        previous: Option<&Self>,
+    ) -> Result<Self, SnapshotError> {
+        let begun = now();
+        let no_root = |source| SnapshotError::Root { path: root.to_owned(), source };
+        let root = Root::open(root).map_err(no_root)?;
+        let mut listings = walk(&root, options)?;
+        let files = read_files(&root, options, &mut listings, previous)?;
+        let mut skipped = files.skipped;
+        for listing in listings.iter_mut().flatten() {
+            skipped.append(&mut listing.skipped);
+        }
+        skipped.sort_unstable();
+        let first = listings[0].take();
+        let first = first.ok_or_else(|| no_root(io::ErrorKind::NotFound.into()))?;
+        let mut assembly = assemble(first, listings, files.contents)?;
+        let description = Description::new(std::mem::take(&mut assembly.stream));
+        Ok(Self {
+            by_identity: sorted_files(&assembly),
+            by_chunk: sorted_chunks(&assembly.extents),
+            id: ChunkId::of(description.recipe()),
+            root,
+            assembly,
+            description,
+            begun,
+            skipped,
+            reused: files.reused,
+            open_files: OpenFiles::default(),
+        })
+    }
+
+    /// The name of the whole: it is equal only for trees that are equal in everything.
+    pub fn id(&self) -> ChunkId {
+        self.id
+    }
+
+    /// The description of the tree, for [`Tree::decode`](crate::Tree::decode).
+    pub fn stream(&self) -> &[u8] {
+        self.description.stream()
+    }
+
+    /// How to get the description in chunks, for [`Recipe::parse`](crate::Recipe::parse).
+    pub fn recipe(&self) -> &[u8] {
+        self.description.recipe()
+    }
+
+    /// What was left out because it could not be read, sorted. A directory among these is there,
+    /// but empty.
+    pub fn skipped(&self) -> &[PathBuf] {
+        &self.skipped
+    }
+
+    /// How many files were not read because they were as in the snapshot before.
+    pub fn reused(&self) -> u64 {
+        self.reused
+    }
+
+    /// Gets the bytes of a chunk of a file, of the description or of a recipe, instead of what was
+    /// in `into`. They are read again, and are what the chunk's name says. Any number of threads
+    /// may ask at a time.
+    ///
+    /// # Errors
+    /// There is no such chunk, or none of the files with it is as it was.
+    pub fn read(&self, chunk: &ChunkId, into: &mut Vec<u8>) -> Result<(), ReadError> {
+        into.clear();
+        if let Some(bytes) = self.description.chunk(chunk) {
+            into.extend_from_slice(bytes);
+            return Ok(());
+        }
+        let front = front(chunk);
+        let start = self.by_chunk.partition_point(|(other, _)| *other < front);
+        let alike = self.by_chunk[start..].iter().take_while(|(other, _)| *other == front);
+        let mut failure = ReadError::Unknown(*chunk);
+        for (_, extent) in alike {
+            if self.assembly.extents[*extent as usize].chunk != Some(*chunk) {
+                continue;
+            }
+            match self.read_place(*extent, chunk, into) {
+                Ok(()) => return Ok(()),
+                Err(error) if matches!(failure, ReadError::Unknown(_)) => failure = error,
+                Err(_) => {}
+            }
+        }
+        into.clear();
+        Err(failure)
+    }
+
+    /// Reads an extent.
+    fn read_place(
+        &self,
+        extent: u32,
+        chunk: &ChunkId,
+        into: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
+        let file = self.assembly.files.partition_point(|file| file.first <= extent) - 1;
+        let extents = &self.assembly.extents;
+        let is_first = self.assembly.files[file].first == extent;
+        let start = if is_first { 0 } else { extents[extent as usize - 1].end };
+        into.resize((extents[extent as usize].end - start) as usize, 0);
+        let path = self.assembly.path(&self.assembly.files[file]);
+        let open = || self.root.file(&path);
+        let read = |file: &OwnedFd| read_exactly(file, start, chunk, into);
+        self.open_files.with(file as u32, open, read).map_err(|miss| match miss {
+            Miss::Failed(source) if !is_gone(&source) => {
+                ReadError::Unreadable { path: self.root.full(&path), source }
+            }
+            _ => ReadError::Changed { path: self.root.full(&path) },
+        })
+    }
+
+    /// What was in a file, if it is there and sure to have the same content still.
+    pub(crate) fn content(&self, look: &Look) -> Option<Content> {
+        let files = &self.assembly.files;
+        let identity_of = |file: &u32| files[*file as usize].look.fence.identity();
+        let identity = look.fence.identity();
+        let nth = self.by_identity.binary_search_by_key(&identity, identity_of).ok()?;
+        let number = self.by_identity[nth] as usize;
+        let file = &files[number];
+        let is_same = file.look.fence == look.fence;
+        let is_sure = file.is_whole && file.look.fence.is_settled(self.begun);
+        (is_same && is_sure).then(|| Content {
+            look: *look,
+            xattrs: file.xattrs.clone(),
+            extents: self.assembly.extents(number).to_vec(),
+            is_whole: true,
+        })
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = out.debug_struct("Snapshot");
+        fields.field("id", &self.id).field("files", &self.assembly.files.len());
+        fields.finish_non_exhaustive()
+    }
+}
+
+impl From<io::Error> for Miss {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Fills all of `into` with the bytes of a chunk.
+fn read_exactly(file: &OwnedFd, offset: u64, chunk: &ChunkId, into: &mut [u8]) -> Result<(), Miss> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match file.read_at(&mut into[filled..], offset + filled as u64)? {
+            0 => return Err(Miss::Changed),
+            read => filled += read,
+        }
+    }
+    if ChunkId::of(into) == *chunk { Ok(()) } else { Err(Miss::Changed) }
+}
+
+fn sorted_files(assembly: &Assembly) -> Vec<u32> {
+    let mut files: Vec<u32> = (0..assembly.files.len() as u32).collect();
+    files.sort_unstable_by_key(|file| assembly.files[*file as usize].look.fence.identity());
+    files
+}
+
+fn sorted_chunks(extents: &[Extent]) -> Vec<(u64, u32)> {
+    let chunks =
+        extents.iter().zip(0..).filter_map(|(extent, nth)| Some((front(&extent.chunk?), nth)));
+    let mut chunks: Vec<_> = chunks.collect();
+    chunks.sort_unstable();
+    chunks
+}
+
+/// A part of a chunk's name that is nearly as good as all of it.
+fn front(chunk: &ChunkId) -> u64 {
+    let (front, _) = chunk.0.split_first_chunk().expect("a name is longer than that");
+    u64::from_be_bytes(*front)
+}
+
+/// What the file system would say is the time of a change that is made now.
+fn now() -> Moment {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Moment { s: now.tv_sec, ns: now.tv_nsec.clamp(0, 999_999_999) as u32 }
+}

@@ -1,0 +1,120 @@
+//! All directories of a tree, listed by several threads.
+
+use crate::error::SnapshotError;
+use crate::ignores::Ignores;
+use crate::limits::DEPTH_MAX;
+use crate::listing::{Listing, Unlisted, What, join, list};
+use crate::options::Options;
+use crate::root::Root;
+use crate::source::Source;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The directories that were found, by their numbers; 0 is the root. Some are gone again.
+pub(crate) type Listings = Vec<Option<Listing>>;
+
+struct Walk<'a> {
+    root: &'a Root,
+    options: &'a Options,
+    state: Mutex<State>,
+    /// Rung when there may be something to do, or nothing ever again.
+    bell: Condvar,
+}
+
+struct State {
+    /// What is to be listed, and its number; the last one is next, which keeps this short.
+    waiting: Vec<(u32, Unlisted)>,
+    /// How many directories are being listed.
+    busy: usize,
+    listings: Listings,
+    failure: Option<SnapshotError>,
+}
+
+/// Lists a directory and all directories inside.
+///
+/// # Errors
+/// Something cannot be read and is not skipped, or a pattern is bad, or the tree is too deep.
+pub(crate) fn walk(root: &Root, options: &Options) -> Result<Listings, SnapshotError> {
+    let ignores = Arc::new(Ignores::new(&options.ignore)?);
+    let unreadable = |source| SnapshotError::Root { path: root.full(b""), source };
+    let look = root.directory(b"").and_then(|directory| directory.look()).map_err(unreadable)?;
+    let first = Unlisted { path: Box::default(), look, ignores };
+    let state = State { waiting: vec![(0, first)], busy: 0, listings: vec![None], failure: None };
+    let walk = Walk { root, options, state: Mutex::new(state), bell: Condvar::new() };
+    std::thread::scope(|scope| {
+        for _ in 1..options.threads {
+            scope.spawn(|| walk.run(look.fence.device));
+        }
+        walk.run(look.fence.device);
+    });
+    let state = walk.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match state.failure {
+        Some(failure) => Err(failure),
+        None => Ok(state.listings),
+    }
+}
+
+impl Walk<'_> {
+    /// Lists directories until there are none.
+    fn run(&self, device: u64) {
+        while let Some((number, unlisted)) = self.next() {
+            let listed = list(self.root, self.options, &unlisted);
+            let mut state = self.lock();
+            state.busy -= 1;
+            match listed {
+                Ok(Some(listing)) => self.add(&mut state, number, listing, device),
+                Ok(None) => {}
+                Err(failure) => {
+                    state.failure.get_or_insert(failure);
+                }
+            }
+            drop(state);
+            self.bell.notify_all();
+        }
+    }
+
+    fn next(&self) -> Option<(u32, Unlisted)> {
+        let mut state = self.lock();
+        loop {
+            if state.failure.is_some() {
+                return None;
+            }
+            if let Some(next) = state.waiting.pop() {
+                state.busy += 1;
+                return Some(next);
+            }
+            if state.busy == 0 {
+                return None;
+            }
+            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Has the directories of a listing listed, too.
+    fn add(&self, state: &mut State, number: u32, mut listing: Listing, device: u64) {
+        let is_root = listing.path.is_empty();
+        let slashes = listing.path.iter().filter(|byte| **byte == b'/').count();
+        let depth = if is_root { 1 } else { slashes + 2 };
+        for listed in &mut listing.names {
+            let What::Directory(inside) = &mut listed.what else { continue };
+            if listed.look.fence.device != device && !self.options.cross_file_systems {
+                continue;
+            }
+            let path = join(&listing.path, &listed.name);
+            if depth > DEPTH_MAX {
+                let path = self.root.full(&path);
+                state.failure.get_or_insert(SnapshotError::TooDeep { path });
+                return;
+            }
+            let next = state.listings.len() as u32;
+            *inside = Some(next);
+            state.listings.push(None);
+            let ignores = Arc::clone(&listing.ignores);
+            state.waiting.push((next, Unlisted { path: path.into(), look: listed.look, ignores }));
+        }
+        state.listings[number as usize] = Some(listing);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,177 @@
+//! Everything that a directory may have is in its snapshot as it was.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod forest;
+
+use forest::{Forest, check, content, find, take, tree};
+use mesh_snapshot::{Kind, Options, Snapshot, SnapshotError, Tree};
+use rustix::fs::{Mode, SeekFrom, Timespec, Timestamps, XattrFlags, mknodat};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+
+#[test]
+fn files_of_all_sizes_come_back() {
+    let forest = Forest::new();
+    for len in [0, 1, 8191, 8192, 8193, 100_000, 1 << 20, (1 << 20) + 1] {
+        forest.random(&format!("of-{len}"), len, len as u64);
+    }
+    forest.directory("empty");
+    forest.random("some/where/inside", 5000, 7);
+    check(&forest);
+}
+
+#[test]
+fn attributes_are_kept() {
+    let forest = Forest::new();
+    let path = forest.write("file", b"content");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6751)).unwrap();
+    let at = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+    let times = Timestamps { last_access: at(1, 1), last_modification: at(-5, 123_456_789) };
+    rustix::fs::utimensat(rustix::fs::CWD, &path, &times, rustix::fs::AtFlags::empty()).unwrap();
+    let tree = tree(&take(&forest));
+    let attributes = tree.attributes(find(&tree, "file"));
+    assert_eq!(attributes.permissions, 0o6751);
+    assert_eq!((attributes.modified_s, attributes.modified_ns), (-5, 123_456_789));
+    let system = fs::metadata(&path).unwrap();
+    assert_eq!((attributes.uid, attributes.gid), (system.uid(), system.gid()));
+    assert_eq!((attributes.size, attributes.stored, attributes.links), (7, 7, 1));
+    let root = tree.attributes(Tree::ROOT);
+    assert_eq!((root.kind, root.size, root.links), (Kind::Directory, 4096, 2));
+}
+
+#[test]
+fn a_file_with_several_names_is_one_node() {
+    let forest = Forest::new();
+    let first = forest.write("b/first", b"content");
+    forest.directory("a/deep");
+    fs::hard_link(&first, forest.path("a/deep/second")).unwrap();
+    fs::hard_link(&first, forest.path("c")).unwrap();
+    let outside = tempfile::tempdir_in(forest.root().parent().unwrap()).unwrap();
+    fs::hard_link(&first, outside.path().join("outside")).unwrap();
+    let snapshot = take(&forest);
+    let tree = tree(&snapshot);
+    let node = find(&tree, "b/first");
+    assert_eq!(find(&tree, "a/deep/second"), node);
+    assert_eq!(find(&tree, "c"), node);
+    assert_eq!(tree.attributes(node).links, 3);
+    assert_eq!(content(&snapshot, &tree, node), b"content");
+    assert_eq!(tree.totals().files, 1);
+    assert_eq!(tree.totals().entries, 6);
+    assert_eq!(tree.attributes(find(&tree, "a")).links, 3);
+}
+
+#[test]
+fn holes_have_no_chunks() {
+    let forest = Forest::new();
+    let file = fs::File::create(forest.path("sparse")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    rustix::io::pwrite(&file, &[7; 5000], 32 << 20).unwrap();
+    fs::File::create(forest.path("hole")).unwrap().set_len(5).unwrap();
+    let snapshot = take(&forest);
+    let tree = tree(&snapshot);
+    let node = find(&tree, "sparse");
+    let attributes = tree.attributes(node);
+    assert_eq!(attributes.size, 64 << 20);
+    let knows_holes = rustix::fs::seek(&file, SeekFrom::Hole(0)) == Ok(0);
+    assert!(!knows_holes || attributes.stored < 1 << 20, "{attributes:?}");
+    let read = content(&snapshot, &tree, node);
+    assert_eq!(read.len(), 64 << 20);
+    assert!(read[32 << 20..][..5000].iter().all(|byte| *byte == 7));
+    assert_eq!(read.iter().filter(|byte| **byte != 0).count(), 5000);
+    assert_eq!(content(&snapshot, &tree, find(&tree, "hole")), [0; 5]);
+}
+
+#[test]
+fn names_may_be_any_bytes() {
+    let forest = Forest::new();
+    let names: [&[u8]; 5] = [b"\xff\xfe", b"new\nline", b" ", b"-", &[b'x'; 255]];
+    for name in names {
+        fs::write(forest.root().join(OsStr::from_bytes(name)), name).unwrap();
+    }
+    let snapshot = take(&forest);
+    let tree = tree(&snapshot);
+    for name in names {
+        let node = tree.lookup(Tree::ROOT, name).unwrap();
+        assert_eq!(content(&snapshot, &tree, node), name);
+    }
+    let listed: Vec<&[u8]> = tree.children(Tree::ROOT).map(|(name, _)| name).collect();
+    assert!(listed.is_sorted());
+    assert_eq!(listed.len(), 5);
+    assert_eq!(tree.child(Tree::ROOT, 5), None);
+}
+
+#[test]
+fn what_is_no_file_is_a_node_without_content() {
+    let forest = Forest::new();
+    symlink("some/where", forest.path("link")).unwrap();
+    let _socket = UnixListener::bind(forest.path("socket")).unwrap();
+    let fifo = forest.path("fifo");
+    let mode = Mode::from_raw_mode(0o640);
+    mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let tree = tree(&take(&forest));
+    let link = find(&tree, "link");
+    assert_eq!(tree.target(link), b"some/where");
+    assert_eq!(tree.attributes(link).size, 10);
+    assert_eq!(tree.attributes(link).kind, Kind::Symlink);
+    assert_eq!(tree.attributes(find(&tree, "socket")).kind, Kind::Socket);
+    assert_eq!(tree.attributes(find(&tree, "fifo")).kind, Kind::Fifo);
+    assert_eq!(tree.lookup(link, b"x"), None);
+    assert_eq!(tree.children(link).len(), 0);
+    assert!(tree.extents(link).is_empty());
+}
+
+#[test]
+fn extended_attributes_are_kept_where_there_are_some() {
+    let forest = Forest::new();
+    let path = forest.write("file", b"content");
+    let set =
+        |name: &str, value: &[u8]| rustix::fs::setxattr(&path, name, value, XattrFlags::empty());
+    if set("user.b", b"second").is_err() {
+        // The file system of temporary files does not know them.
+        return;
+    }
+    set("user.a", b"").unwrap();
+    let tree = tree(&take(&forest));
+    let xattrs: Vec<_> = tree.xattrs(find(&tree, "file")).collect();
+    assert_eq!(xattrs, [(&b"user.a"[..], &b""[..]), (b"user.b", b"second")]);
+    assert_eq!(tree.xattrs(Tree::ROOT).count(), 0);
+}
+
+#[test]
+fn five_hundred_directories_may_be_inside_each_other() {
+    let forest = Forest::new();
+    // Longer together than a path may be for the kernel.
+    let mut directory = fs::File::open(forest.root()).unwrap();
+    for level in 0..500 {
+        let name = format!("level-{level:03}");
+        rustix::fs::mkdirat(&directory, &name, Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        directory = rustix::fs::openat(&directory, &name, flags, Mode::empty()).unwrap().into();
+    }
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CREATE;
+    let file = rustix::fs::openat(&directory, "file", flags, Mode::RUSR).unwrap();
+    rustix::io::write(&file, b"deep").unwrap();
+    let snapshot = take(&forest);
+    let tree = tree(&snapshot);
+    let mut node = Tree::ROOT;
+    for level in 0..500 {
+        let inside = tree.lookup(node, format!("level-{level:03}").as_bytes()).unwrap();
+        assert_eq!(tree.parent(inside), node);
+        node = inside;
+    }
+    let file = tree.lookup(node, b"file").unwrap();
+    assert_eq!(content(&snapshot, &tree, file), b"deep");
+}
+
+#[test]
+fn a_root_that_is_no_directory_is_an_error() {
+    let forest = Forest::new();
+    let path = forest.write("file", b"");
+    for path in [path, forest.path("nothing")] {
+        let error = Snapshot::take(&path, &Options::default(), None).unwrap_err();
+        assert!(matches!(error, SnapshotError::Root { .. }), "{error}");
+    }
+}
