@@ -1,0 +1,179 @@
+//! What replies and notices say.
+
+use crate::abi;
+use crate::decode::Offer;
+use crate::file_system::{Attributes, Entry, Kind, Space};
+
+/// For how long the kernel may keep what it was told: as good as for ever.
+const FOREVER_S: u64 = u32::MAX as u64;
+/// How big the blocks are that programs had better read.
+const BLOCK_LEN: u32 = 4096;
+/// How many reads the kernel may have under way that nobody waits for yet.
+const BACKGROUND_MAX: u16 = 64;
+/// From how many on it holds back.
+const CONGESTED: u16 = 48;
+/// The least that the kernel takes; nothing is written.
+const WRITE_LEN_MAX: u32 = 4096;
+
+/// Numbers one after the other, in the order of bytes of this processor.
+pub(crate) trait Fields {
+    /// Adds four bytes.
+    fn u32(&mut self, number: u32);
+    /// Adds eight.
+    fn u64(&mut self, number: u64);
+}
+
+impl Fields for Vec<u8> {
+    fn u32(&mut self, number: u32) {
+        self.extend_from_slice(&number.to_ne_bytes());
+    }
+
+    fn u64(&mut self, number: u64) {
+        self.extend_from_slice(&number.to_ne_bytes());
+    }
+}
+
+/// What a reply begins with.
+pub(crate) fn header(body_len: usize, error: i32, id: u64) -> [u8; abi::REPLY_HEADER_LEN] {
+    let mut bytes = [0; abi::REPLY_HEADER_LEN];
+    // Nothing is as long as four gibibytes; the kernel would refuse a wrong length.
+    let len = u32::try_from(body_len + abi::REPLY_HEADER_LEN).unwrap_or(u32::MAX);
+    bytes[..4].copy_from_slice(&len.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&error.to_ne_bytes());
+    bytes[8..].copy_from_slice(&id.to_ne_bytes());
+    bytes
+}
+
+/// What is wanted of the kernel's offer.
+pub(crate) fn greeting(out: &mut Vec<u8>, offer: Offer, read_ahead_len: u32, pages_max: u16) {
+    out.u32(abi::MAJOR);
+    out.u32(offer.minor.min(abi::MINOR));
+    out.u32(read_ahead_len);
+    out.u32(offer.features & abi::feature::WANTED);
+    out.extend_from_slice(&BACKGROUND_MAX.to_ne_bytes());
+    out.extend_from_slice(&CONGESTED.to_ne_bytes());
+    out.u32(WRITE_LEN_MAX);
+    let time_granularity_ns = 1;
+    out.u32(time_granularity_ns);
+    out.extend_from_slice(&pages_max.to_ne_bytes());
+    let unused = [0; 34];
+    out.extend_from_slice(&unused);
+}
+
+/// A file that is there.
+pub(crate) fn entry(out: &mut Vec<u8>, entry: &Entry) {
+    out.u64(entry.ino);
+    out.u64(0); // The generation: numbers are not used again while they are known.
+    out.u64(FOREVER_S);
+    out.u64(FOREVER_S);
+    out.u64(0); // The nanoseconds of both.
+    attributes(out, &entry.attributes);
+}
+
+/// A name that is not there; in a listing, a name of which nothing more is said.
+pub(crate) fn no_entry(out: &mut Vec<u8>) {
+    out.u64(0);
+    out.u64(0);
+    out.u64(FOREVER_S);
+    out.resize(out.len() + abi::ENTRY_LEN - 24, 0);
+}
+
+/// The reply to who asks for attributes.
+pub(crate) fn attributes_reply(out: &mut Vec<u8>, told: &Attributes) {
+    out.u64(FOREVER_S);
+    out.u64(0);
+    attributes(out, told);
+}
+
+fn attributes(out: &mut Vec<u8>, told: &Attributes) {
+    out.u64(told.ino);
+    out.u64(told.size);
+    out.u64(told.blocks);
+    // Read, changed, and changed in what is told here: all are one time.
+    (0..3).for_each(|_| out.u64(told.modified_s.cast_unsigned()));
+    (0..3).for_each(|_| out.u32(told.modified_ns));
+    out.u32(told.kind.mode() | u32::from(told.permissions & 0o7777));
+    out.u32(told.links);
+    out.u32(told.uid);
+    out.u32(told.gid);
+    out.u32(device(told.device));
+    out.u32(BLOCK_LEN);
+    out.u32(0); // Flags.
+}
+
+/// A device's number as the kernel has it: twelve bits of its major number amid twenty of its minor.
+fn device(number: u64) -> u32 {
+    let major = rustix::fs::major(number) & 0xfff;
+    let minor = rustix::fs::minor(number);
+    minor & 0xff | major << 8 | (minor & 0xf_ff00) << 12
+}
+
+/// One name of a listing; the fields before it must be where a multiple of eight bytes is.
+pub(crate) fn listed(out: &mut Vec<u8>, name: &[u8], next_offset: u64, ino: u64, kind: Kind) {
+    out.u64(ino);
+    out.u64(next_offset);
+    out.u32(u32::try_from(name.len()).expect("the length of a name was checked"));
+    out.u32(kind.mode() >> 12);
+    out.extend_from_slice(name);
+    out.resize(out.len().next_multiple_of(8), 0);
+}
+
+/// How much that takes.
+pub(crate) fn listed_len(name: &[u8]) -> usize {
+    (abi::LISTED_LEN + name.len()).next_multiple_of(8)
+}
+
+/// An open file, or directory.
+pub(crate) fn opened(out: &mut Vec<u8>, flags: u32) {
+    out.u64(0);
+    out.u32(flags);
+    out.u32(0);
+}
+
+/// What is told of all files together.
+pub(crate) fn space(out: &mut Vec<u8>, space: &Space) {
+    out.u64(space.blocks);
+    out.u64(space.blocks_free);
+    out.u64(space.blocks_free); // To those who are not root as well.
+    out.u64(space.files);
+    out.u64(space.files_free);
+    out.u32(space.block_len);
+    out.u32(space.name_len_max);
+    out.u32(space.block_len);
+    let unused = [0; 28];
+    out.extend_from_slice(&unused);
+}
+
+/// How long an extended attribute is, or the names of all.
+pub(crate) fn xattr_len(out: &mut Vec<u8>, len: usize) {
+    out.u32(u32::try_from(len).unwrap_or(u32::MAX));
+    out.u32(0);
+}
+
+/// Bytes of a file are not what they were.
+pub(crate) fn invalid_node(ino: u64, offset: i64, len: i64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(24);
+    out.u64(ino);
+    out.u64(offset.cast_unsigned());
+    out.u64(len.cast_unsigned());
+    out
+}
+
+/// A name does not mean what it did. The name and a zero follow.
+pub(crate) fn invalid_entry(parent: u64, name_len: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(16);
+    out.u64(parent);
+    out.u32(name_len);
+    out.u32(0);
+    out
+}
+
+/// A name was taken away. The name and a zero follow.
+pub(crate) fn deleted(parent: u64, child: u64, name_len: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(24);
+    out.u64(parent);
+    out.u64(child);
+    out.u32(name_len);
+    out.u32(0);
+    out
+}

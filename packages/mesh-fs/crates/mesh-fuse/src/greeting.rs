@@ -1,0 +1,52 @@
+//! What is settled with the kernel when a mount begins.
+
+use crate::abi;
+use crate::decode::{Operation, Request, decode};
+use crate::device::Device;
+use crate::encode;
+use crate::error::MountError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// Room for the greeting; the kernel wants as much at least.
+const ROOM: usize = 8192 + 4096;
+/// How long the kernel may take to greet. It does so while it mounts.
+const LIMIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// A read is of so many bytes at most.
+const READ_LEN_MAX: usize = 1 << 20;
+
+/// Greets the kernel; gives what features are used.
+pub(crate) fn greet(device: &Device, read_ahead_len: u32) -> Result<u32, MountError> {
+    let system = MountError::system::<Errno>;
+    let doing = "the kernel does not greet";
+    let pages_max = (READ_LEN_MAX / rustix::param::page_size()).clamp(1, usize::from(u16::MAX));
+    let mut buffer = vec![0; ROOM];
+    loop {
+        let mut watched = [PollFd::new(device, PollFlags::IN)];
+        let is_there = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&LIMIT)));
+        if is_there.map_err(system(doing))? == 0 {
+            return Err(system(doing)(Errno::TIMEDOUT));
+        }
+        let len = match device.receive(&mut buffer) {
+            Ok(len) => len,
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => continue,
+            Err(error) => return Err(system(doing)(error)),
+        };
+        let Ok(Request { id, operation: Operation::Init(offer), .. }) = decode(&buffer[..len])
+        else {
+            return Err(system(doing)(Errno::PROTO));
+        };
+        let (major, minor) = (offer.major, offer.minor);
+        if major < abi::MAJOR || (major == abi::MAJOR && minor < abi::MINOR_MIN) {
+            device.refuse(id, Errno::PROTO);
+            return Err(MountError::KernelTooOld { major, minor });
+        }
+        let mut out = Vec::new();
+        encode::greeting(&mut out, offer, read_ahead_len, pages_max as u16);
+        device.answer(id, &[&out]).map_err(system(doing))?;
+        // A newer kernel greets again, in our version.
+        if major == abi::MAJOR {
+            return Ok(offer.features & abi::feature::WANTED);
+        }
+    }
+}

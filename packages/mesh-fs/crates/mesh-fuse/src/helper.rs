@@ -1,0 +1,113 @@
+//! The program that mounts for those who have no right to.
+
+use crate::attach::SUBTYPE;
+use crate::error::MountError;
+use crate::guardian::Guardian;
+use crate::options::MountOptions;
+use rustix::io::{Errno, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+use std::env;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What it may be called.
+const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
+/// Where it may be besides what `PATH` says.
+const USUAL: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
+
+/// The program that mounts for those who have no right to.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    program: PathBuf,
+}
+
+impl Helper {
+    /// Looks for it.
+    pub(crate) fn find() -> Option<Self> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let places: Vec<_> = env::split_paths(&path).chain(USUAL.map(PathBuf::from)).collect();
+        let programs = NAMES.iter().flat_map(|name| places.iter().map(move |at| at.join(name)));
+        let program =
+            programs.into_iter().find(|program| program.is_absolute() && program.is_file())?;
+        Some(Self { program })
+    }
+
+    /// Has it mount; gives the device.
+    pub(crate) fn mount(
+        &self,
+        point: &Path,
+        source: &str,
+        options: &MountOptions,
+        guardian: &Guardian,
+    ) -> Result<OwnedFd, MountError> {
+        let doing = "cannot have fusermount3 mount";
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .map_err(MountError::system(doing))?;
+        let other = if options.allow_other { ",allow_other" } else { "" };
+        let told =
+            format!("ro,nosuid,nodev,default_permissions,fsname={source},subtype={SUBTYPE}{other}");
+        // It has the guardian's line as well, and so the guardian looks only when it is done, too.
+        let line = guardian.line().map_err(MountError::system(doing))?;
+        let child = Command::new(&self.program)
+            .args(["-o", &told, "--"])
+            .arg(point)
+            .env("_FUSE_COMMFD", "0")
+            .stdin(theirs)
+            .stdout(line)
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(MountError::system(doing))?;
+        let received = receive(&ours);
+        let said = child.wait_with_output().map_err(MountError::system(doing))?.stderr;
+        match received.map_err(MountError::system(doing))? {
+            Some(device) => Ok(device),
+            None => Err(self.refused(&said)),
+        }
+    }
+
+    /// Has it unmount, even if files are open.
+    pub(crate) fn unmount(&self, point: &Path) -> Result<(), MountError> {
+        let unmounting = Command::new(&self.program)
+            .args(["-u", "-z", "--"])
+            .arg(point)
+            .stdin(Stdio::null())
+            .output();
+        let output = unmounting.map_err(MountError::system("cannot have fusermount3 unmount"))?;
+        if output.status.success() { Ok(()) } else { Err(self.refused(&output.stderr)) }
+    }
+
+    fn refused(&self, said: &[u8]) -> MountError {
+        let said = String::from_utf8_lossy(said);
+        let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let said = if lines.is_empty() { "it gives no reason".into() } else { lines.join("; ") };
+        MountError::Refused { helper: self.program.clone(), said }
+    }
+}
+
+/// Receives a descriptor; none if the other end is closed without one.
+fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let received = rustix::io::retry_on_intr(|| {
+        let mut room = [IoSliceMut::new(&mut byte)];
+        recvmsg(socket, &mut room, &mut control, RecvFlags::CMSG_CLOEXEC)
+    });
+    match received {
+        Ok(_) => {}
+        Err(Errno::CONNRESET) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok(fds.last())
+}

@@ -1,0 +1,108 @@
+//! What is mounted, as the kernel tells it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+const PATH: &str = "/proc/self/mountinfo";
+
+/// One of our mounts, where it is now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mounted {
+    /// The device's two numbers, with a colon between them.
+    pub(crate) device: String,
+    /// Where it is: directories above it may have been renamed.
+    pub(crate) point: PathBuf,
+    /// Whether something else is mounted over it, which an unmount would meet first.
+    pub(crate) is_covered: bool,
+}
+
+/// Finds what has that source, and that type.
+pub(crate) fn find(kind: &str, source: &str) -> io::Result<Vec<Mounted>> {
+    let table = fs::read(PATH)?;
+    Ok(find_in(&table, kind, source))
+}
+
+/// One line: `36 35 98:0 /root /point options [fields] - type source options`.
+struct Line<'a> {
+    id: &'a [u8],
+    parent: &'a [u8],
+    device: &'a [u8],
+    point: &'a [u8],
+    kind: &'a [u8],
+    source: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    fn read(line: &'a [u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let (id, parent, device) = (fields.next()?, fields.next()?, fields.next()?);
+        let (_root, point) = (fields.next()?, fields.next()?);
+        fields.find(|field| *field == b"-")?;
+        let (kind, source) = (fields.next()?, fields.next()?);
+        Some(Self { id, parent, device, point, kind, source })
+    }
+}
+
+fn find_in(table: &[u8], kind: &str, source: &str) -> Vec<Mounted> {
+    let lines: Vec<_> = table.split(|byte| *byte == b'\n').filter_map(Line::read).collect();
+    let ours = lines
+        .iter()
+        .filter(|line| line.kind == kind.as_bytes() && line.source == source.as_bytes());
+    let mounted = ours.map(|ours| Mounted {
+        device: String::from_utf8_lossy(ours.device).into_owned(),
+        point: OsString::from_vec(unescape(ours.point)).into(),
+        is_covered: lines.iter().any(|line| line.parent == ours.id && line.point == ours.point),
+    });
+    mounted.collect()
+}
+
+/// Blanks and the like are told as a backslash and three octal digits.
+fn unescape(mut escaped: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(escaped.len());
+    while let Some((first, rest)) = escaped.split_first() {
+        if let [b'\\', high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', ..] = escaped {
+            bytes.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
+            escaped = &escaped[4..];
+        } else {
+            bytes.push(*first);
+            escaped = rest;
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"\
+22 1 0:20 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+36 22 0:31 / /a\\040b\\134c ro,nosuid shared:2 master:1 - fuse.mesh one ro,user_id=0\n\
+37 22 0:32 / /d ro,nosuid - fuse.mesh two ro\n\
+38 37 0:33 / /d rw - tmpfs tmpfs rw\n\
+39 22 0:34 / /e rw - tmpfs one rw\n\
+short line\n";
+
+    #[test]
+    fn a_mount_is_found_by_its_source() {
+        let found = find_in(TABLE, "fuse.mesh", "one");
+        let expected =
+            Mounted { device: "0:31".into(), point: "/a b\\c".into(), is_covered: false };
+        assert_eq!(found, [expected]);
+        assert_eq!(find_in(TABLE, "fuse.mesh", "three"), []);
+    }
+
+    #[test]
+    fn what_is_mounted_over_it_is_seen() {
+        let found = find_in(TABLE, "fuse.mesh", "two");
+        assert!(found.iter().all(|mounted| mounted.is_covered) && found.len() == 1);
+    }
+
+    #[test]
+    fn what_is_no_escape_is_left() {
+        assert_eq!(unescape(br"a\9\04"), br"a\9\04");
+    }
+}

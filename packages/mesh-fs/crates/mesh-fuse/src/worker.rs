@@ -1,0 +1,91 @@
+//! A thread that receives requests and has them answered.
+
+use crate::device::Device;
+use crate::error::MountError;
+use crate::server::Server;
+use crate::session::Session;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// Room for one request: the kernel wants 8 KiB at least; with more it forgets more at once.
+const ROOM: usize = 64 * 1024;
+/// How long to wait for a request when only those are left that keep others from ending.
+const LAST_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// A thread that receives requests and has them answered.
+struct Worker {
+    session: Arc<Session>,
+    device: Arc<Device>,
+    /// Wakes this thread alone for a request, and all threads for the end.
+    bell: OwnedFd,
+}
+
+/// Starts one thread.
+pub(crate) fn start(
+    number: usize,
+    session: &Arc<Session>,
+    device: &Arc<Device>,
+) -> Result<JoinHandle<()>, MountError> {
+    let doing = "cannot wait for requests of the kernel";
+    let bell = epoll::create(CreateFlags::CLOEXEC).map_err(MountError::system(doing))?;
+    let request = EventFlags::IN | EventFlags::EXCLUSIVE;
+    epoll::add(&bell, device, EventData::new_u64(0), request)
+        .and_then(|()| epoll::add(&bell, &session.stop, EventData::new_u64(1), EventFlags::IN))
+        .map_err(MountError::system(doing))?;
+    let worker = Worker { session: Arc::clone(session), device: Arc::clone(device), bell };
+    session.enter();
+    let started = Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
+    started.map_err(|source| {
+        session.leave();
+        MountError::System { doing: "cannot start a thread that answers the kernel", source }
+    })
+}
+
+impl Worker {
+    fn run(self) {
+        let mut server = Server::new(Arc::clone(&self.session), Arc::clone(&self.device));
+        let mut buffer = vec![0; ROOM];
+        loop {
+            match self.device.receive(&mut buffer) {
+                Ok(len) => server.serve(&buffer[..len]),
+                Err(Errno::AGAIN) => {
+                    if !self.wait() {
+                        break;
+                    }
+                }
+                // The one who asked was interrupted, or we were.
+                Err(Errno::INTR | Errno::NOENT) => {}
+                // The mount has ended.
+                Err(_) => break,
+            }
+        }
+        drop(server);
+        let Self { session, device, bell } = self;
+        drop((device, bell));
+        session.leave();
+    }
+
+    /// Waits for the next request; tells whether there will be any.
+    fn wait(&self) -> bool {
+        if self.session.is_stopping() {
+            return self.wait_last();
+        }
+        let mut events = Vec::with_capacity(2);
+        let rung = epoll::wait(&self.bell, spare_capacity(&mut events), None);
+        matches!(rung, Ok(_) | Err(Errno::INTR))
+    }
+
+    /// As long as somebody tells the kernel something, it may need answers to be done with that.
+    fn wait_last(&self) -> bool {
+        if !self.session.is_notifying() {
+            return false;
+        }
+        let mut watched = [PollFd::new(&self.device, PollFlags::IN)];
+        matches!(poll(&mut watched, Some(&LAST_WAIT)), Ok(_) | Err(Errno::INTR))
+    }
+}
