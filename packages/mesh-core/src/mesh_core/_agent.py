@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["LATER", "Agent"]
 
 _BATCH_MAX = 64
+# How long an answer to a host may take to be written before that host is taken for lost.
+_ANSWER_LIMIT_S = 0.1
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 LATER = object()
 # The process of the program, and the port under which the program owns what it owns.
@@ -418,9 +420,18 @@ class Agent:
         """Another host is dead."""
         self._engine.host_gone(host, obituary)
 
-    def do_host_left(self, message: Message, host_name: str, why: str) -> None:
+    def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
         """A worker leaves the job although nobody here wanted that: its host is lost at once."""
-        self._host_left(message.from_proc >> 32, host_name, why)
+        host = message.from_proc >> 32
+
+        def lose() -> None:
+            # The worker waits for the answer, which does not reach it once it is taken for lost.
+            self._engine.answer(message, 0, *encode_value(None, 1 << 60))
+            self._engine.drain(_ANSWER_LIMIT_S)
+            self._host_left(host, host_name, why)
+
+        threading.Thread(target=lose, name=f"mesh-lost-{host}", daemon=True).start()
+        return LATER
 
     def _host_left(
         self, host: int, host_name: str | None, why: str, epoch: int | None = None

@@ -93,6 +93,14 @@ def children() -> list[int]:
     return found
 
 
+def leads_session(pid: int) -> bool:
+    """Tells whether a process began a session of its own, as daemons do."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
 def wait_until_orphaned(parent: int) -> None:
     """Blocks until the parent is dead and the kernel has given this process a new one."""
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import socket
 import threading
 from contextlib import contextmanager
 
@@ -30,18 +30,18 @@ def on_signals(numbers: Collection[int], act: Callable[[], object]) -> Iterator[
     Raises:
         ValueError: This is not the main thread.
     """
-    heard, told = socket.socketpair()
-    told.setblocking(False)
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
     # What the interpreter writes there, it writes before any handler runs.
-    wakeup_before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    wakeup_before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
 
     def hear() -> None:
-        with heard:
-            while told_now := heard.recv(_READ_BYTES):
-                for number in told_now:
-                    if number in before:
-                        act()
+        while told_now := os.read(heard, _READ_BYTES):
+            for number in told_now:
+                if number in before:
+                    act()
+        os.close(heard)
 
     threading.Thread(target=hear, name="mesh-signals", daemon=True).start()
     try:
@@ -50,4 +50,4 @@ def on_signals(numbers: Collection[int], act: Callable[[], object]) -> Iterator[
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup_before)
-        told.close()
+        os.close(told)

@@ -44,6 +44,8 @@ _TRY_COUNT_MAX = 3
 # What the kernel takes to end killed processes that hold gigabytes or wait for a device.
 _REAP_LIMIT_S = 10.0
 _LOOK_AGAIN_S = 0.02
+# How long what leads a session of its own may take to end when it is told to.
+_DAEMON_GRACE_S = 2.0
 
 
 @dataclass
@@ -477,12 +479,21 @@ class Warden:
         """Kills all that descends from this process, and removes the job directory."""
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
-        deadline = time.monotonic() + _REAP_LIMIT_S
+        now = time.monotonic()
+        deadline, daemons_until = now + _REAP_LIMIT_S, now + _DAEMON_GRACE_S
+        told: set[int] = set()
         while (left := self._left()) and time.monotonic() < deadline:
             for pid in self._procs:
                 _kernel.kill_group_quietly(pid, signal.SIGKILL)
             for pid in left:
-                _kernel.kill_quietly(pid, signal.SIGKILL)
+                if pid in self._procs or not _kernel.leads_session(pid):
+                    _kernel.kill_quietly(pid, signal.SIGKILL)
+                elif time.monotonic() >= daemons_until:
+                    _kernel.kill_quietly(pid, signal.SIGKILL)
+                elif pid not in told:
+                    # What a process has started to outlive it may have something to undo, as a mount.
+                    told.add(pid)
+                    _kernel.kill_quietly(pid, signal.SIGTERM)
             # A killed process may leave children of its own to us: reap it and look again.
             poll.poll(_LOOK_AGAIN_S * 1000)
             self._on_child()

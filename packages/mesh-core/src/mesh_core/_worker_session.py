@@ -36,8 +36,9 @@ __all__ = ["is_session", "leave", "main", "root_died"]
 # The process of the program.
 _ROOT = 0
 _LOOK_S = 1.0
-# How long the owner may take to hear that a worker withdraws.
-_OWNER_HEARS_S = 2.0
+# How long the owner may take to answer that it knows that a worker withdraws; it does not answer if
+# it knew before.
+_OWNER_HEARS_S = 0.5
 # How long the answer to the last question may take to reach the owner.
 _FAREWELL_S = 0.5
 
