@@ -69,9 +69,7 @@ def test_the_tree_is_there_as_it_is_on_the_client(
         assert only(handler).is_complete
 
 
-def test_files_come_when_they_are_read(
-    source: Path, mountpoint: Path, cache: CacheOptions
-) -> None:
+def test_files_come_when_they_are_read(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
     lazy = MountOptions(is_prefetched=False)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=lazy) as handler:
         status = handler.status().item()
@@ -90,14 +88,13 @@ def test_programs_and_modules_run_from_it(
         said = subprocess.run([mountpoint / "script.sh"], capture_output=True, text=True)
         assert said.stdout == "from the mount\n"
         code = f"import sys; sys.path[0] = {str(mountpoint / 'package')!r}; import module"
-        done = subprocess.run([sys.executable, "-Bc", f"{code}; print(module.ANSWER)"],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-Bc", f"{code}; print(module.ANSWER)"], capture_output=True, text=True
+        )
         assert done.stdout == "42\n", done.stderr
 
 
-def test_it_can_be_mapped_and_searched(
-    source: Path, mountpoint: Path, cache: CacheOptions
-) -> None:
+def test_it_can_be_mapped_and_searched(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache):
         path = mountpoint / "package/inner/large.bin"
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
@@ -178,9 +175,7 @@ def test_a_chunk_that_is_damaged_on_disk_is_fetched_again(
         assert 0 < only(handler).fetched_bytes < 500_000
 
 
-def test_what_is_ignored_is_not_there(
-    source: Path, mountpoint: Path, cache: CacheOptions
-) -> None:
+def test_what_is_ignored_is_not_there(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
     (source / ".meshignore").write_text("*.bin\n")
     chosen = SnapshotOptions(ignore=("script.*",))
     with remotemount(this_host(), source, mountpoint, cache=cache, snapshot=chosen):
@@ -253,8 +248,6 @@ def test_what_cannot_be_done_is_said(
         handler.open()
 
 
-def test_it_says_in_which_way_and_why(
-    source: Path, mountpoint: Path, cache: CacheOptions
-) -> None:
+def test_it_says_in_which_way_and_why(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
         assert "fuse, as this host lets us mount" in handler.explain()

@@ -486,12 +486,11 @@ class Warden:
             for pid in self._procs:
                 _kernel.kill_group_quietly(pid, signal.SIGKILL)
             for pid in left:
-                if pid in self._procs or not _kernel.leads_session(pid):
-                    _kernel.kill_quietly(pid, signal.SIGKILL)
-                elif time.monotonic() >= daemons_until:
+                is_daemon = pid not in self._procs and _kernel.leads_session(pid)
+                if not is_daemon or time.monotonic() >= daemons_until:
                     _kernel.kill_quietly(pid, signal.SIGKILL)
                 elif pid not in told:
-                    # What a process has started to outlive it may have something to undo, as a mount.
+                    # It may have something to undo for who has started it, as a mount.
                     told.add(pid)
                     _kernel.kill_quietly(pid, signal.SIGTERM)
             # A killed process may leave children of its own to us: reap it and look again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mesh_core import MeshError
 from mesh_fs._chunk_names import joined, split
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
-    from mesh_core import ActorMesh
     from mesh_fs import _core
+    from mesh_fs._host_files import HostFiles
+    from mesh_fs._source import Source
     from mesh_rdma import RDMABuffer
 
-__all__ = ["Delivery", "Provider"]
+    Provider = HostFiles | Source
+
+__all__ = ["BATCH_MAX", "Delivery", "in_background"]
 
 #: How many chunks are asked for at once: as many as mostly fill a slot.
 BATCH_MAX = 128
@@ -30,20 +33,10 @@ _TRIES_MAX = 3
 _logger = logging.getLogger("mesh_fs")
 
 
-class Provider(Protocol):
-    """What an actor offers that gives chunks to others."""
-
-    join: Any
-    """`(reader) -> RDMABuffer`: gives the window in which the reader finds what it fetches."""
-    fetch: Any
-    """`(reader, slot, names) -> lengths`: puts chunks into a slot, as many as it holds. A length
-    of -1 is of one that cannot be had any more."""
-
-
 class _Source:
     """A provider, and what was agreed with it."""
 
-    def __init__(self, provider: ActorMesh[Any], window: RDMABuffer) -> None:
+    def __init__(self, provider: Provider, window: RDMABuffer) -> None:
         self.provider = provider
         self.window = window
         self.slots = Slots()
@@ -63,7 +56,7 @@ class Delivery:
     def __init__(
         self,
         store: _core.Store,
-        providers: Sequence[ActorMesh[Any]],
+        providers: Sequence[Provider],
         reader: str,
         on_arrival: Callable[[bytes], None],
     ) -> None:
@@ -77,7 +70,7 @@ class Delivery:
         self.fetched_bytes = 0
 
     async def bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
-        """Waits until all of some chunks are in the store, and gives those that are not, and why."""
+        """Waits until chunks are in the store; gives those that cannot be had, and why."""
         wanted = split(self._store.missing(names))
         fresh = [name for name in wanted if name not in self._coming]
         waits = {self._coming[name] for name in wanted if name in self._coming}
@@ -161,7 +154,7 @@ class Delivery:
                 if self._source is connecting:
                     self._drop_first(error)
 
-    async def _connect(self, provider: ActorMesh[Any]) -> _Source:
+    async def _connect(self, provider: Provider) -> _Source:
         return _Source(provider, await provider.join.call_one(self._reader))
 
     def _lose(self, source: _Source, error: MeshError) -> None:

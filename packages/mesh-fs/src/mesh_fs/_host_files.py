@@ -19,7 +19,7 @@ from mesh_fs._presented import Mounted, WrittenOut, present
 from mesh_fs._window import Windows
 
 if TYPE_CHECKING:
-    from mesh_core import ActorMesh, Point
+    from mesh_core import Point
     from mesh_fs._options import CacheOptions, MountOptions
     from mesh_fs._source import Source
     from mesh_rdma import RDMABuffer
@@ -84,7 +84,7 @@ class HostFiles(Actor):
         self._problem: str | None = None
 
     @endpoint
-    async def follow(self, hosts: ActorMesh[HostFiles], source: ActorMesh[Source]) -> None:
+    async def follow(self, hosts: HostFiles, source: Source) -> None:
         """Says who gives chunks to this host: those above it, and the client when they are gone."""
         rank = current_rank().rank
         reader = f"{rank}/{socket.gethostname()}/{os.getpid()}"

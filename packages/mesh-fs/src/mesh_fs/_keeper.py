@@ -9,12 +9,11 @@ from mesh_core import Actor, MeshError, endpoint
 from mesh_fs._host_files import HostFiles, HostStatus
 
 if TYPE_CHECKING:
-    from mesh_core import ActorMesh, HostMesh, MeshFailure, ProcMesh, ValueMesh
+    from mesh_core import HostMesh, MeshFailure, ProcMesh, ValueMesh
     from mesh_fs._options import CacheOptions, MountOptions
     from mesh_fs._source import Source
 
 __all__ = ["Keeper"]
-
 
 
 class Keeper(Actor):
@@ -32,7 +31,7 @@ class Keeper(Actor):
 
     def __init__(
         self,
-        source: ActorMesh[Source],
+        source: Source,
         hosts: HostMesh,
         mountpoint: str,
         cache: CacheOptions,
@@ -44,7 +43,7 @@ class Keeper(Actor):
         self._cache = cache
         self._options = options
         self._procs: ProcMesh | None = None
-        self._files: ActorMesh[HostFiles] | None = None
+        self._files: HostFiles | None = None
         self._shown = b""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
@@ -56,12 +55,13 @@ class Keeper(Actor):
         """Shows the directory everywhere, or nowhere; gives what could not be read of it."""
         taken = self._source.take.call_one().get()
         self._procs = self._hosts.spawn_procs(name="mesh-fs")
-        self._files = self._procs.spawn(
+        files = self._procs.spawn(
             "mesh-fs", HostFiles, self._mountpoint, self._cache, self._options
         )
+        self._files = files
         try:
-            self._files.follow.call(self._files.flatten("host"), self._source).get()
-            self._files.show.call(taken.recipe).get()
+            files.follow.call(files.flatten("host"), self._source).get()
+            files.show.call(taken.recipe).get()
         except BaseException:
             self._close()
             raise
@@ -108,6 +108,6 @@ class Keeper(Actor):
             with suppress(MeshError):
                 procs.stop().get()
 
-    def _opened(self) -> ActorMesh[HostFiles]:
+    def _opened(self) -> HostFiles:
         assert self._files is not None, "the handler asks only between `open` and `close`"
         return self._files

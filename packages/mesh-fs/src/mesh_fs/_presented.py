@@ -89,9 +89,7 @@ def present(
         return WrittenOut(store, mountpoint, str(error))
 
 
-def _mount(
-    tree: _core.Tree, store: _core.Store, mountpoint: str, options: MountOptions
-) -> Mounted:
+def _mount(tree: _core.Tree, store: _core.Store, mountpoint: str, options: MountOptions) -> Mounted:
     view = _core.View(
         tree,
         store,

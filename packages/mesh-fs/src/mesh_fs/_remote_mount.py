@@ -14,7 +14,7 @@ from mesh_fs._source import Source
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from mesh_core import ActorMesh, HostMesh, MeshError, ProcMesh, ValueMesh
+    from mesh_core import HostMesh, MeshError, ProcMesh, ValueMesh
     from mesh_fs._host_files import HostStatus
 
 __all__ = ["MountHandler", "remotemount"]
@@ -46,8 +46,8 @@ class MountHandler:
         self._mount = mount
         self._cache = cache
         self._procs: ProcMesh | None = None
-        self._source: ActorMesh[Source] | None = None
-        self._keeper: ActorMesh[Keeper] | None = None
+        self._source: Source | None = None
+        self._keeper: Keeper | None = None
 
     def open(self) -> MountHandler:
         """Mounts it everywhere; files come as they are read, and all of them in the background.
@@ -64,8 +64,9 @@ class MountHandler:
         self._procs = this_host().spawn_procs(name="mesh-fs-source")
         try:
             source = self._procs.spawn("source", Source, self.sourcepath, self._snapshot)
-            settings = (source, self._hosts, self.mntpoint, self._cache, self._mount)
-            keeper = self._procs.spawn("keeper", Keeper, *settings)
+            keeper = self._procs.spawn(
+                "keeper", Keeper, source, self._hosts, self.mntpoint, self._cache, self._mount
+            )
             self.skipped = keeper.open.call_one().get()
         except BaseException:
             self._stop()
@@ -135,7 +136,7 @@ class MountHandler:
         if procs is not None:
             procs.stop().get()
 
-    def _opened(self) -> ActorMesh[Keeper]:
+    def _opened(self) -> Keeper:
         if self._keeper is None:
             raise MountError(f"{self.sourcepath!r} is not mounted: call open() first")
         return self._keeper
@@ -172,7 +173,7 @@ def remotemount(
         SnapshotError: `sourcepath` is no directory.
 
     Example:
-        >>> with remotemount(hosts, "/home/me/project", "/mnt/project") as project:
+        >>> with remotemount(hosts, "project", "/mnt/project") as project:
         ...     procs.spawn("trainer", Trainer, "/mnt/project/config.toml")
     """
     source = os.path.abspath(sourcepath)

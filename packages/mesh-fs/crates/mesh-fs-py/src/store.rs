@@ -7,9 +7,9 @@ use mesh_chunks::{ChunkId, Store, StoreError, StoreOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::chunk_list;
 use crate::errors::raise;
 use crate::memory::Lent;
-use crate::chunk_list;
 
 /// The chunks that a host keeps on disk.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Store")]

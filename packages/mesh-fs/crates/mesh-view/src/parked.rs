@@ -116,7 +116,8 @@ impl Parked {
             if state.is_over {
                 return false;
             }
-            let Some(first) = state.reads.values().map(|waiting| waiting.request.since).min() else {
+            let Some(first) = state.reads.values().map(|waiting| waiting.request.since).min()
+            else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
@@ -134,11 +135,8 @@ impl Parked {
                 drop(given_up);
                 return true;
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

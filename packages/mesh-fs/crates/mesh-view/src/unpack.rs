@@ -243,7 +243,8 @@ impl Writer<'_> {
         }
         for (name, value) in self.new.xattrs(node) {
             // Not every file system has them, and not every user may set all.
-            let _ = rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty());
+            let _ =
+                rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty());
         }
         if given.kind != Kind::Symlink {
             let permissions = Permissions::from_mode(u32::from(given.permissions));
