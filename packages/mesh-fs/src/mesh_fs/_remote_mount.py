@@ -78,7 +78,7 @@ class MountHandler:
         """Shows the directory as it is now; says whether anything has changed.
 
         What is the same stays cached on the hosts, and only what is different is sent. Who has a
-        file open that was edited sees its new content.
+        file open that was edited reads on in what it was, and sees what it is on opening it again.
 
         Raises:
             SnapshotError: The directory cannot be read as it is at one moment.
