@@ -9,6 +9,8 @@ from mesh_core import Actor, MeshError, endpoint
 from mesh_fs._host_files import HostFiles, HostStatus
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from mesh_core import HostMesh, MeshFailure, ProcMesh, ValueMesh
     from mesh_fs._options import CacheOptions, MountOptions
     from mesh_fs._source import Source
@@ -87,7 +89,8 @@ class Keeper(Actor):
         """Says how far each host is; waits until all have everything if that is asked for."""
         files = self._opened()
         asked = files.complete if is_complete else files.status
-        return asked.options(return_exceptions=True).call().get()
+        statuses: ValueMesh[Any] = asked.options(return_exceptions=True).call().get()
+        return statuses
 
     @endpoint
     def close(self) -> None:
