@@ -135,7 +135,7 @@ def examples(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
-    _install(session, "jobs", "mesh-jobs", "mesh-rdma", "mesh-tensor")
+    _install(session, "jobs", *(name for name in PACKAGES if name != "mesh-telemetry"))
     _pytest(session, "tests/docs")
 
 
