@@ -65,6 +65,17 @@ pub(crate) struct Unlisted {
     pub(crate) look: Look,
     /// The patterns that hold around it.
     pub(crate) ignores: Arc<Ignores>,
+    /// The number of the listing it is in, and of its name there; none for the root.
+    pub(crate) place: Option<(u32, u32)>,
+}
+
+/// What has become of a directory that waited.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Listing(Listing),
+    /// Its name leads to something else now, which is no directory.
+    Else(Glance),
+    Gone,
 }
 
 impl Listed {
@@ -90,7 +101,7 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Lists a directory; again, if it changes meanwhile. None when it is not there any more.
+/// Lists a directory; again, if it changes meanwhile.
 ///
 /// # Errors
 /// It cannot be read, or something in it cannot, and that is not skipped.
@@ -98,24 +109,35 @@ pub(crate) fn list(
     root: &Root,
     options: &Options,
     unlisted: &Unlisted,
-) -> Result<Option<Listing>, SnapshotError> {
-    match list_strictly(root, options, unlisted) {
-        Err(SnapshotError::Unreadable { source, .. }) if is_gone(&source) => Ok(None),
-        Err(SnapshotError::Unreadable { path, .. })
-            if options.skip_unreadable && !unlisted.path.is_empty() =>
-        {
-            // Its own name was seen, so that it is there, with nothing in it.
-            Ok(Some(Listing {
-                path: unlisted.path.clone(),
-                look: unlisted.look,
-                xattrs: Xattrs::new(),
-                names: Vec::new(),
-                skipped: vec![path],
-                ignores: Arc::clone(&unlisted.ignores),
-            }))
+) -> Result<Found, SnapshotError> {
+    let path = &unlisted.path;
+    for _ in 1..LISTING_MAX {
+        match list_strictly(root, options, unlisted) {
+            Err(SnapshotError::Unreadable { source, .. }) if is_gone(&source) => {}
+            Err(SnapshotError::Unreadable { path: unreadable, .. })
+                if options.skip_unreadable && !path.is_empty() =>
+            {
+                // Its own name was seen, so that it is there, with nothing in it.
+                return Ok(Found::Listing(Listing {
+                    path: path.clone(),
+                    look: unlisted.look,
+                    xattrs: Xattrs::new(),
+                    names: Vec::new(),
+                    skipped: vec![unreadable],
+                    ignores: Arc::clone(&unlisted.ignores),
+                }));
+            }
+            other => return other.map(Found::Listing),
         }
-        other => other.map(Some),
+        let unreadable = |source| SnapshotError::Unreadable { path: root.full(path), source };
+        match root.glance(path).map_err(unreadable)? {
+            None => return Ok(Found::Gone),
+            // Another one is at its place.
+            Some((look, _)) if look.kind == Kind::Directory => {}
+            Some(glance) => return Ok(Found::Else(glance)),
+        }
     }
+    Err(SnapshotError::Changing { path: root.full(path) })
 }
 
 fn list_strictly(
