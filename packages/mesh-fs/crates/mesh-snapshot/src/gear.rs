@@ -98,11 +98,11 @@ fn warm(bytes: &[u8]) -> u64 {
 fn scan(mut sum: u64, bytes: &[u8], limit: u64) -> Result<usize, u64> {
     let (groups, rest) = bytes.as_chunks::<8>();
     for (nth, group) in groups.iter().enumerate() {
-        let gears = group.map(|byte| GEAR[usize::from(byte)]);
         // Two steps at once, as the second would have to wait for the first.
-        for (pair, [one, two]) in gears.as_chunks().0.iter().enumerate() {
-            let middle = (sum << 1).wrapping_add(*one);
-            sum = (sum << 2).wrapping_add((*one << 1).wrapping_add(*two));
+        for (pair, [one, two]) in group.as_chunks().0.iter().enumerate() {
+            let (one, two) = (GEAR[usize::from(*one)], GEAR[usize::from(*two)]);
+            let middle = (sum << 1).wrapping_add(one);
+            sum = (sum << 2).wrapping_add((one << 1).wrapping_add(two));
             let at = 8 * nth + 2 * pair;
             if middle < limit {
                 return Ok(at + 1);

@@ -11,7 +11,8 @@ use crate::root::{Glance, Root, glance, is_gone};
 use crate::source::Source;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 
 /// How often a directory is listed that changes meanwhile.
 const LISTING_MAX: usize = 4;
+/// Bytes of the longest file with patterns.
+const PATTERNS_LEN_MAX: u64 = 1 << 20;
 /// Bytes of names that are had from the kernel at once.
 const NAMES_LEN: usize = 32 << 10;
 
@@ -137,7 +140,8 @@ pub(crate) fn list(
             Some(glance) => return Ok(Found::Else(glance)),
         }
     }
-    Err(SnapshotError::Changing { path: root.full(path) })
+    // What comes and goes all the time was not there at one of these times.
+    Ok(Found::Gone)
 }
 
 fn list_strictly(
@@ -245,8 +249,9 @@ impl Lister<'_> {
             return Ok(None);
         }
         let mut text = Vec::new();
-        io::Read::read_to_end(&mut std::fs::File::from(file), &mut text)?;
-        Ok(Some(text))
+        let limit = PATTERNS_LEN_MAX + 1;
+        File::from(file).take(limit).read_to_end(&mut text)?;
+        if text.len() as u64 == limit { Err(Errno::FBIG.into()) } else { Ok(Some(text)) }
     }
 
     /// What a name leads to, unless that is left out or gone.
@@ -282,5 +287,36 @@ impl Lister<'_> {
             join(&self.unlisted.path, name)
         };
         SnapshotError::Unreadable { path: self.root.full(&path), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists a directory that was there before, and may be something else now.
+    fn list_again(root: &Root, path: &[u8]) -> Found {
+        let look = root.directory(b"").and_then(|root| root.look()).expect("it is there");
+        let ignores = Arc::new(Ignores::new(&[]).expect("there is no pattern"));
+        let unlisted = Unlisted { path: path.into(), look, ignores, place: Some((0, 0)) };
+        list(root, &Options::default(), &unlisted).expect("nothing is unreadable")
+    }
+
+    #[test]
+    fn what_is_no_directory_any_more_is_what_it_is() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("file"), "").expect("a file");
+        std::os::unix::fs::symlink("target", path("link")).expect("a link");
+        std::fs::create_dir(path("directory")).expect("a directory");
+        let root = Root::open(directory.path()).expect("it is there");
+        let file = list_again(&root, b"file");
+        assert!(matches!(file, Found::Else((look, None)) if look.kind == Kind::File));
+        let link = list_again(&root, b"link");
+        assert!(matches!(link, Found::Else((_, Some(target))) if *target == *b"target"));
+        assert!(matches!(list_again(&root, b"nothing"), Found::Gone));
+        assert!(matches!(list_again(&root, b"file/inside"), Found::Gone));
+        let inside = list_again(&root, b"directory");
+        assert!(matches!(inside, Found::Listing(listing) if listing.names.is_empty()));
     }
 }
