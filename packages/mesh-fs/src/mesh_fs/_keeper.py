@@ -55,7 +55,8 @@ class Keeper(Actor):
     @endpoint
     def open(self) -> tuple[str, ...]:
         """Shows the directory everywhere, or nowhere; gives what could not be read of it."""
-        taken = self._source.take.call_one().get()
+        walk = self._source.take.call_one()
+        # While it walks, the hosts get ready.
         self._procs = self._hosts.spawn_procs(name="mesh-fs")
         files = self._procs.spawn(
             "mesh-fs", HostFiles, self._mountpoint, self._cache, self._options
@@ -63,6 +64,7 @@ class Keeper(Actor):
         self._files = files
         try:
             files.follow.call(files.flatten("host"), self._source).get()
+            taken = walk.get()
             files.show.call(taken.recipe).get()
         except BaseException:
             self._close()
