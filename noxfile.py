@@ -141,7 +141,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer: `-- core`, `hosts`, `jobs`, `rdma`, `fs`, `tensor`, `counts`."""
+    """Measure Mesh beside its peer: `-- core`; hosts, jobs, rdma, fs, tensor; and counts."""
     arguments = session.posargs or ["core"]
     if arguments[0] == "counts":
         _install(session, "test", "mesh-core")
