@@ -88,7 +88,8 @@ class HostFiles(Actor):
         """Says who gives chunks to this host: those above it, and the client when they are gone."""
         rank = current_rank().rank
         reader = f"{rank}/{socket.gethostname()}/{os.getpid()}"
-        providers = [*(hosts.slice(host=one) for one in nearest_first(rank)), source]
+        above = (hosts.slice(host=one) for one in nearest_first(rank))
+        providers: list[HostFiles | Source] = [*above, source]
         self._delivery = Delivery(self._store, providers, reader, self._on_arrival)
 
     @concurrent_endpoint

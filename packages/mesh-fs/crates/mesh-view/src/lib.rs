@@ -5,6 +5,7 @@
 //! answered when they are there, or with an error when nobody brings them.
 
 mod deadline;
+mod edges;
 mod nodes;
 mod parked;
 mod refresh;
