@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EISDIR, ELOOP, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ GAMES = 15
 STEPS = 10
 LIMIT_S = 60.0
 #: What a reader may be told of what is edited: it is gone, or is something else now.
-EXPECTED = {os.strerror(number) for number in (2, 20, 40)}
+EXPECTED = {os.strerror(number) for number in (ENOENT, ENOTDIR, EISDIR, ELOOP)}
 
 pytestmark = pytest.mark.usefixtures("needs_mounts")
 

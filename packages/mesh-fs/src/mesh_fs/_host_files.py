@@ -80,7 +80,9 @@ class HostFiles(Actor):
         self._presented: Mounted | WrittenOut | None = None
         self._tree: _core.Tree | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._complete = asyncio.Event()
+        # What could be fetched has been; it is complete if that was all.
+        self._fetched = asyncio.Event()
+        self._is_complete = False
         self._problem: str | None = None
 
     @endpoint
@@ -97,7 +99,8 @@ class HostFiles(Actor):
         """Shows a tree, or another one than before, and fetches what is in it."""
         tree = await self._fetch_tree(recipe)
         self._tree = tree
-        self._complete.clear()
+        self._fetched.clear()
+        self._is_complete, self._problem = False, None
         if self._presented is None:
             presented = await asyncio.to_thread(
                 present, tree, self._store, self._mountpoint, self._options
@@ -127,10 +130,10 @@ class HostFiles(Actor):
 
     @concurrent_endpoint
     async def complete(self) -> HostStatus:
-        """Waits until all files are on the host."""
+        """Waits until all files are on the host, as far as they can be had."""
         assert self._tree is not None, "it is asked for a tree that is shown"
         if self._options.is_prefetched:
-            await self._complete.wait()
+            await self._fetched.wait()
         else:
             await self._fetch_all(self._tree)
         return self._status()
@@ -171,14 +174,17 @@ class HostFiles(Actor):
     async def _fetch_all(self, tree: _core.Tree) -> None:
         """Fetches a tree, a few batches at a time."""
         batches = parts(tree.chunks(), BATCH_MAX)
+        refused_count = 0
 
         async def fetch_next() -> None:
+            nonlocal refused_count
             for batch in batches:
-                await self._bring(batch)
+                refused_count += len(await self._bring(batch))
 
         await asyncio.gather(*(fetch_next() for _ in range(_PREFETCHES_MAX)))
         if tree is self._tree:
-            self._complete.set()
+            self._is_complete = refused_count == 0
+            self._fetched.set()
 
     async def _bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
         assert self._delivery is not None, "it was told before whom to follow"
@@ -218,7 +224,7 @@ class HostFiles(Actor):
             mountpoint="" if presented is None else presented.mountpoint,
             way="" if presented is None else presented.way,
             why="" if presented is None else presented.why,
-            is_complete=self._complete.is_set(),
+            is_complete=self._is_complete,
             is_open=presented is not None and presented.is_open,
             total_bytes=total,
             fetched_bytes=0 if self._delivery is None else self._delivery.fetched_bytes,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mesh_core import this_host
+from mesh_core import this_proc
 from mesh_fs._errors import MountError, SnapshotError
 from mesh_fs._keeper import Keeper
 from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
-from mesh_fs._source import Source
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from mesh_core import HostMesh, MeshError, ProcMesh, ValueMesh
+    from mesh_core import HostMesh, MeshError, ValueMesh
     from mesh_fs._host_files import HostStatus
 
 __all__ = ["MountHandler", "remotemount"]
@@ -45,8 +44,6 @@ class MountHandler:
         self._snapshot = snapshot
         self._mount = mount
         self._cache = cache
-        self._procs: ProcMesh | None = None
-        self._source: Source | None = None
         self._keeper: Keeper | None = None
 
     def open(self) -> MountHandler:
@@ -58,20 +55,27 @@ class MountHandler:
             StoreError: A host cannot keep files.
             RuntimeError: It is open already.
         """
-        if self._procs is not None:
+        if self._keeper is not None:
             raise RuntimeError("it is mounted already: use refresh() to show what has changed")
-        # In a process of its own: it hashes and serves while the program computes.
-        self._procs = this_host().spawn_procs(name="mesh-fs-source")
+        keeper = this_proc().spawn(
+            "mesh-fs-keeper",
+            Keeper,
+            self.sourcepath,
+            self._snapshot,
+            self._hosts,
+            self.mntpoint,
+            self._cache,
+            self._mount,
+        )
         try:
-            source = self._procs.spawn("source", Source, self.sourcepath, self._snapshot)
-            keeper = self._procs.spawn(
-                "keeper", Keeper, source, self._hosts, self.mntpoint, self._cache, self._mount
-            )
             self.skipped = keeper.open.call_one().get()
-        except BaseException:
-            self._stop()
+        except BaseException as error:
+            stopped = keeper.stop()
+            # Whoever interrupts the program does not want to wait for a host.
+            if isinstance(error, Exception):
+                stopped.get()
             raise
-        self._source, self._keeper = source, keeper
+        self._keeper = keeper
         return self
 
     def refresh(self) -> bool:
@@ -91,7 +95,7 @@ class MountHandler:
         return self._opened().status.call_one(is_complete=False).get()
 
     def wait(self, timeout: float | None = None) -> ValueMesh[HostStatus | MeshError]:
-        """Waits until every host has every file, and says how they are.
+        """Waits until every host has every file that can be had, and says how they are.
 
         Raises:
             TimeoutError: They have not after so many seconds; they go on.
@@ -109,16 +113,14 @@ class MountHandler:
 
     def sent_bytes(self) -> int:
         """Says how many bytes have left the client for this mount."""
-        self._opened()
-        assert self._source is not None, "it is there while the keeper is"
-        return self._source.served_bytes.call_one().get()
+        return self._opened().sent_bytes.call_one().get()
 
     def close(self) -> None:
         """Unmounts it everywhere, also while files of it are open. Twice is the same as once."""
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.close.call_one().get()
-        self._stop()
+            keeper.stop().get()
 
     def __enter__(self) -> MountHandler:
         return self if self._keeper is not None else self.open()
@@ -130,11 +132,6 @@ class MountHandler:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _stop(self) -> None:
-        procs, self._procs, self._source = self._procs, None, None
-        if procs is not None:
-            procs.stop().get()
 
     def _opened(self) -> Keeper:
         if self._keeper is None:

@@ -53,8 +53,8 @@ pub enum Change<'a> {
 pub struct Comparison<'a> {
     /// In the order of the trees.
     pub changes: Vec<Change<'a>>,
-    /// For each node of the new tree the node of the old one that it goes on from: of the same path,
-    /// kind and content. No two nodes go on from the same one.
+    /// For each node of the new tree the node of the old one that it goes on from: of the same
+    /// path, kind and content. No two nodes go on from the same one.
     ///
     /// A file with other bytes is another node: who reads it while one tree takes the place of the
     /// other would see the size of one with the bytes of the other.
@@ -133,9 +133,7 @@ impl<'a> Walk<'a> {
         if one.kind == Kind::Directory {
             self.waiting.push((old, new));
         }
-        if attributes(one) != attributes(other)
-            || !self.old.xattrs(old).eq(self.new.xattrs(new))
-        {
+        if attributes(one) != attributes(other) || !self.old.xattrs(old).eq(self.new.xattrs(new)) {
             self.comparison.changes.push(Change::Attributes { old, new });
         }
         true
