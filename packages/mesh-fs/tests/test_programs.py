@@ -1,0 +1,133 @@
+"""Programs that are choosy about their files: git, and Python with byte code and extensions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from mesh_core import this_host
+from mesh_fs import CacheOptions, MountOptions, remotemount
+
+LIMIT_S = 60.0
+
+pytestmark = pytest.mark.usefixtures("needs_mounts")
+
+
+def run(*words: str | Path, **variables: str) -> str:
+    """Runs a program to its end, and gives what it said; it must not complain."""
+    done = subprocess.run(
+        words, env=os.environ | variables, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A checkout of two hundred files."""
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    root = tmp_path / "repository"
+    for number in range(200):
+        path = root / f"package{number % 10}" / f"module{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"NUMBER = {number}\n" * (number + 1))
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    (root / "link").symlink_to("run.sh")
+    who = {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@a",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@a",
+    }
+    run("git", "-C", root, "init", "--quiet", **who)
+    run("git", "-C", root, "add", ".", **who)
+    run("git", "-C", root, "commit", "--quiet", "-m", "all", **who)
+    return root
+
+
+def git(place: Path, *words: str) -> str:
+    """Runs git with no settings of the machine."""
+    # It would note in its index what it has seen, where that can be written.
+    variables = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0"}
+    return run("git", "-C", place, *words, **variables)
+
+
+@pytest.mark.parametrize("way", ["fuse", "unpack"])
+def test_git_finds_a_checkout_unchanged_and_whole(
+    repository: Path, mountpoint: Path, cache: CacheOptions, way: str
+) -> None:
+    options = MountOptions(way=way)
+    with remotemount(this_host(), repository, mountpoint, cache=cache, mount=options) as handler:
+        # It reads all files, as those of a mount have other numbers than its index has.
+        assert git(mountpoint, "status", "--porcelain") == ""
+        assert git(mountpoint, "fsck", "--strict", "--no-progress") == ""
+        assert git(mountpoint, "log", "--format=%s") == "all\n"
+        (repository / "package3/module3.py").write_text("changed")
+        (repository / "new").write_text("")
+        handler.refresh()
+        assert git(mountpoint, "status", "--porcelain") == " M package3/module3.py\n?? new\n"
+
+
+def test_git_looks_at_times_and_sizes_alone_where_it_is_told_to(
+    repository: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    # The index has to be older than what it tells of; else git reads the files to be sure.
+    index = repository / ".git/index"
+    os.utime(index, (index.stat().st_mtime + 10,) * 2)
+    lazy = MountOptions(is_prefetched=False)
+    with remotemount(this_host(), repository, mountpoint, cache=cache, mount=lazy) as handler:
+        fetched = handler.status().item().fetched_bytes
+        # Numbers of files and devices are of the file system, and not of the files.
+        assert git(mountpoint, "-c", "core.checkStat=minimal", "status", "--porcelain") == ""
+        files = sum(path.stat().st_size for path in repository.glob("package*/*"))
+        assert handler.status().item().fetched_bytes - fetched < files / 2
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A virtual environment with numpy, as it is installed here, and a package of its own."""
+    found = find_spec("numpy")
+    if found is None or found.origin is None:
+        pytest.skip("there is no numpy")
+    root = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", "--without-pip", "--copies", root)
+    (packages,) = root.glob("lib/python*/site-packages")
+    installed = Path(found.origin).parent
+    for folder in (installed, installed.with_name("numpy.libs")):
+        if folder.exists():
+            shutil.copytree(folder, packages / folder.name, ignore=shutil.ignore_patterns("tests"))
+    (packages / "own").mkdir()
+    (packages / "own/__init__.py").write_text("")
+    run(sys.executable, "-m", "compileall", "-q", packages / "own", packages / "numpy")
+    return root
+
+
+def test_python_runs_from_a_virtual_environment_with_its_byte_code(
+    environment: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in environment.rglob("*.pyc")}
+    with remotemount(this_host(), environment, mountpoint, cache=cache):
+        python = mountpoint / "bin/python"
+        code = "import numpy; print(numpy.ones(3).sum(), numpy.__file__)"
+        told = run(python, "-c", code, PYTHONPATH="").split()
+        assert told[0] == "3.0"
+        assert told[1].startswith(f"{mountpoint}/lib/")
+        # Byte code is taken if the time and the size of the source are those it was made of.
+        words = [python, "-v", "-c", "import own"]
+        loaded = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S).stderr
+        (cached,) = (path for path in before if path.parent.parent.name == "own")
+        assert f"code object from '{mountpoint / cached.relative_to(environment)}'" in loaded
+        assert "wrote" not in loaded
+        shown = {path: (mountpoint / path.relative_to(environment)).stat() for path in before}
+        assert {path: told.st_mtime_ns for path, told in shown.items()} == before
+    assert {path: path.stat().st_mtime_ns for path in environment.rglob("*.pyc")} == before
