@@ -21,6 +21,8 @@ use crate::wanted::Wanted;
 
 /// What has come may be evicted before it is read: then the store is too small for its readers.
 const ROUNDS_MAX: u32 = 8;
+/// As `Space::default()` says it.
+const NAME_LEN_MAX: usize = 255;
 /// The block of `Space::default()`.
 const BLOCK_BYTES: u64 = 4096;
 /// What `stat` counts in.
@@ -259,6 +261,9 @@ impl Drop for View {
 
 impl FileSystem for View {
     fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Entry> {
+        if name.len() > NAME_LEN_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
         let nodes = self.nodes();
         let (tree, directory) = nodes.find(parent).ok_or(Errno::STALE)?;
         // What is in no tree any more has no names.

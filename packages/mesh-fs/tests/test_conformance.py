@@ -1,0 +1,460 @@
+"""Each system call that reads does on a mount what it does in the directory, errors included."""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from ctypes import (
+    CDLL,
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_int,
+    c_long,
+    c_ubyte,
+    c_ulong,
+    c_ushort,
+    c_void_p,
+    create_string_buffer,
+    get_errno,
+    set_errno,
+)
+from pathlib import Path
+
+import every_kind
+import pytest
+from conftest import why_no_mounts
+from every_kind import LARGE_DIRECTORY_LEN, LINKS_MAX, STRANGER
+
+from mesh_core import this_host
+from mesh_fs import CacheOptions, MountOptions, remotemount
+
+LIMIT_S = 60.0
+
+Pair = tuple[Path, Path]
+Probe = Callable[[str], object]
+
+_libc = CDLL(None, use_errno=True)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The directory, and its mount."""
+    if (why := why_no_mounts()) is not None:
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("pair")
+    source, mountpoint = folder / "source", folder / "mount"
+    every_kind.make(source)
+    cache = CacheOptions(folder=str(folder / "chunks"))
+    options = MountOptions(way="fuse", allow_other=os.geteuid() == 0)
+    with remotemount(this_host(), source, mountpoint, cache=cache, mount=options):
+        yield source, mountpoint
+
+
+def outcome(probe: Probe, root: Path) -> object:
+    """What a call gives: its result, or its error by name."""
+    try:
+        return probe(str(root))
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+
+
+def check(pair: Pair, probe: Probe, *told: object) -> object:
+    """Sees that a call does the same in both; gives what it does."""
+    source, mountpoint = (outcome(probe, root) for root in pair)
+    assert mountpoint == source, told
+    return source
+
+
+PATHS = [
+    *("", "file", "empty", "directory", "directory/same", "directory/inner/file", "sparse"),
+    *("link", "to-directory", "to-link", "to-directory/inner/file", "up-and-down", "outside"),
+    *("directory/up", "dangling", "loop", "one-of-two", "through-file", "long", "odd"),
+    *(f"chain{LINKS_MAX - 2}", f"chain{LINKS_MAX - 1}", f"chain{LINKS_MAX}"),
+    *("fifo", "socket", "missing", "missing/below", "file/below", "file/", "link/", "directory/."),
+    *("directory/../file", "fifo/below", "n" * 255, "n" * 256, "directory/" + "n" * 256),
+    *("./" * 2100 + "file", "d/" * 1900, os.fsdecode(b"\xff\xfe not text"), "FILE", "file\n"),
+]
+FLAGS = {
+    name: getattr(os, name)
+    for name in (
+        *("O_RDONLY", "O_DIRECTORY", "O_NOFOLLOW", "O_PATH", "O_NONBLOCK", "O_CLOEXEC"),
+        *("O_NOATIME", "O_SYNC", "O_DSYNC", "O_APPEND", "O_NOCTTY", "O_ASYNC", "O_DIRECT"),
+    )
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("more", [0, os.O_NOFOLLOW, os.O_PATH])
+def test_open_gives_the_same_or_the_same_error(pair: Pair, name: str, more: int) -> None:
+    for path in PATHS:
+
+        def probe(root: str, path: str = path) -> object:
+            # Else it would wait for a writer of the fifo.
+            descriptor = os.open(f"{root}/{path}", FLAGS[name] | more | os.O_NONBLOCK)
+            try:
+                return stat.S_IFMT(os.fstat(descriptor).st_mode)
+            finally:
+                os.close(descriptor)
+
+        check(pair, probe, path)
+
+
+def test_bytes_are_the_same_at_each_place(pair: Pair) -> None:
+    size = (pair[0] / "file").stat().st_size
+    places = [0, 1, 4095, 4096, 4097, 131_072, size - 1, size, size + 1, 1 << 40, (1 << 63) - 1, -1]
+    for name in ("file", "empty", "sparse", "hole", "late", "directory", "fifo"):
+        for place in places:
+            for count in (0, 1, 100, 4096, 1 << 20):
+
+                def probe(root: str, of: tuple[str, int, int] = (name, place, count)) -> object:
+                    name, place, count = of
+                    descriptor = os.open(f"{root}/{name}", os.O_RDONLY | os.O_NONBLOCK)
+                    try:
+                        return os.pread(descriptor, count, place)
+                    finally:
+                        os.close(descriptor)
+
+                check(pair, probe, name, place, count)
+
+
+def test_bytes_are_the_same_by_each_call(pair: Pair) -> None:
+    def with_file(call: Callable[[int], object], flags: int = 0) -> Probe:
+        def probe(root: str) -> object:
+            descriptor = os.open(f"{root}/file", os.O_RDONLY | flags)
+            try:
+                return call(descriptor)
+            finally:
+                os.close(descriptor)
+
+        return probe
+
+    def read_vector(descriptor: int) -> object:
+        buffers = [bytearray(10), bytearray(70_000), bytearray(1)]
+        return os.readv(descriptor, buffers), os.preadv(descriptor, buffers, 299_990), buffers
+
+    def read_direct(descriptor: int) -> object:
+        with mmap.mmap(-1, 65_536) as aligned:
+            return os.preadv(descriptor, [aligned], 4096), aligned[:]
+
+    def copy(by: Callable[[int, int], int]) -> Callable[[int], object]:
+        def call(descriptor: int) -> object:
+            with tempfile.TemporaryFile() as to:
+                count = by(descriptor, to.fileno())
+                to.seek(0)
+                return count, to.read()
+
+        return call
+
+    check(pair, with_file(read_vector))
+    check(pair, with_file(read_direct, os.O_DIRECT))
+    check(pair, with_file(copy(lambda one, to: os.sendfile(to, one, 5, 200_000))))
+    check(pair, with_file(lambda one: [os.read(one, 100_000) for _ in range(5)]))
+    check(pair, with_file(lambda one: os.posix_fadvise(one, 0, 0, os.POSIX_FADV_WILLNEED)))
+    # Between file systems, it may be refused: then who asks reads and writes.
+    copied = outcome(with_file(copy(lambda one, to: os.copy_file_range(one, to, 1000))), pair[1])
+    assert copied in ("EXDEV", (1000, (pair[0] / "file").read_bytes()[:1000]))
+
+
+def test_places_in_a_file_are_found(pair: Pair) -> None:
+    whences = [os.SEEK_SET, os.SEEK_CUR, os.SEEK_END, os.SEEK_DATA, os.SEEK_HOLE, 9]
+    for name in ("file", "empty", "sparse", "hole", "late", "fifo"):
+        for place in (0, 1, 79_999, 80_000, 90_000, 1 << 20, 4 << 20, (8 << 20) - 1, 8 << 20, -1):
+            for whence in whences:
+
+                def probe(root: str, of: tuple[str, int, int] = (name, place, whence)) -> object:
+                    name, place, whence = of
+                    descriptor = os.open(f"{root}/{name}", os.O_RDONLY | os.O_NONBLOCK)
+                    try:
+                        return os.lseek(descriptor, place, whence)
+                    finally:
+                        os.close(descriptor)
+
+                check(pair, probe, name, place, whence)
+
+
+def attributes(told: os.stat_result) -> tuple[object, ...]:
+    """What `stat` says that does not depend on the file system."""
+    own = () if stat.S_ISDIR(told.st_mode) else (told.st_nlink, told.st_size, told.st_rdev)
+    return told.st_mode, told.st_uid, told.st_gid, told.st_mtime_ns, *own
+
+
+def test_attributes_are_the_same(pair: Pair) -> None:
+    for path in [*PATHS, "device", "far-device", "hole", "late"]:
+        check(pair, lambda root, path=path: attributes(os.stat(f"{root}/{path}")), path)
+        check(pair, lambda root, path=path: attributes(os.lstat(f"{root}/{path}")), path)
+    # What is a hole takes no room there either.
+    for name in ("sparse", "hole", "late", "file", "empty"):
+        source, shown = (os.stat(root / name).st_blocks for root in pair)
+        assert source - 8 < shown <= source, name
+
+
+class Statx(Structure):
+    """The beginning of what `statx` fills."""
+
+    _fields_ = (
+        ("mask", c_int),
+        ("block_len", c_int),
+        ("attributes", c_ulong),
+        ("links", c_int),
+        ("uid", c_int),
+        ("gid", c_int),
+        ("mode", c_ushort),
+        ("spare", c_ushort),
+        ("number", c_ulong),
+        ("size", c_ulong),
+        ("rest", c_char * 208),
+    )
+
+
+def test_statx_tells_the_same(pair: Pair) -> None:
+    basic = 0x7FF
+    for path in PATHS:
+        for flags in (0, 0x100, 0x2000, 0x4000):  # No follow, and two kinds of sync.
+
+            def probe(root: str, path: str = path, flags: int = flags) -> object:
+                told = Statx()
+                set_errno(0)
+                place = os.fsencode(f"{root}/{path}")
+                if _libc.statx(-100, place, flags, basic, told):
+                    raise OSError(get_errno(), path)
+                assert told.mask & basic == basic
+                is_file = stat.S_ISREG(told.mode)
+                return told.mode, told.uid, told.gid, (told.links, told.size) if is_file else None
+
+            check(pair, probe, path, flags)
+
+
+#: Says what somebody else may do with each of the paths in its folder.
+_AS_STRANGER = """
+import ctypes, errno, json, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+paths, stranger = json.load(sys.stdin)
+os.setgroups([])
+os.setresgid(stranger, stranger, stranger)
+os.setresuid(stranger, stranger, stranger)
+def access(path, mode):
+    done = libc.access(os.fsencode(path), mode)
+    if done:
+        raise OSError(ctypes.get_errno(), path)
+def tried(call, *args):
+    try:
+        return call(*args)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+def opened(path):
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.close(file)
+told = {}
+for path in paths:
+    told[path] = {
+        "access": [tried(access, path, mode) for mode in (0, 1, 4, 5)],
+        "write": tried(access, path, 2),
+        "open": tried(opened, path),
+        "stat": tried(lambda: os.stat(path).st_mode),
+        "list": tried(lambda: sorted(os.listdir(path))),
+        "inside": tried(lambda: os.stat(path + "/inside").st_mode),
+        "run": tried(os.execv, path, [path]) if not os.access(path, os.X_OK) else None,
+    }
+json.dump(told, sys.stdout)
+"""
+
+
+def as_stranger(folder: Path, paths: list[str]) -> dict[str, dict[str, object]]:
+    # In the folder before it gives up its rights, as those on the way there are root's alone.
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_STRANGER],
+        input=json.dumps([paths, STRANGER]),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, dict[str, object]] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_somebody_else_may_do_the_same(pair: Pair) -> None:
+    paths = sorted(os.listdir(pair[0] / "guarded"))
+    source, mountpoint = (as_stranger(root / "guarded", paths) for root in pair)
+    writes = {path: (source[path].pop("write"), mountpoint[path].pop("write")) for path in paths}
+    assert mountpoint == source
+    assert {write for _, write in writes.values()} == {"EROFS"}
+    assert {"EACCES", None} <= {write for write, _ in writes.values()}, "not all may be written"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_program_gets_no_rights_from_its_owner(pair: Pair) -> None:
+    def identity(root: Path) -> int:
+        words = ["./id", "-u"]
+        return int(
+            subprocess.check_output(words, cwd=root / "guarded", user=STRANGER, group=STRANGER)
+        )
+
+    assert (pair[1] / "guarded/id").stat().st_mode & stat.S_ISUID
+    assert identity(pair[1]) == STRANGER
+    if not os.statvfs(pair[0]).f_flag & os.ST_NOSUID:
+        assert identity(pair[0]) == 0
+
+
+def test_links_lead_to_the_same(pair: Pair) -> None:
+    for path in PATHS:
+        check(pair, lambda root, path=path: os.readlink(f"{root}/{path}"), path)
+    followed = [pair[1] / f"chain{count}" for count in (LINKS_MAX - 1, LINKS_MAX)]
+    assert followed[0].stat().st_ino == (pair[1] / "file").stat().st_ino
+    with pytest.raises(OSError, match="Too many levels"):
+        followed[1].stat()
+
+
+def test_names_of_one_file_have_one_number(pair: Pair) -> None:
+    one, other = (pair[1] / name for name in ("file", "directory/same"))
+    assert os.path.samefile(one, other)
+    assert one.stat().st_nlink == 2
+    numbers = [path.lstat().st_ino for path in pair[1].rglob("*")]
+    assert len(numbers) - len(set(numbers)) == 1
+
+
+def test_a_directory_lists_the_same(pair: Pair) -> None:
+    def listed(root: str, path: str) -> object:
+        with os.scandir(f"{root}/{path}") as entries:
+            return sorted(
+                (entry.name, entry.is_file(follow_symlinks=False), entry.is_symlink())
+                for entry in entries
+            )
+
+    for path in PATHS:
+        check(pair, lambda root, path=path: listed(root, path), path)
+    assert len(os.listdir(pair[1] / "many")) == LARGE_DIRECTORY_LEN
+    with os.scandir(pair[1]) as entries:
+        assert all(entry.inode() == entry.stat(follow_symlinks=False).st_ino for entry in entries)
+
+
+class Dirent(Structure):
+    """An entry as `readdir` gives it."""
+
+    _fields_ = (
+        ("number", c_ulong),
+        ("place", c_long),
+        ("len", c_ushort),
+        ("kind", c_ubyte),
+        ("name", c_char * 256),
+    )
+
+
+def test_a_large_directory_is_read_on_from_each_place(pair: Pair) -> None:
+    _libc.opendir.restype = c_void_p
+    _libc.readdir.restype = POINTER(Dirent)
+    _libc.telldir.restype = c_long
+    stream = c_void_p(_libc.opendir(c_char_p(os.fsencode(pair[1] / "many"))))
+    assert stream
+
+    def following(count: int) -> list[bytes]:
+        entries = (_libc.readdir(stream) for _ in range(count))
+        return [entry.contents.name for entry in entries if entry]
+
+    try:
+        places, names = [], []
+        while piece := following(997):
+            names += piece
+            places.append((_libc.telldir(stream), len(names)))
+        assert sorted({*names} - {b".", b".."}) == sorted(
+            os.fsencode(name) for name in os.listdir(pair[0] / "many")
+        )
+        assert len(names) == LARGE_DIRECTORY_LEN + 2
+        for place, count in reversed(places):
+            _libc.seekdir(stream, c_long(place))
+            assert following(10) == names[count : count + 10]
+        _libc.rewinddir(stream)
+        assert following(LARGE_DIRECTORY_LEN + 10) == names
+    finally:
+        _libc.closedir(stream)
+
+
+def test_files_can_be_mapped(pair: Pair) -> None:
+    for name in ("file", "sparse", "hole", "late"):
+        content = (pair[0] / name).read_bytes()
+        with (pair[1] / name).open("rb") as file:
+            for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
+                with mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ) as mapped:
+                    assert mapped[:] == content
+                    assert mapped.find(b"never there at all") == -1
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as own:
+                own[5:9] = b"mine"
+            with pytest.raises(PermissionError):
+                mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_WRITE)
+        assert (pair[1] / name).read_bytes() == content
+
+
+def test_extended_attributes_are_the_same(pair: Pair) -> None:
+    def names(root: str, path: str) -> object:
+        listed = os.listxattr(f"{root}/{path}")
+        return sorted(name for name in listed if name.startswith("user."))
+
+    for path in PATHS:
+        check(pair, lambda root, path=path: names(root, path), path)
+        for name in ("user.note", "user.empty", "user.long", "user.none"):
+            check(pair, lambda root, of=(path, name): os.getxattr(f"{root}/{of[0]}", of[1]), path)
+
+    def short(root: str) -> object:
+        room = create_string_buffer(3)
+        if _libc.getxattr(os.fsencode(f"{root}/file"), b"user.note", room, 3) < 0:
+            raise OSError(get_errno(), root)
+        return room.raw
+
+    assert check(pair, short) == "ERANGE"
+
+
+def test_the_whole_says_what_it_is(pair: Pair) -> None:
+    told = os.statvfs(pair[1])
+    assert told.f_flag & os.ST_RDONLY
+    assert told.f_flag & os.ST_NOSUID
+    assert told.f_namemax == os.pathconf(pair[1], "PC_NAME_MAX") == 255
+    assert told.f_bavail == told.f_bfree == told.f_ffree == 0
+    # Names of one file are one.
+    assert told.f_files in (count := sum(1 for _ in pair[0].rglob("*")), count + 1)
+    assert told.f_blocks * told.f_frsize >= 300_001
+
+
+def test_special_files_work_as_such(pair: Pair) -> None:
+    def pass_through(root: str) -> object:
+        both = os.open(f"{root}/fifo", os.O_RDWR | os.O_NONBLOCK)
+        try:
+            return os.write(both, b"through"), os.read(both, 100)
+        finally:
+            os.close(both)
+
+    assert check(pair, pass_through) == (7, b"through")
+
+    def call(root: str) -> object:
+        place = os.open(root, os.O_RDONLY)
+        try:
+            with socket.socket(socket.AF_UNIX) as unix:
+                return unix.connect(f"/proc/self/fd/{place}/socket")
+        finally:
+            os.close(place)
+
+    assert check(pair, call) == "ECONNREFUSED"
+
+
+def test_it_can_be_walked_through(pair: Pair) -> None:
+    place = os.open(pair[1] / "directory/inner", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert os.stat("file", dir_fd=place).st_size == 5
+        assert os.stat("../../link", dir_fd=place).st_ino == (pair[1] / "file").stat().st_ino
+        assert os.path.samefile(f"/proc/self/fd/{place}/..", pair[1] / "directory")
+        assert os.readlink(f"/proc/self/fd/{place}") == str(pair[1] / "directory/inner")
+        where = subprocess.check_output(["pwd", "-P"], cwd=pair[1] / "to-directory", text=True)
+        assert where == f"{pair[1]}/directory\n"
+    finally:
+        os.close(place)

@@ -1,0 +1,155 @@
+"""Each system call that would write is refused on a mount, and changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import every_kind
+import pytest
+from conftest import why_no_mounts
+
+from mesh_core import this_host
+from mesh_fs import CacheOptions, MountOptions, remotemount
+
+KINDS = ["file", "empty", "directory", "directory/empty", "link", "directory/inner/file", "sparse"]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A mount; all is there at the end as it was."""
+    if (why := why_no_mounts()) is not None:
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("shown")
+    source, mountpoint = folder / "source", folder / "mount"
+    every_kind.make(source)
+    cache = CacheOptions(folder=str(folder / "chunks"))
+    options = MountOptions(way="fuse")
+    with remotemount(this_host(), source, mountpoint, cache=cache, mount=options):
+        before = _names(mountpoint)
+        yield mountpoint
+        assert _names(mountpoint) == before == _names(source)
+
+
+def _names(root: Path) -> list[tuple[str, int, int]]:
+    found = ((str(path.relative_to(root)), path.lstat()) for path in root.rglob("*"))
+    return sorted((name, told.st_mode, told.st_mtime_ns) for name, told in found)
+
+
+def error(call: Callable[[], object]) -> str | None:
+    """The name of the error that a call gives; None if it gives none."""
+    try:
+        call()
+    except OSError as raised:
+        return errno.errorcode[raised.errno or 0]
+    return None
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_there_cannot_be_changed(shown: Path, name: str) -> None:
+    path = shown / name
+    is_file, is_directory = path.is_file(), path.is_dir() and not path.is_symlink()
+    now = (1_700_000_000_000_000_000,) * 2
+    calls: dict[str, Callable[[], object]] = {
+        "chmod": lambda: os.chmod(path, 0o777),
+        "chown": lambda: os.chown(path, 1, 1),
+        "lchown": lambda: os.lchown(path, 1, 1),
+        "utime": lambda: os.utime(path),
+        "utime of a link": lambda: os.utime(path, ns=now, follow_symlinks=False),
+        "setxattr": lambda: os.setxattr(path, "user.note", b"other"),
+        "removexattr": lambda: os.removexattr(path, "user.note"),
+        "rename": lambda: os.rename(path, shown / "renamed"),
+        "rename onto another": lambda: os.replace(path, shown / "odd"),
+    }
+    if is_file:
+        calls |= {
+            "truncate": lambda: os.truncate(path, 0),
+            "link": lambda: os.link(path, shown / "linked"),
+            "open to write": lambda: os.open(path, os.O_WRONLY),
+            "open for both": lambda: os.open(path, os.O_RDWR),
+            "open to append": lambda: os.open(path, os.O_WRONLY | os.O_APPEND),
+            "open to truncate": lambda: os.open(path, os.O_RDONLY | os.O_TRUNC),
+        }
+    if is_directory:
+        calls |= {
+            "rmdir": lambda: os.rmdir(path),
+            "open without a name": lambda: os.open(path, os.O_WRONLY | os.O_TMPFILE),
+        }
+    else:
+        calls["unlink"] = lambda: os.unlink(path)
+    assert {what: error(call) for what, call in calls.items()} == dict.fromkeys(calls, "EROFS")
+
+
+@pytest.mark.parametrize("folder", ["", "directory", "directory/empty", "to-directory"])
+def test_nothing_new_can_be_made(shown: Path, folder: str) -> None:
+    new = shown / folder / "new"
+    place = os.open(shown / folder, os.O_RDONLY)
+    calls: dict[str, Callable[[], object]] = {
+        "open": lambda: os.open(new, os.O_WRONLY | os.O_CREAT),
+        "open to read": lambda: os.open(new, os.O_RDONLY | os.O_CREAT),
+        "open one of its own": lambda: os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL),
+        "mkdir": lambda: os.mkdir(new),
+        "symlink": lambda: os.symlink("file", new),
+        "mkfifo": lambda: os.mkfifo(new),
+        "mknod": lambda: os.mknod(new, stat.S_IFREG | 0o644),
+        "link": lambda: os.link(shown / "file", new),
+        "bind": lambda: _bind(f"/proc/self/fd/{place}/new"),
+        "rename": lambda: os.rename(shown / "file", new),
+        "mkdir by its folder": lambda: os.mkdir("new", dir_fd=place),
+    }
+    try:
+        assert {what: error(call) for what, call in calls.items()} == dict.fromkeys(calls, "EROFS")
+    finally:
+        os.close(place)
+
+
+def _bind(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(path)
+
+
+def test_an_open_file_cannot_be_changed(shown: Path) -> None:
+    file = os.open(shown / "file", os.O_RDONLY)
+    try:
+        calls: dict[str, Callable[[], object]] = {
+            "fchmod": lambda: os.chmod(file, 0o777),
+            "fchown": lambda: os.chown(file, 1, 1),
+            "futime": lambda: os.utime(file),
+            "fsetxattr": lambda: os.setxattr(file, "user.note", b"other"),
+        }
+        assert {what: error(call) for what, call in calls.items()} == dict.fromkeys(calls, "EROFS")
+        assert error(lambda: os.write(file, b"x")) == "EBADF"
+        assert error(lambda: os.pwrite(file, b"x", 0)) == "EBADF"
+        assert error(lambda: os.ftruncate(file, 0)) == "EINVAL"
+        assert error(lambda: os.posix_fallocate(file, 0, 10)) == "EBADF"
+    finally:
+        os.close(file)
+
+
+def test_what_writes_nothing_is_allowed(shown: Path) -> None:
+    file = os.open(shown / "file", os.O_RDONLY | os.O_CREAT)
+    try:
+        os.fsync(file)
+        os.fdatasync(file)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        other = os.open(shown / "file", os.O_RDONLY)
+        assert error(lambda: fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)) == "EAGAIN"
+        os.close(other)
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    finally:
+        os.close(file)
+    assert error(lambda: os.open(shown / "file", os.O_CREAT | os.O_EXCL)) == "EEXIST"
+    assert error(lambda: os.mkdir(shown / "directory")) == "EEXIST"
+
+
+def test_nothing_is_moved_in_or_out(shown: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("outside")
+    assert error(lambda: os.rename(tmp_path / "outside", shown / "in")) == "EXDEV"
+    assert error(lambda: os.rename(shown / "file", tmp_path / "out")) == "EXDEV"
+    assert error(lambda: os.link(shown / "file", tmp_path / "out")) == "EXDEV"
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
