@@ -167,7 +167,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def hosts(session: nox.Session) -> None:
     """Run the tests across hosts, in namespaces of this machine: `-- -k power_cut`."""
-    _install(session, "test", "mesh-jobs", "mesh-rdma")
+    _install(session, "test", "mesh-jobs", "mesh-rdma", "mesh-fs")
     _have(session, system.HOSTS)
     chosen = session.posargs or ["-m", "not slow"]
     session.run("python", "-m", "tests.hosts", *chosen)

@@ -1,0 +1,98 @@
+"""A directory of the client on hosts that are apart: each byte leaves the client once."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from mesh_core.testing import wait_until
+from tests.hosts.crew import Crew, Program, mounts, steps
+from tests.hosts.world import Host
+
+MIB = 1 << 20
+
+#: Longer than anything takes that does happen, also on a busy machine.
+LIMIT_S = 60.0
+
+_pause = threading.Event()
+
+
+@pytest.fixture
+def attached(crew: Crew, program: Program) -> Program:
+    """A program with all hosts, which keep no chunks of a test before."""
+    for host in crew.hosts:
+        host.run(["rm", "-rf", mounts.CHUNKS])
+    program.do(steps.attach, crew.addresses(), crew.keys, {"host_lease_s": 3.0})
+    return program
+
+
+def mounted(host: Host) -> list[str]:
+    """What of ours is in the mount table of a host."""
+    lines = host.run(["cat", "/proc/self/mountinfo"]).stdout.splitlines()
+    return [line for line in lines if "fuse.mesh" in line]
+
+
+def wait_for_bytes(host: Host, count: int) -> None:
+    """Waits until a host has got so many bytes more than now."""
+    before, until = host.traffic().bytes_in, time.monotonic() + LIMIT_S
+    while host.traffic().bytes_in < before + count:
+        assert time.monotonic() < until, "nothing comes"
+        _pause.wait(0.01)
+
+
+def test_each_byte_leaves_the_client_once(crew: Crew, attached: Program) -> None:
+    length = attached.do(mounts.make_project, 1, 60, MIB // 2)
+    before = crew.client.traffic().bytes_out
+    attached.do(mounts.open_mount)
+    assert attached.do(mounts.wait) == ["True"] * 4
+    assert attached.do(mounts.digests, [0, 1, 2, 3]) == [attached.do(mounts.project_digest)] * 4
+    assert length <= attached.do(mounts.sent_bytes) < 1.1 * length
+    assert crew.client.traffic().bytes_out - before < 1.2 * length
+    attached.do(mounts.close)
+    assert [mounted(host) for host in crew.hosts] == [[]] * 4
+
+
+def test_an_edit_is_seen_everywhere_and_sent_alone(crew: Crew, attached: Program) -> None:
+    attached.do(mounts.make_project, 2, 60, MIB // 4)
+    attached.do(mounts.open_mount)
+    attached.do(mounts.wait)
+    before = attached.do(mounts.sent_bytes)
+    attached.do(mounts.edit, "part3/file3", b"edited")
+    assert attached.do(mounts.refresh)
+    assert attached.do(mounts.digests, [0, 1, 2, 3]) == [attached.do(mounts.project_digest)] * 4
+    assert attached.do(mounts.sent_bytes) - before < MIB // 4
+    attached.do(mounts.close)
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["at the top", "in the middle"])
+def test_hosts_below_one_without_power_get_all_from_those_above(
+    crew: Crew, attached: Program, lost: int
+) -> None:
+    length = attached.do(mounts.make_project, 3 + lost, 60, MIB // 2)
+    left = [host for host in range(4) if host != lost]
+    with crew.world.faults.bandwidth(crew.client, 100_000_000):
+        attached.do(mounts.open_mount)
+        waiting = attached.begin(mounts.wait)
+        wait_for_bytes(crew.hosts[lost], length // 8)
+        assert not waiting.done()
+        with crew.world.faults.power_cut(crew.hosts[lost]):
+            states = waiting.result(2 * LIMIT_S)
+            assert states.pop(lost) == "HostDied"
+            assert states == ["True"] * 3
+    expected = attached.do(mounts.project_digest)
+    assert attached.do(mounts.digests, left) == [expected] * 3
+    attached.do(mounts.edit, "part0/file0", b"edited without it")
+    assert attached.do(mounts.refresh)
+    assert attached.do(mounts.digests, left) == [attached.do(mounts.project_digest)] * 3
+    attached.do(mounts.close)
+    assert [mounted(crew.hosts[host]) for host in left] == [[]] * 3
+
+
+def test_a_client_without_power_leaves_no_mount(crew: Crew, attached: Program) -> None:
+    attached.do(mounts.make_project, 5, 10, 1000)
+    attached.do(mounts.open_mount)
+    assert all(mounted(host) for host in crew.hosts)
+    crew.client.power_cut()
+    wait_until(lambda: not any(mounted(host) for host in crew.hosts), LIMIT_S)
