@@ -1,0 +1,104 @@
+"""Trees with very many entries, and the memory that their mounts take."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from mount_processes import HOST, SOURCE, the_process
+
+from mesh_core import this_host
+from mesh_fs import CacheOptions, MountOptions, remotemount
+
+#: Files in each directory; there is one for so many.
+FOLDER_LEN = 1000
+#: Of the process that shows the tree on a host, where others want the memory.
+RESIDENT_BYTES_MAX = 400_000_000
+
+_MAKE = """
+import os, sys
+root, first, last, length = sys.argv[1], *map(int, sys.argv[2:])
+for folder in range(first, last):
+    os.mkdir(f"{root}/folder{folder}")
+    os.chdir(f"{root}/folder{folder}")
+    for number in range(length - 1):
+        os.mknod(f"some-file-{number}")
+"""
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """A folder in memory, where many files are made in no time."""
+    place = Path("/dev/shm", f"mesh-fs-entries-{os.getpid()}")
+    place.mkdir()
+    yield place
+    shutil.rmtree(place)
+
+
+def make(root: Path, entries: int) -> None:
+    """Makes so many entries, with a process for each processor."""
+    root.mkdir()
+    folders, crew = entries // FOLDER_LEN, os.cpu_count() or 1
+    edges = [folders * part // crew for part in range(crew + 1)]
+    makers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _MAKE, root, str(first), str(last), str(FOLDER_LEN)]
+        )
+        for first, last in pairwise(edges)
+    ]
+    assert [maker.wait() for maker in makers] == [0] * crew
+
+
+def resident_bytes_max(pid: int) -> int:
+    """The most memory that a process has had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
+def walk(root: Path) -> tuple[int, int]:
+    """Looks at all entries; gives how many there are, and how many of them are files."""
+    entries = files = 0
+    for place, folders, names in os.walk(root):
+        entries += len(folders) + len(names)
+        files += sum(os.lstat(f"{place}/{name}").st_size == 0 for name in names)
+    return entries, files
+
+
+@pytest.mark.usefixtures("needs_mounts")
+@pytest.mark.parametrize(
+    "entries",
+    [30_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+)
+def test_many_entries_are_mounted_and_walked_in_little_memory(
+    memory_folder: Path, mountpoint: Path, entries: int
+) -> None:
+    root = memory_folder / "tree"
+    make(root, entries)
+    cache = CacheOptions(folder=str(memory_folder / "chunks"))
+    files = entries - entries // FOLDER_LEN
+    began = time.monotonic()
+    with remotemount(
+        this_host(), root, mountpoint, cache=cache, mount=MountOptions(way="fuse")
+    ) as handler:
+        opened = time.monotonic()
+        assert walk(mountpoint) == (entries, files)
+        walked = time.monotonic()
+        (root / "folder7/some-file-7").write_bytes(b"edited")
+        (root / "folder8/added").write_bytes(b"new")
+        assert handler.refresh() is True
+        refreshed = time.monotonic()
+        assert walk(mountpoint) == (entries + 1, files - 1)
+        assert (mountpoint / "folder7/some-file-7").read_bytes() == b"edited"
+        memory = {name: resident_bytes_max(the_process(name)) for name in (HOST, SOURCE)}
+    print(
+        f"{entries} entries: open {opened - began:.1f} s, walk {walked - opened:.1f} s,",
+        f"refresh {refreshed - walked:.1f} s, close {time.monotonic() - refreshed:.1f} s, {memory}",
+    )
+    assert memory[HOST] < RESIDENT_BYTES_MAX, memory
