@@ -14,14 +14,14 @@ from mesh_rdma import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from mesh_fs import _core
-    from mesh_fs._host_files import HostFiles
+    from mesh_fs._relay import Relay
     from mesh_fs._source import Source
     from mesh_rdma import RDMABuffer
 
-    Provider = HostFiles | Source
+    Provider: TypeAlias = Relay | Source
 
 __all__ = ["BATCH_MAX", "Delivery", "in_background"]
 
