@@ -135,13 +135,13 @@ def examples(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
-    _install(session, "jobs", "mesh-jobs", "mesh-rdma", "mesh-tensor")
+    _install(session, "jobs", *(name for name in PACKAGES if name != "mesh-telemetry"))
     _pytest(session, "tests/docs")
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer: `-- core`, or `hosts`, `jobs`, `rdma`, `tensor`, `counts`."""
+    """Measure Mesh beside its peer: `-- core`; hosts, jobs, rdma, fs, tensor; and counts."""
     arguments = session.posargs or ["core"]
     if arguments[0] == "counts":
         _install(session, "test", "mesh-core")
@@ -157,7 +157,8 @@ def bench(session: nox.Session) -> None:
         session.run("python", "bench/run.py", *arguments)
     else:
         session.env["UV_CONSTRAINT"] = ""
-        measured = {"rdma": "mesh-rdma", "tensor": "mesh-tensor"}.get(arguments[0], "mesh-core")
+        named = {"rdma": "mesh-rdma", "fs": "mesh-fs", "tensor": "mesh-tensor"}
+        measured = named.get(arguments[0], "mesh-core")
         group = "bench-tensor" if measured == "mesh-tensor" else "bench"
         _install(session, group, measured)
         session.run("python", "bench/run.py", *arguments)

@@ -5,6 +5,7 @@ python bench/run.py core --only sync,failure    some rows of it
 python bench/run.py hosts                       the table over several hosts, in namespaces
 python bench/run.py jobs                        the table of jobs, on a SLURM cluster in namespaces
 python bench/run.py rdma                        the table of memory to memory, on one host
+python bench/run.py fs                          the table of mounts, on one host
 python bench/run.py tensor                      the table of distributed tensors, on one host
 python bench/run.py counts --check              the counts of a call; exit status 1 on a miss
 
@@ -33,6 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.accounting import adopt_orphans, end_leftovers
 from bench.goals import OURS, PEER, PEER_POLLING_1S, ROWS, Row
+from bench.goals_fs import PEER_FILES
+from bench.goals_fs import ROWS as ROWS_FS
 from bench.goals_hosts import ROWS as ROWS_HOSTS
 from bench.goals_jobs import ROWS as ROWS_JOBS
 from bench.goals_rdma import PEER_RDMA
@@ -52,6 +55,7 @@ _ROWS = {
     "hosts": ROWS_HOSTS,
     "jobs": ROWS_JOBS,
     "rdma": ROWS_RDMA,
+    "fs": ROWS_FS,
     "tensor": ROWS_TENSOR,
 }
 #: The exit status that says a gate could not be judged; a miss is 1.
@@ -67,7 +71,7 @@ def main() -> int:
     if arguments.peer_python is None and importlib.util.find_spec("monarch") is not None:
         arguments.peer_python = sys.executable
     if arguments.peer_python is not None:
-        peers = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_TENSOR)
+        peers = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_FILES, PEER_TENSOR)
         interpreters |= dict.fromkeys(peers, arguments.peer_python)
     results = Results()
     machines = []

@@ -40,9 +40,9 @@ STAGES: tuple[Stage, ...] = (
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
     ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     (
-        (Session("jobs"), Session("examples"), Session("fs")),
+        (Session("jobs"), Session("examples"), Session("fs"), Session("docs")),
         (
-            *(Session("tensor"), Session("rdma"), Session("layers"), Session("docs")),
+            *(Session("tensor"), Session("rdma"), Session("layers")),
             *(SMALL, LARGE, Session("fuzz"), Session("kube")),
         ),
     ),

@@ -78,7 +78,7 @@ def test_files_come_when_they_are_read(source: Path, mountpoint: Path, cache: Ca
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
         large = "package/inner/large.bin"
         assert filecmp.cmp(mountpoint / large, source / large, shallow=False)
-        assert handler.status().item().fetched_bytes > 3_000_000
+        assert only(handler).fetched_bytes > 3_000_000
 
 
 def test_programs_and_modules_run_from_it(

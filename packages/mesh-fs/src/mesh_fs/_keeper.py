@@ -9,6 +9,8 @@ from mesh_core import Actor, MeshError, endpoint
 from mesh_fs._host_files import HostFiles, HostStatus
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from mesh_core import HostMesh, MeshFailure, ProcMesh, ValueMesh
     from mesh_fs._options import CacheOptions, MountOptions
     from mesh_fs._source import Source
@@ -53,7 +55,8 @@ class Keeper(Actor):
     @endpoint
     def open(self) -> tuple[str, ...]:
         """Shows the directory everywhere, or nowhere; gives what could not be read of it."""
-        taken = self._source.take.call_one().get()
+        walk = self._source.take.call_one()
+        # While it walks, the hosts get ready.
         self._procs = self._hosts.spawn_procs(name="mesh-fs")
         files = self._procs.spawn(
             "mesh-fs", HostFiles, self._mountpoint, self._cache, self._options
@@ -61,6 +64,7 @@ class Keeper(Actor):
         self._files = files
         try:
             files.follow.call(files.flatten("host"), self._source).get()
+            taken = walk.get()
             files.show.call(taken.recipe).get()
         except BaseException:
             self._close()
@@ -87,7 +91,8 @@ class Keeper(Actor):
         """Says how far each host is; waits until all have everything if that is asked for."""
         files = self._opened()
         asked = files.complete if is_complete else files.status
-        return asked.options(return_exceptions=True).call().get()
+        statuses: ValueMesh[Any] = asked.options(return_exceptions=True).call().get()
+        return statuses
 
     @endpoint
     def close(self) -> None:

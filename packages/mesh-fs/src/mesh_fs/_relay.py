@@ -48,10 +48,8 @@ class Relay(Actor):
         """Says who gives chunks to this host: those above it, and the client when they are gone."""
         rank = current_rank().rank
         reader = f"{rank}/{socket.gethostname()}/{os.getpid()}"
-        providers: list[Relay | Source] = [
-            *(hosts.slice(host=one) for one in nearest_first(rank)),
-            source,
-        ]
+        above = (hosts.slice(host=one) for one in nearest_first(rank))
+        providers: list[Relay | Source] = [*above, source]
         self._delivery = Delivery(self._store, providers, reader, self._on_arrival)
 
     @concurrent_endpoint

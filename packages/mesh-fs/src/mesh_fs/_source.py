@@ -72,11 +72,6 @@ class Source(Actor):
         return lengths
 
     @concurrent_endpoint
-    async def leave(self, reader: str) -> None:
-        """Takes a reader's window away."""
-        self._windows.close(reader)
-
-    @concurrent_endpoint
     async def served_bytes(self) -> int:
         """Says how many bytes have left this process."""
         return self._served_bytes

@@ -38,12 +38,6 @@ class Windows:
         memory, _ = self._shown[reader]
         return await asyncio.to_thread(put, memory[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
 
-    def close(self, reader: str) -> None:
-        """Takes a reader's window away."""
-        memory = self._shown.pop(reader, None)
-        if memory is not None:
-            memory[1].drop()
-
 
 class Slots:
     """Which slots of a window are free; what is urgent has some to itself."""

@@ -5,7 +5,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use mesh_chunks::ChunkId;
+<<<<<<< HEAD
 use mesh_snapshot::{Kind, Options, Snapshot, Tree};
+=======
+use mesh_snapshot::{Options, ReadError, Snapshot};
+>>>>>>> fs
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -101,17 +105,16 @@ fn directories(tree: &Tree) -> Vec<PathBuf> {
 fn fill(snapshots: &[&Snapshot], ids: &[ChunkId], memory: &mut [u8]) -> Vec<i64> {
     let mut lengths = Vec::with_capacity(ids.len());
     let mut filled = 0;
-    let mut bytes = Vec::new();
     for id in ids {
-        bytes.clear();
-        if !snapshots.iter().any(|snapshot| snapshot.read(id, &mut bytes).is_ok()) {
-            lengths.push(-1);
-            continue;
+        let mut read = snapshots.iter().map(|one| one.read_to(id, &mut memory[filled..]));
+        match read.find(|read| matches!(read, Ok(_) | Err(ReadError::NoRoom))) {
+            Some(Ok(len)) => {
+                lengths.push(i64::try_from(len).expect("a chunk is shorter than that"));
+                filled += len;
+            }
+            Some(Err(_)) => break,
+            None => lengths.push(-1),
         }
-        let Some(part) = memory.get_mut(filled..filled + bytes.len()) else { break };
-        part.copy_from_slice(&bytes);
-        filled += bytes.len();
-        lengths.push(i64::try_from(bytes.len()).expect("a chunk is shorter than that"));
     }
     lengths
 }

@@ -68,18 +68,17 @@ pub(crate) mod feature {
     pub(crate) const ASYNC_READ: u32 = 1;
     pub(crate) const DO_READDIRPLUS: u32 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u32 = 1 << 14;
-    pub(crate) const ASYNC_DIO: u32 = 1 << 15;
     pub(crate) const NO_OPEN_SUPPORT: u32 = 1 << 17;
     pub(crate) const PARALLEL_DIROPS: u32 = 1 << 18;
     pub(crate) const MAX_PAGES: u32 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u32 = 1 << 23;
     pub(crate) const NO_OPENDIR_SUPPORT: u32 = 1 << 24;
 
-    /// Those that are taken where they are offered.
+    /// Those that are taken where they are offered. Not among them is that reads past the cache go
+    /// on in the background: whoever reads so could not even be killed while that is parked.
     pub(crate) const WANTED: u32 = ASYNC_READ
         | DO_READDIRPLUS
         | READDIRPLUS_AUTO
-        | ASYNC_DIO
         | NO_OPEN_SUPPORT
         | PARALLEL_DIROPS
         | MAX_PAGES

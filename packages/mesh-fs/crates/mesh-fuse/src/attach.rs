@@ -1,9 +1,9 @@
 //! Putting files into the tree of the system, and taking them away.
 
+use crate::deputy::Deputy;
 use crate::device::Device;
 use crate::error::MountError;
 use crate::guardian::Guardian;
-use crate::helper::Helper;
 use crate::options::MountOptions;
 use crate::table::{self, Mounted};
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ pub(crate) struct Attachment {
     /// What it is known by; no other mount has it.
     source: String,
     /// Who has mounted it, if it was not ourselves.
-    helper: Option<Helper>,
+    deputy: Option<Deputy>,
 }
 
 /// Mounts with our own rights, or has it done.
@@ -39,22 +39,22 @@ pub(crate) fn attach(
     let own = Device::open();
     let why = match own {
         Ok(device) => match mount(&device, point, source, options) {
-            Ok(()) => return Ok((device, Attachment { source: source.into(), helper: None })),
+            Ok(()) => return Ok((device, Attachment { source: source.into(), deputy: None })),
             Err(why @ (Errno::PERM | Errno::ACCESS)) => why,
             Err(Errno::NODEV) => return Err(MountError::NoDevice { source: Errno::NODEV.into() }),
             Err(error) => return Err(MountError::system("cannot mount")(error)),
         },
-        // The helper may have more rights to the device, too.
+        // The deputy may have more rights to the device, too.
         Err(why @ (Errno::PERM | Errno::ACCESS)) => why,
         Err(error @ (Errno::NOENT | Errno::NODEV | Errno::NXIO)) => {
             return Err(MountError::NoDevice { source: error.into() });
         }
         Err(error) => return Err(MountError::system("cannot open /dev/fuse")(error)),
     };
-    let helper = Helper::find().ok_or(MountError::NotAllowed { why })?;
-    let fd = helper.mount(point, source, options, guardian)?;
+    let deputy = Deputy::find().ok_or(MountError::NotAllowed { why })?;
+    let fd = deputy.mount(point, source, options, guardian)?;
     let device = Device::adopt(fd).map_err(MountError::system("cannot use the mount"))?;
-    Ok((device, Attachment { source: source.into(), helper: Some(helper) }))
+    Ok((device, Attachment { source: source.into(), deputy: Some(deputy) }))
 }
 
 fn mount(device: &Device, point: &Path, source: &str, options: &MountOptions) -> Result<(), Errno> {
@@ -97,8 +97,8 @@ impl Attachment {
             // What would be taken away is not ours.
             return Err(MountError::system(doing)(Errno::BUSY));
         }
-        if let Some(helper) = &self.helper {
-            return helper.unmount(&mounted.point);
+        if let Some(deputy) = &self.deputy {
+            return deputy.unmount(&mounted.point);
         }
         let lazy = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         // By force, whoever waits for an answer is sent away at once. That takes more rights.

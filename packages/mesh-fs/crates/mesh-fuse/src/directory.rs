@@ -31,11 +31,11 @@ impl<'a> DirectoryReply<'a> {
     /// Adds a name; tells whether there was room. If there was not, end the call: the kernel asks
     /// again, with the `next_offset` of the last name that it has got.
     ///
-    /// `next_offset` is where the listing goes on behind this name; it is never 0. The closure makes
-    /// what the kernel gets to know of the file: it is called only if that goes to the kernel, and
-    /// counts as one lookup then (see [`FileSystem`](crate::FileSystem)). For `.` and `..` it is
-    /// never called; a listing may have them or not. A name that no file can have (empty, with a
-    /// slash or a zero, of more than 1024 bytes) is passed over.
+    /// `next_offset` is where the listing goes on behind this name; it is never 0. The closure
+    /// makes what the kernel gets to know of the file: it is called only if that goes to the
+    /// kernel, and counts as one lookup then (see [`FileSystem`](crate::FileSystem)). For `.` and
+    /// `..` it is never called; a listing may have them or not. A name that no file can have
+    /// (empty, with a slash or a zero, of more than 1024 bytes) is passed over.
     pub fn add(
         &mut self,
         name: &[u8],

@@ -101,7 +101,8 @@ fn attributes(out: &mut Vec<u8>, told: &Attributes) {
     out.u32(0); // Flags.
 }
 
-/// A device's number as the kernel has it: twelve bits of its major number amid twenty of its minor.
+/// A device's number as the kernel has it: twelve bits of its major number amid twenty of its
+/// minor.
 fn device(number: u64) -> u32 {
     let major = rustix::fs::major(number) & 0xfff;
     let minor = rustix::fs::minor(number);

@@ -27,10 +27,10 @@ pub enum MountError {
         why: Errno,
     },
     /// Whoever might mount for us did not.
-    #[error("{} does not mount: {said}", helper.display())]
+    #[error("{} does not mount: {said}", deputy.display())]
     Refused {
         /// Which program that is.
-        helper: PathBuf,
+        deputy: PathBuf,
         /// Its reason, in its own words.
         said: String,
     },

@@ -20,13 +20,13 @@ pub const ROOT: u64 = 1;
 ///
 /// # What the kernel knows
 /// The kernel knows a file by its number from when it gets an [`Entry`] of it: as an answer to
-/// [`FileSystem::lookup`], or from [`FileSystem::read_directory`]. Count one lookup for each `Entry`
-/// that leaves your code, that is, for each `Ok` of `lookup` and each time that the closure given
-/// to [`DirectoryReply::add`] is called; it is called only for an entry that goes to the kernel.
-/// [`FileSystem::forget`] takes lookups back; as long as any are left, the number must mean this
-/// file and no other. An answer that does not reach the kernel, because the mount has ended or the
-/// listing failed afterwards, is taken back by `forget` like any other. The root is known always.
-/// When the mount ends, nothing more is forgotten: drop what you have counted.
+/// [`FileSystem::lookup`], or from [`FileSystem::read_directory`]. Count one lookup for each
+/// `Entry` that leaves your code, that is, for each `Ok` of `lookup` and each time that the closure
+/// given to [`DirectoryReply::add`] is called; it is called only for an entry that goes to the
+/// kernel. [`FileSystem::forget`] takes lookups back; as long as any are left, the number must mean
+/// this file and no other. An answer that does not reach the kernel, because the mount has ended or
+/// the listing failed afterwards, is taken back by `forget` like any other. The root is known
+/// always. When the mount ends, nothing more is forgotten: drop what you have counted.
 pub trait FileSystem: Send + Sync {
     /// Finds a name in a directory; `ENOENT` is kept by the kernel as well.
     ///

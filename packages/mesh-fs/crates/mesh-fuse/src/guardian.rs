@@ -30,8 +30,8 @@ cd /
 read -r word
 [ "$word" = closed ] && exit 0
 is_covered() {
-    while read -r _ parent _ _ point _; do
-        [ "$parent" = "$1" ] && [ "$point" = "$2" ] && return 0
+    while read -r _ over _ _ at _; do
+        [ "$over" = "$1" ] && [ "$at" = "$2" ] && return 0
     done < /proc/self/mountinfo
     return 1
 }

@@ -1,13 +1,13 @@
 //! The kernel's side of a file system: mounting, and answering what it asks.
 //!
-//! Files are shown read-only by way of FUSE, in the kernel's own protocol. What is answered once the
-//! kernel keeps, until it is told that it has changed; bytes may be answered late.
+//! Files are shown read-only by way of FUSE, in the kernel's own protocol. What is answered once
+//! the kernel keeps, until it is told that it has changed; bytes may be answered late.
 //!
 //! # Layout
 //! - [`FileSystem`] is what others write, with [`ReadReply`] and [`DirectoryReply`] to answer by;
 //! - [`Mount`] shows it, as [`MountOptions`] say, and [`MountError`] says why not: `point` looks at
-//!   the directory, `attach` mounts with our own rights or through a `helper`, `table` reads what is
-//!   mounted, and a `guardian`, a process of its own, unmounts when we die; `greeting` settles
+//!   the directory, `attach` mounts with our own rights or through a `deputy`, `table` reads what
+//!   is mounted, and a `guardian`, a process of its own, unmounts when we die; `greeting` settles
 //!   with the kernel what is spoken;
 //! - behind it, `worker` threads receive from a `device`, `decode` and `encode` by the numbers of
 //!   `abi`, and have a `server` answer for the one `session` of all; `parked` are the reads that
@@ -16,6 +16,7 @@
 mod abi;
 mod attach;
 mod decode;
+mod deputy;
 mod device;
 mod directory;
 mod encode;
@@ -23,7 +24,6 @@ mod error;
 mod file_system;
 mod greeting;
 mod guardian;
-mod helper;
 mod mount;
 mod options;
 mod parked;

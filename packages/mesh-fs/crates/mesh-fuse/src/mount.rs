@@ -24,7 +24,8 @@ use std::thread::{self, JoinHandle};
 /// More threads than this do not help.
 const THREADS_MAX: usize = 64;
 
-/// Files that are shown at a directory, until this is closed or dropped, or until this process dies.
+/// Files that are shown at a directory, until this is closed or dropped, or until this process
+/// dies.
 ///
 /// A process forked from this one without running another program has a copy of this that does
 /// nothing; while it lives, it keeps the mount from going when this process is killed.
@@ -154,8 +155,8 @@ impl Mount {
     /// read needs.
     ///
     /// # Errors
-    /// `ENOTCONN` or the like when the mount has ended. That the kernel does not know the file is no
-    /// error.
+    /// `ENOTCONN` or the like when the mount has ended. That the kernel does not know the file is
+    /// no error.
     pub fn invalidate_node(&self, ino: u64, offset: u64, len: u64) -> Answer<()> {
         let signed = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let node = encode::invalid_node(ino, signed(offset), signed(len));
@@ -179,8 +180,10 @@ impl Mount {
         self.invalidate_node(parent, 0, 0)
     }
 
-    /// Tells the kernel that a name is not there any more, and that it was this file: whoever
-    /// watches the directory is told, which [`Mount::invalidate_entry`] does not do.
+    /// Tells the kernel that a name is not there any more, and that it was this file: unlike after
+    /// [`Mount::invalidate_entry`], who has the file open sees that it has no name any more, and
+    /// who is in the directory that it does not exist. If the name is another file, it is only
+    /// asked for again.
     ///
     /// # Deadlock
     /// See [`Mount::invalidate_node`].

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 /// such a read without having parked it, so that one a thread would do.
 const EARLY_MAX: usize = 256;
 
-/// All reads of one mount that are not answered yet, by the id of the request. Whoever takes one out
-/// answers it, so that each is answered once.
+/// All reads of one mount that are not answered yet, by the id of the request. Whoever takes one
+/// out answers it, so that each is answered once.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     held: Mutex<Held>,

@@ -4,8 +4,8 @@ use crate::parked::Parked;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// The answer to one read. It may be given from any thread and at any time; dropped without one, the
-/// read fails with `EIO`. It may outlive the mount, and is without effect then.
+/// The answer to one read. It may be given from any thread and at any time; dropped without one,
+/// the read fails with `EIO`. It may outlive the mount, and is without effect then.
 #[derive(Debug)]
 #[must_use = "a read that is not answered fails"]
 pub struct ReadReply {
@@ -44,8 +44,8 @@ impl ReadReply {
         self.refuse(error);
     }
 
-    /// Whether nobody waits for the bytes any more, because whoever did was interrupted or the mount
-    /// is closed. [`FileSystem::abandon`](crate::FileSystem::abandon) tells of that as well.
+    /// Whether nobody waits for the bytes any more, because whoever did was interrupted or the
+    /// mount is closed. [`FileSystem::abandon`](crate::FileSystem::abandon) tells of that as well.
     ///
     /// What the kernel reads ahead of anybody is never interrupted.
     pub fn is_interrupted(&self) -> bool {

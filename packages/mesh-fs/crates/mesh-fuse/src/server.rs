@@ -196,3 +196,238 @@ impl Server {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::opcode;
+    use crate::file_system::{Attributes, Entry, FileSystem, Kind, Space};
+    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+    use std::os::fd::OwnedFd;
+
+    /// Files that have whatever is asked for.
+    struct Willing;
+
+    fn entry(ino: u64) -> Entry {
+        let attributes = Attributes {
+            ino,
+            kind: Kind::File,
+            permissions: u16::MAX,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            device: u64::MAX,
+            size: u64::MAX,
+            blocks: u64::MAX,
+            modified_s: i64::MIN,
+            modified_ns: u32::MAX,
+        };
+        Entry { ino, attributes }
+    }
+
+    impl FileSystem for Willing {
+        fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Entry> {
+            assert!(!name.is_empty() && !name.contains(&0));
+            if parent == 0 { Err(Errno::NOENT) } else { Ok(entry(parent)) }
+        }
+
+        fn attributes(&self, ino: u64) -> Answer<Attributes> {
+            Ok(entry(ino).attributes)
+        }
+
+        fn read_link(&self, _ino: u64) -> Answer<Vec<u8>> {
+            Ok(b"elsewhere".to_vec())
+        }
+
+        fn read(&self, ino: u64, _offset: u64, len: u32, reply: ReadReply) {
+            match ino % 3 {
+                0 => reply.bytes(b"some bytes"),
+                1 => reply.slices(&[&b"x".repeat(len.min(100) as usize)[..]; 3]),
+                _ => drop(reply),
+            }
+        }
+
+        fn read_directory(
+            &self,
+            _ino: u64,
+            offset: u64,
+            entries: &mut DirectoryReply,
+        ) -> Answer<()> {
+            for at in offset..offset.saturating_add(10) {
+                let next = at.saturating_add(1);
+                if !entries.add(b"name", next, next, Kind::File, || entry(next)) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+
+        fn xattr(&self, ino: u64, _name: &[u8]) -> Answer<Vec<u8>> {
+            Ok(vec![0; if ino == 1 { 10 } else { abi::XATTR_LEN_MAX + 1 }])
+        }
+
+        fn xattr_names(&self, _ino: u64) -> Answer<Vec<Vec<u8>>> {
+            Ok(vec![b"user.colour".to_vec(); 3])
+        }
+
+        fn seek(&self, _ino: u64, offset: u64, _whence: Seek) -> Answer<u64> {
+            Ok(offset)
+        }
+
+        fn space(&self) -> Space {
+            Space::default()
+        }
+    }
+
+    /// A server and the kernel's end of its device.
+    fn server(features: u32) -> (Server, OwnedFd) {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
+        let (device, kernel) =
+            socketpair(AddressFamily::UNIX, kind, flags, None).expect("there are sockets");
+        let session = Session::new(Arc::new(Willing), None, features).expect("it can be woken");
+        let device = Device::adopt(device).expect("it has flags");
+        (Server::new(Arc::new(session), Arc::new(device)), kernel)
+    }
+
+    fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let len = (abi::REQUEST_HEADER_LEN + body.len()) as u32;
+        bytes.extend_from_slice(&len.to_ne_bytes());
+        bytes.extend_from_slice(&opcode.to_ne_bytes());
+        bytes.extend_from_slice(&77_u64.to_ne_bytes());
+        bytes.extend_from_slice(&1_u64.to_ne_bytes());
+        bytes.resize(abi::REQUEST_HEADER_LEN, 0);
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    /// Serves one request; gives the error and the bytes of each reply.
+    fn serve(server: &mut Server, kernel: &OwnedFd, bytes: &[u8]) -> Vec<(i32, Vec<u8>)> {
+        server.serve(bytes);
+        let mut replies = Vec::new();
+        let mut room = [0; 8192];
+        while let Ok((len, _)) = recv(kernel, &mut room[..], RecvFlags::empty()) {
+            let reply = &room[..len];
+            let (header, body) = reply.split_at(abi::REPLY_HEADER_LEN);
+            assert_eq!(header[..4], (len as u32).to_ne_bytes());
+            let error = i32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+            assert!(error <= 0 && error > -abi::ERRNO_END && (error == 0 || body.is_empty()));
+            replies.push((error, body.to_vec()));
+        }
+        replies
+    }
+
+    /// Bodies that mean something in several requests.
+    fn bodies() -> Vec<Vec<u8>> {
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        vec![
+            Vec::new(),
+            b"name\0".to_vec(),
+            b"name".to_vec(),
+            b"\0".to_vec(),
+            [&8_u64.to_ne_bytes(), b"user.colour\0".as_slice()].concat(),
+            words(&[7 | 38 << 32, 0xffff_ffff_0000_0000, 0, 0]),
+            words(&[0, 0, 4096, 0, 0]),
+            words(&[0, u64::MAX, u64::from(u32::MAX), 3, 0]),
+            words(&[2, 5, 1, 6, 1]),
+            words(&[u64::from(u32::MAX), 5, 1]),
+            words(&[u64::MAX; 8]),
+        ]
+    }
+
+    fn is_without_reply(opcode: u32) -> bool {
+        use opcode::{BATCH_FORGET, FORGET, INTERRUPT, NOTIFY_REPLY};
+        [BATCH_FORGET, FORGET, INTERRUPT, NOTIFY_REPLY].contains(&opcode)
+    }
+
+    #[test]
+    fn each_request_gets_one_reply_whatever_it_says() {
+        let (mut server, kernel) = server(feature::WANTED);
+        for opcode in (0..70).chain([4096, 1 << 20, 436_207_616, u32::MAX]) {
+            for body in bodies() {
+                let replies = serve(&mut server, &kernel, &request(opcode, &body));
+                let expected = usize::from(!is_without_reply(opcode));
+                assert_eq!(replies.len(), expected, "{opcode} {body:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_requests_get_one_reply_at_most() {
+        let (mut server, kernel) = server(feature::WANTED);
+        for opcode in 0..60 {
+            for body in bodies() {
+                let whole = request(opcode, &body);
+                for at in 0..whole.len() {
+                    let mut damaged = whole.clone();
+                    for byte in [0, 0xff, damaged[at] ^ 1, damaged[at] ^ 0x80] {
+                        damaged[at] = byte;
+                        assert!(serve(&mut server, &kernel, &damaged).len() <= 1);
+                    }
+                    assert!(serve(&mut server, &kernel, &whole[..at]).len() <= 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_would_write_is_refused_and_what_is_unknown_not_known() {
+        let (mut server, kernel) = server(feature::WANTED);
+        let mut error = |opcode| serve(&mut server, &kernel, &request(opcode, b"name\0"))[0].0;
+        for opcode in [4, 6, 8, 9, 10, 11, 12, 13, 16, 21, 24, 35, 43, 45, 47, 51] {
+            assert_eq!(error(opcode), -Errno::ROFS.raw_os_error(), "{opcode}");
+        }
+        let flush_and_access_and_statx = [25, 34, 52];
+        for opcode in [5000, 31, 39, 40].into_iter().chain(flush_and_access_and_statx) {
+            assert_eq!(error(opcode), -Errno::NOSYS.raw_os_error(), "{opcode}");
+        }
+        assert_eq!(error(opcode::OPEN), -Errno::NOSYS.raw_os_error());
+    }
+
+    #[test]
+    fn a_kernel_that_opens_everything_gets_it_opened() {
+        let (mut server, kernel) = server(0);
+        let flags = |opened: &[(i32, Vec<u8>)]| (opened[0].0, opened[0].1.len(), opened[0].1[8]);
+        let opened = serve(&mut server, &kernel, &request(opcode::OPEN, &[0; 8]));
+        assert_eq!(flags(&opened), (0, 16, 2));
+        let opened = serve(&mut server, &kernel, &request(opcode::OPENDIR, &[0; 8]));
+        assert_eq!(flags(&opened), (0, 16, 10));
+    }
+
+    #[test]
+    fn replies_are_as_long_as_the_protocol_says() {
+        let (mut server, kernel) = server(feature::WANTED);
+        let mut len = |opcode, body: &[u8]| {
+            let replies = serve(&mut server, &kernel, &request(opcode, body));
+            assert_eq!(replies[0].0, 0, "{opcode}");
+            replies[0].1.len()
+        };
+        assert_eq!(len(opcode::LOOKUP, b"name\0"), 128);
+        assert_eq!(len(opcode::GETATTR, &[0; 16]), 104);
+        assert_eq!(len(opcode::STATFS, &[]), 80);
+        assert_eq!(len(opcode::GETXATTR, b"\0\0\0\0\0\0\0\0name\0"), 8);
+        assert_eq!(len(opcode::GETXATTR, b"\x0a\0\0\0\0\0\0\0name\0"), 10);
+        assert_eq!(len(opcode::LISTXATTR, &[0; 8]), 8);
+        let mut seek = [0; 24];
+        seek[16] = 4;
+        assert_eq!(len(opcode::LSEEK, &seek), 8);
+        let mut range = [0; 40];
+        range[16..18].copy_from_slice(&500_u16.to_ne_bytes());
+        assert_eq!(len(opcode::READDIR, &range), 10 * 32);
+        assert_eq!(len(opcode::READDIRPLUS, &range), 3 * 160);
+        assert_eq!(len(opcode::READ, &range), 300);
+        let mut greeting = Vec::new();
+        let offer = crate::decode::Offer { major: 7, minor: 45, features: u32::MAX };
+        encode::greeting(&mut greeting, offer, 1 << 20, 256);
+        assert_eq!(greeting.len(), 64);
+    }
+
+    #[test]
+    fn nothing_is_asked_of_files_when_the_mount_ends() {
+        let (mut server, kernel) = server(feature::WANTED);
+        server.session.stop();
+        let replies = serve(&mut server, &kernel, &request(opcode::LOOKUP, b"name\0"));
+        assert_eq!(replies, [(-Errno::NOTCONN.raw_os_error(), Vec::new())]);
+        assert!(serve(&mut server, &kernel, &request(opcode::FORGET, &[0; 8])).is_empty());
+    }
+}

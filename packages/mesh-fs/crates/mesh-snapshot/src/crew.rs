@@ -181,6 +181,7 @@ impl Crew<'_> {
         let path = &self.jobs[job].path;
         let unreadable = |source| SnapshotError::Unreadable { path: self.root.full(path), source };
         let changing = || SnapshotError::Changing { path: self.root.full(path) };
+        let mut was_there = false;
         for _ in 0..RETURNS_MAX {
             match read(|| self.root.file(path), scratch) {
                 Ok(content) => return Ok((job, Outcome::Content(content))),
@@ -193,7 +194,8 @@ impl Crew<'_> {
                         Err(unreadable(error))
                     };
                 }
-                Err(Obstacle::NoFile | Obstacle::Failed(_)) => {}
+                Err(Obstacle::NoFile) => was_there = true,
+                Err(Obstacle::Failed(_)) => was_there = false,
             }
             match self.root.glance(path).map_err(unreadable)? {
                 None => return Ok((job, Outcome::Gone)),
@@ -202,7 +204,8 @@ impl Crew<'_> {
                 Some(glance) => return Ok((job, Outcome::Else(glance))),
             }
         }
-        Err(changing())
+        // What comes and goes all the time was not there at one of these times.
+        if was_there { Err(changing()) } else { Ok((job, Outcome::Gone)) }
     }
 
     /// Reads a part of a large file; after the last one, there is an outcome.

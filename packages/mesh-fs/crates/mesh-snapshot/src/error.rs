@@ -68,6 +68,9 @@ pub enum ReadError {
         /// That file.
         path: PathBuf,
     },
+    /// There are more bytes than there is room for.
+    #[error("the chunk is longer than the room for it: give more room")]
+    NoRoom,
     /// The system does not give the bytes.
     #[error("cannot read {} again: make it readable", path.display())]
     Unreadable {

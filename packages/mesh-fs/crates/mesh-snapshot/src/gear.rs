@@ -96,11 +96,98 @@ fn warm(bytes: &[u8]) -> u64 {
 
 /// How many bytes there are up to a small sum, that which makes it small included; or the sum.
 fn scan(mut sum: u64, bytes: &[u8], limit: u64) -> Result<usize, u64> {
-    for (at, byte) in bytes.iter().enumerate() {
+    let (groups, rest) = bytes.as_chunks::<8>();
+    for (nth, group) in groups.iter().enumerate() {
+        // Two steps at once, as the second would have to wait for the first.
+        for (pair, [one, two]) in group.as_chunks().0.iter().enumerate() {
+            let (one, two) = (GEAR[usize::from(*one)], GEAR[usize::from(*two)]);
+            let middle = (sum << 1).wrapping_add(one);
+            sum = (sum << 2).wrapping_add((one << 1).wrapping_add(two));
+            let at = 8 * nth + 2 * pair;
+            if middle < limit {
+                return Ok(at + 1);
+            }
+            if sum < limit {
+                return Ok(at + 2);
+            }
+        }
+    }
+    for (at, byte) in rest.iter().enumerate() {
         sum = (sum << 1).wrapping_add(GEAR[usize::from(*byte)]);
         if sum < limit {
-            return Ok(at + 1);
+            return Ok(8 * groups.len() + at + 1);
         }
     }
     Err(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        std::iter::repeat_with(&mut next).take(len).collect()
+    }
+
+    #[test]
+    fn chunks_are_within_their_bounds_and_near_the_average() {
+        let bytes = noise(16 << 20);
+        let pieces: Vec<_> = CONTENT.pieces(&bytes).collect();
+        assert_eq!(pieces.concat(), bytes);
+        let (last, others) = pieces.split_last().expect("there are some");
+        assert!(last.len() <= 128 << 10);
+        assert!(others.iter().all(|piece| (8 << 10..=128 << 10).contains(&piece.len())));
+        let average = bytes.len() / pieces.len();
+        assert!((28 << 10..36 << 10).contains(&average), "{average}");
+    }
+
+    #[test]
+    fn what_has_no_place_to_cut_is_cut_at_the_longest() {
+        let zeros = vec![0; 300 << 10];
+        let lens: Vec<_> = CONTENT.pieces(&zeros).map(<[u8]>::len).collect();
+        assert_eq!(lens, [128 << 10, 128 << 10, 44 << 10]);
+        assert_eq!(CONTENT.mark(&zeros), None);
+    }
+
+    #[test]
+    fn short_bytes_are_one_chunk() {
+        for len in [1, 64, 8 << 10] {
+            assert_eq!(CONTENT.first(&noise(len)), len);
+        }
+        assert_eq!(CONTENT.pieces(&[]).count(), 0);
+        assert_eq!(CONTENT.mark(&noise(63)), None);
+    }
+
+    #[test]
+    fn what_stands_behind_something_new_is_cut_as_before() {
+        let bytes = noise(2 << 20);
+        let mut moved = noise(12_345);
+        moved.extend_from_slice(&bytes);
+        let ends = |bytes: &[u8]| -> Vec<usize> {
+            // By the bytes behind it, which are the same.
+            let lens = CONTENT.pieces(bytes).map(<[u8]>::len);
+            let left = lens.scan(bytes.len(), |left, len| {
+                *left -= len;
+                Some(*left)
+            });
+            left.collect()
+        };
+        let (before, after) = (ends(&bytes), ends(&moved));
+        let kept = before.iter().filter(|end| after.contains(end)).count();
+        assert!(kept * 10 > before.len() * 8, "{kept} of {}", before.len());
+    }
+
+    #[test]
+    fn a_place_to_cut_depends_on_the_bytes_before_it() {
+        let bytes = noise(1 << 20);
+        let mark = CONTENT.mark(&bytes).expect("there is one");
+        assert_eq!(CONTENT.mark(&bytes[..mark]), Some(mark));
+        assert_eq!(CONTENT.mark(&bytes[..mark - 1]), None);
+        assert_eq!(CONTENT.mark(&bytes[mark - WINDOW - 1..]), Some(WINDOW + 1));
+    }
 }

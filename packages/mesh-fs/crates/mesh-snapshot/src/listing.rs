@@ -11,7 +11,8 @@ use crate::root::{Glance, Root, glance, is_gone};
 use crate::source::Source;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 
 /// How often a directory is listed that changes meanwhile.
 const LISTING_MAX: usize = 4;
+/// Bytes of the longest file with patterns.
+const PATTERNS_LEN_MAX: u64 = 1 << 20;
 /// Bytes of names that are had from the kernel at once.
 const NAMES_LEN: usize = 32 << 10;
 
@@ -65,6 +68,17 @@ pub(crate) struct Unlisted {
     pub(crate) look: Look,
     /// The patterns that hold around it.
     pub(crate) ignores: Arc<Ignores>,
+    /// The number of the listing it is in, and of its name there; none for the root.
+    pub(crate) place: Option<(u32, u32)>,
+}
+
+/// What has become of a directory that waited.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Listing(Listing),
+    /// Its name leads to something else now, which is no directory.
+    Else(Glance),
+    Gone,
 }
 
 impl Listed {
@@ -90,7 +104,7 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Lists a directory; again, if it changes meanwhile. None when it is not there any more.
+/// Lists a directory; again, if it changes meanwhile.
 ///
 /// # Errors
 /// It cannot be read, or something in it cannot, and that is not skipped.
@@ -98,24 +112,36 @@ pub(crate) fn list(
     root: &Root,
     options: &Options,
     unlisted: &Unlisted,
-) -> Result<Option<Listing>, SnapshotError> {
-    match list_strictly(root, options, unlisted) {
-        Err(SnapshotError::Unreadable { source, .. }) if is_gone(&source) => Ok(None),
-        Err(SnapshotError::Unreadable { path, .. })
-            if options.skip_unreadable && !unlisted.path.is_empty() =>
-        {
-            // Its own name was seen, so that it is there, with nothing in it.
-            Ok(Some(Listing {
-                path: unlisted.path.clone(),
-                look: unlisted.look,
-                xattrs: Xattrs::new(),
-                names: Vec::new(),
-                skipped: vec![path],
-                ignores: Arc::clone(&unlisted.ignores),
-            }))
+) -> Result<Found, SnapshotError> {
+    let path = &unlisted.path;
+    for _ in 1..LISTING_MAX {
+        match list_strictly(root, options, unlisted) {
+            Err(SnapshotError::Unreadable { source, .. }) if is_gone(&source) => {}
+            Err(SnapshotError::Unreadable { path: unreadable, .. })
+                if options.skip_unreadable && !path.is_empty() =>
+            {
+                // Its own name was seen, so that it is there, with nothing in it.
+                return Ok(Found::Listing(Listing {
+                    path: path.clone(),
+                    look: unlisted.look,
+                    xattrs: Xattrs::new(),
+                    names: Vec::new(),
+                    skipped: vec![unreadable],
+                    ignores: Arc::clone(&unlisted.ignores),
+                }));
+            }
+            other => return other.map(Found::Listing),
         }
-        other => other.map(Some),
+        let unreadable = |source| SnapshotError::Unreadable { path: root.full(path), source };
+        match root.glance(path).map_err(unreadable)? {
+            None => return Ok(Found::Gone),
+            // Another one is at its place.
+            Some((look, _)) if look.kind == Kind::Directory => {}
+            Some(glance) => return Ok(Found::Else(glance)),
+        }
     }
+    // What comes and goes all the time was not there at one of these times.
+    Ok(Found::Gone)
 }
 
 fn list_strictly(
@@ -223,8 +249,9 @@ impl Lister<'_> {
             return Ok(None);
         }
         let mut text = Vec::new();
-        io::Read::read_to_end(&mut std::fs::File::from(file), &mut text)?;
-        Ok(Some(text))
+        let limit = PATTERNS_LEN_MAX + 1;
+        File::from(file).take(limit).read_to_end(&mut text)?;
+        if text.len() as u64 == limit { Err(Errno::FBIG.into()) } else { Ok(Some(text)) }
     }
 
     /// What a name leads to, unless that is left out or gone.
@@ -260,5 +287,36 @@ impl Lister<'_> {
             join(&self.unlisted.path, name)
         };
         SnapshotError::Unreadable { path: self.root.full(&path), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists a directory that was there before, and may be something else now.
+    fn list_again(root: &Root, path: &[u8]) -> Found {
+        let look = root.directory(b"").and_then(|root| root.look()).expect("it is there");
+        let ignores = Arc::new(Ignores::new(&[]).expect("there is no pattern"));
+        let unlisted = Unlisted { path: path.into(), look, ignores, place: Some((0, 0)) };
+        list(root, &Options::default(), &unlisted).expect("nothing is unreadable")
+    }
+
+    #[test]
+    fn what_is_no_directory_any_more_is_what_it_is() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("file"), "").expect("a file");
+        std::os::unix::fs::symlink("target", path("link")).expect("a link");
+        std::fs::create_dir(path("directory")).expect("a directory");
+        let root = Root::open(directory.path()).expect("it is there");
+        let file = list_again(&root, b"file");
+        assert!(matches!(file, Found::Else((look, None)) if look.kind == Kind::File));
+        let link = list_again(&root, b"link");
+        assert!(matches!(link, Found::Else((_, Some(target))) if *target == *b"target"));
+        assert!(matches!(list_again(&root, b"nothing"), Found::Gone));
+        assert!(matches!(list_again(&root, b"file/inside"), Found::Gone));
+        let inside = list_again(&root, b"directory");
+        assert!(matches!(inside, Found::Listing(listing) if listing.names.is_empty()));
     }
 }

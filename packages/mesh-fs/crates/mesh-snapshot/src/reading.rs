@@ -244,3 +244,173 @@ fn mark(
     let found = CONTENT.mark(&scratch.buffer[..len]);
     Ok(start + found.unwrap_or(len) as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::Moment;
+    use crate::look::Fence;
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    /// A file that somebody else changes whenever it is read.
+    #[derive(Clone)]
+    struct Restless {
+        state: Rc<State>,
+    }
+
+    struct State {
+        content: RefCell<Vec<u8>>,
+        changes: Cell<i64>,
+        change: RefCell<Box<Change>>,
+    }
+
+    /// Changes the content behind each reading, and says whether it did.
+    type Change = dyn FnMut(&mut Vec<u8>) -> bool;
+
+    impl Restless {
+        fn new(content: Vec<u8>, change: impl FnMut(&mut Vec<u8>) -> bool + 'static) -> Self {
+            let (content, change) = (RefCell::new(content), RefCell::new(Box::new(change) as _));
+            Self { state: Rc::new(State { content, changes: Cell::new(0), change }) }
+        }
+
+        fn read(&self) -> Result<Content, Obstacle> {
+            read(|| Ok(self.clone()), &mut Scratch::new())
+        }
+
+        fn reopened(&self) -> Vec<u8> {
+            self.state.content.borrow().clone()
+        }
+    }
+
+    impl Source for Restless {
+        fn look(&self) -> io::Result<Look> {
+            let at = Moment { s: self.state.changes.get(), ns: 0 };
+            let size = self.state.content.borrow().len() as u64;
+            Ok(Look {
+                kind: Kind::File,
+                fence: Fence { device: 1, inode: 1, size, modified: at, changed: at },
+                permissions: 0o644,
+                uid: 0,
+                gid: 0,
+                has_links: false,
+                is_sparse: false,
+                device: 0,
+            })
+        }
+
+        fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+            let mut content = self.state.content.borrow_mut();
+            let rest = content.get(offset as usize..).unwrap_or_default();
+            let len = rest.len().min(into.len());
+            into[..len].copy_from_slice(&rest[..len]);
+            if (self.state.change.borrow_mut())(&mut content) {
+                self.state.changes.set(self.state.changes.get() + 1);
+            }
+            Ok(len)
+        }
+
+        fn data_behind(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+            Ok(Some(offset..u64::MAX))
+        }
+
+        fn xattrs(&self) -> Xattrs {
+            Xattrs::new()
+        }
+    }
+
+    /// What is read of bytes that stay as they are.
+    fn calm(content: &[u8]) -> Vec<Extent> {
+        let file = Restless::new(content.to_vec(), |_| false);
+        let content = file.read().expect("it does not change");
+        assert!(content.is_whole);
+        content.extents
+    }
+
+    #[test]
+    fn a_file_that_changes_twice_is_read_three_times() {
+        let mut left = 2;
+        let file = Restless::new(vec![1; 20_000], move |content| {
+            content[5] += u8::from(left > 0);
+            left -= 1;
+            left >= 0
+        });
+        let content = file.read().expect("it is calm in the end");
+        assert!(content.is_whole);
+        assert_eq!(content.extents, calm(&file.reopened()));
+    }
+
+    #[test]
+    fn a_file_that_grows_is_taken_as_far_as_it_was_there() {
+        let file = Restless::new(vec![1; 20_000], |content| {
+            content.extend([2; 3000]);
+            true
+        });
+        let content = file.read().expect("its beginning stays");
+        assert!(!content.is_whole);
+        let size = content.look.fence.size as usize;
+        assert_eq!(content.extents, calm(&file.reopened()[..size]));
+    }
+
+    #[test]
+    fn a_file_that_is_rewritten_again_and_again_is_refused() {
+        let file = Restless::new(vec![1; 20_000], |content| {
+            content[7] = content[7].wrapping_add(1);
+            true
+        });
+        assert!(matches!(file.read(), Err(Obstacle::Changed)));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_is_refused_until_it_stays() {
+        let file = Restless::new(vec![1; 20_000], |content| {
+            content.pop();
+            true
+        });
+        assert!(matches!(file.read(), Err(Obstacle::Changed)));
+        let mut left = 1;
+        let file = Restless::new(vec![1; 2 << 20], move |content| {
+            content.truncate(30_000);
+            left -= 1;
+            left >= 0
+        });
+        assert_eq!(file.read().expect("it stays").extents, calm(&[1; 30_000]));
+    }
+
+    #[test]
+    fn a_file_whose_times_change_alone_is_taken() {
+        let file = Restless::new(vec![1; 20_000], |_| true);
+        let content = file.read().expect("its bytes stay");
+        assert!(!content.is_whole);
+        assert_eq!(content.extents, calm(&[1; 20_000]));
+    }
+
+    #[test]
+    fn segments_are_all_there_without_gaps() {
+        for len in [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT, 3 * SEGMENT - 1] {
+            let count = segments(&(0..len));
+            assert_eq!(count, (len / SEGMENT).max(1));
+        }
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let content: Vec<u8> = std::iter::repeat_with(&mut next).take(17 << 20).collect();
+        let extents = calm(&content);
+        let mut start = 0;
+        for extent in &extents {
+            let bytes = &content[start..extent.end as usize];
+            assert_eq!(extent.chunk, Some(ChunkId::of(bytes)));
+            start = extent.end as usize;
+        }
+        assert_eq!(start, content.len());
+        // Something new in front moves all segments, but few chunks are cut in other places.
+        let moved = calm(&[&[9; 1000], &content[..]].concat());
+        let chunks = |extents: &[Extent]| -> std::collections::HashSet<_> {
+            extents.iter().filter_map(|extent| extent.chunk).map(|chunk| chunk.0).collect()
+        };
+        let new = chunks(&moved).difference(&chunks(&extents)).count();
+        assert!(new < 12, "{new}");
+    }
+}

@@ -166,3 +166,39 @@ impl Description {
         Some(&self.levels[usize::from(level)][start as usize..][..len as usize])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_description_is_listed_in_levels() {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let stream: Vec<u8> = std::iter::repeat_with(&mut next).take(24 << 20).collect();
+        let description = Description::new(stream);
+        let recipe = Recipe::parse(description.recipe()).expect("it is short");
+        assert_eq!(recipe.level(), 1);
+        let get = |chunk: &ChunkId| description.chunk(chunk).map(<[u8]>::to_vec);
+        let Ok(Joined::Recipe(recipe)) = recipe.join(get) else { panic!("not the level below") };
+        assert_eq!(recipe.level(), 0);
+        let lens = recipe.chunks().iter().map(|(_, len)| *len as usize);
+        assert_eq!(lens.sum::<usize>(), 24 << 20);
+        let average = (24 << 20) / recipe.chunks().len();
+        assert!((3500..4700).contains(&average), "{average}");
+        let Ok(Joined::Stream(stream)) = recipe.join(get) else { panic!("not the description") };
+        assert!(stream == description.stream());
+        assert_eq!(description.chunk(&ChunkId([0; 32])), None);
+    }
+
+    #[test]
+    fn a_short_description_is_one_list() {
+        let description = Description::new(b"short".to_vec());
+        let recipe = Recipe::parse(description.recipe()).expect("it is short");
+        assert_eq!(recipe.chunks(), [(ChunkId::of(b"short"), 5)]);
+        assert_eq!(recipe.level(), 0);
+    }
+}

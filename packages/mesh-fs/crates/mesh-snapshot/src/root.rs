@@ -97,7 +97,7 @@ pub(crate) fn glance(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Optio
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let look = match statat(directory, name, flags) {
             Ok(stat) => Look::new(&stat),
-            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         if look.kind != Kind::Symlink {

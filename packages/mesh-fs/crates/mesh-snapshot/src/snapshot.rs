@@ -4,6 +4,7 @@ use crate::assembly::{Assembly, assemble};
 use crate::attributes::{Extent, Moment};
 use crate::error::{ReadError, SnapshotError};
 use crate::files::read_files;
+use crate::limits::CHUNK_LEN_MAX;
 use crate::look::Look;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
@@ -13,6 +14,7 @@ use crate::root::{Root, is_gone};
 use crate::source::Source;
 use crate::walk::walk;
 use mesh_chunks::ChunkId;
+use rustix::fs::fstat;
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::io;
@@ -134,10 +136,22 @@ impl Snapshot {
     /// # Errors
     /// There is no such chunk, or none of the files with it is as it was.
     pub fn read(&self, chunk: &ChunkId, into: &mut Vec<u8>) -> Result<(), ReadError> {
-        into.clear();
+        into.resize(CHUNK_LEN_MAX as usize, 0);
+        let read = self.read_to(chunk, into);
+        into.truncate(*read.as_ref().unwrap_or(&0));
+        read.map(drop)
+    }
+
+    /// Gets the bytes of a chunk, as [`read`](Self::read), to the beginning of `room`; gives how
+    /// many they are.
+    ///
+    /// # Errors
+    /// As those of `read`; and [`ReadError::NoRoom`] when they are more than there is room for.
+    pub fn read_to(&self, chunk: &ChunkId, room: &mut [u8]) -> Result<usize, ReadError> {
         if let Some(bytes) = self.description.chunk(chunk) {
-            into.extend_from_slice(bytes);
-            return Ok(());
+            let room = room.get_mut(..bytes.len()).ok_or(ReadError::NoRoom)?;
+            room.copy_from_slice(bytes);
+            return Ok(bytes.len());
         }
         let front = front(chunk);
         let start = self.by_chunk.partition_point(|(other, _)| *other < front);
@@ -147,13 +161,13 @@ impl Snapshot {
             if self.assembly.extents[*extent as usize].chunk != Some(*chunk) {
                 continue;
             }
-            match self.read_place(*extent, chunk, into) {
-                Ok(()) => return Ok(()),
+            match self.read_place(*extent, chunk, room) {
+                Ok(len) => return Ok(len),
+                Err(ReadError::NoRoom) => return Err(ReadError::NoRoom),
                 Err(error) if matches!(failure, ReadError::Unknown(_)) => failure = error,
                 Err(_) => {}
             }
         }
-        into.clear();
         Err(failure)
     }
 
@@ -162,17 +176,27 @@ impl Snapshot {
         &self,
         extent: u32,
         chunk: &ChunkId,
-        into: &mut Vec<u8>,
-    ) -> Result<(), ReadError> {
+        room: &mut [u8],
+    ) -> Result<usize, ReadError> {
         let file = self.assembly.files.partition_point(|file| file.first <= extent) - 1;
         let extents = &self.assembly.extents;
         let is_first = self.assembly.files[file].first == extent;
         let start = if is_first { 0 } else { extents[extent as usize - 1].end };
-        into.resize((extents[extent as usize].end - start) as usize, 0);
-        let path = self.assembly.path(&self.assembly.files[file]);
+        let len = (extents[extent as usize].end - start) as usize;
+        let into = room.get_mut(..len).ok_or(ReadError::NoRoom)?;
+        let was = &self.assembly.files[file];
+        let path = self.assembly.path(was);
         let open = || self.root.file(&path);
-        let read = |file: &OwnedFd| read_exactly(file, start, chunk, into);
-        self.open_files.with(file as u32, open, read).map_err(|miss| match miss {
+        // What is sure to be as it was need not be hashed again: who gets it does that.
+        let is_sure = was.is_whole && was.look.fence.is_settled(self.begun);
+        let read = |file: &OwnedFd| {
+            read_exactly(file, start, into)?;
+            let is_as_it_was = is_sure
+                && Look::new(&fstat(file).map_err(io::Error::from)?).fence == was.look.fence;
+            if is_as_it_was || ChunkId::of(into) == *chunk { Ok(()) } else { Err(Miss::Changed) }
+        };
+        let read = self.open_files.with(file as u32, open, read).map(|()| len);
+        read.map_err(|miss| match miss {
             Miss::Failed(source) if !is_gone(&source) => {
                 ReadError::Unreadable { path: self.root.full(&path), source }
             }
@@ -213,8 +237,8 @@ impl From<io::Error> for Miss {
     }
 }
 
-/// Fills all of `into` with the bytes of a chunk.
-fn read_exactly(file: &OwnedFd, offset: u64, chunk: &ChunkId, into: &mut [u8]) -> Result<(), Miss> {
+/// Fills all of `into` with bytes of a file.
+fn read_exactly(file: &OwnedFd, offset: u64, into: &mut [u8]) -> Result<(), Miss> {
     let mut filled = 0;
     while filled < into.len() {
         match file.read_at(&mut into[filled..], offset + filled as u64)? {
@@ -222,7 +246,7 @@ fn read_exactly(file: &OwnedFd, offset: u64, chunk: &ChunkId, into: &mut [u8]) -
             read => filled += read,
         }
     }
-    if ChunkId::of(into) == *chunk { Ok(()) } else { Err(Miss::Changed) }
+    Ok(())
 }
 
 fn sorted_files(assembly: &Assembly) -> Vec<u32> {

@@ -3,6 +3,7 @@
 use crate::encode::Xattrs;
 use crate::limits::{NAME_LEN_MAX, XATTR_LEN_MAX};
 use crate::look::Look;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{SeekFrom, fgetxattr, flistxattr, fstat, seek};
 use rustix::io::{Errno, pread, retry_on_intr};
 use std::ffi::OsStr;
@@ -47,18 +48,17 @@ impl Source for OwnedFd {
     }
 
     fn xattrs(&self) -> Xattrs {
-        let mut list = [0; XATTR_LEN_MAX];
+        let mut list = Vec::with_capacity(XATTR_LEN_MAX);
         // Not all file systems have them, and what cannot be listed is as good as not there.
-        let Ok(len) = flistxattr(self, &mut list) else { return Xattrs::new() };
-        if len == 0 {
+        if matches!(flistxattr(self, spare_capacity(&mut list)), Err(_) | Ok(0)) {
             return Xattrs::new();
         }
-        let names = list[..len].split(|byte| *byte == 0).filter(|name| is_kept(name));
+        let names = list.split(|byte| *byte == 0).filter(|name| is_kept(name));
         let mut xattrs: Xattrs = names
             .filter_map(|name| {
-                let mut value = vec![0; XATTR_LEN_MAX];
-                let len = fgetxattr(self, OsStr::from_bytes(name), &mut *value).ok()?;
-                Some((name.into(), value[..len].into()))
+                let mut value = Vec::with_capacity(XATTR_LEN_MAX);
+                fgetxattr(self, OsStr::from_bytes(name), spare_capacity(&mut value)).ok()?;
+                Some((name.into(), value.into()))
             })
             .collect();
         xattrs.sort_unstable();

@@ -14,7 +14,8 @@ const BIG: u64 = 1 << 20;
 /// Directories, files and the rest, as they were at one moment.
 ///
 /// Numbers of nodes follow the order of a walk that looks at names by their bytes and into each
-/// directory at once. A file with several names is one node.
+/// directory at once. A file with several names is one node. What is asked about a node of another
+/// tree has no meaning, and may panic.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Tree {
     pub(crate) nodes: Vec<Node>,

@@ -3,9 +3,9 @@
 use crate::error::SnapshotError;
 use crate::ignores::Ignores;
 use crate::limits::DEPTH_MAX;
-use crate::listing::{Listing, Unlisted, What, join, list};
+use crate::listing::{Found, Listed, Listing, Unlisted, What, join, list};
 use crate::options::Options;
-use crate::root::Root;
+use crate::root::{Glance, Root};
 use crate::source::Source;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +37,7 @@ pub(crate) fn walk(root: &Root, options: &Options) -> Result<Listings, SnapshotE
     let ignores = Arc::new(Ignores::new(&options.ignore)?);
     let unreadable = |source| SnapshotError::Root { path: root.full(b""), source };
     let look = root.directory(b"").and_then(|directory| directory.look()).map_err(unreadable)?;
-    let first = Unlisted { path: Box::default(), look, ignores };
+    let first = Unlisted { path: Box::default(), look, ignores, place: None };
     let state = State { waiting: vec![(0, first)], busy: 0, listings: vec![None], failure: None };
     let walk = Walk { root, options, state: Mutex::new(state), bell: Condvar::new() };
     std::thread::scope(|scope| {
@@ -53,6 +53,16 @@ pub(crate) fn walk(root: &Root, options: &Options) -> Result<Listings, SnapshotE
     }
 }
 
+impl State {
+    /// A name that led to a directory leads to something else.
+    fn correct(&mut self, place: Option<(u32, u32)>, glance: Glance) {
+        let Some((number, nth)) = place else { return };
+        let Some(listing) = &mut self.listings[number as usize] else { return };
+        let listed = &mut listing.names[nth as usize];
+        *listed = Listed::new(&listed.name, glance);
+    }
+}
+
 impl Walk<'_> {
     /// Lists directories until there are none.
     fn run(&self, device: u64) {
@@ -61,8 +71,9 @@ impl Walk<'_> {
             let mut state = self.lock();
             state.busy -= 1;
             match listed {
-                Ok(Some(listing)) => self.add(&mut state, number, listing, device),
-                Ok(None) => {}
+                Ok(Found::Listing(listing)) => self.add(&mut state, number, listing, device),
+                Ok(Found::Else(glance)) => state.correct(unlisted.place, glance),
+                Ok(Found::Gone) => {}
                 Err(failure) => {
                     state.failure.get_or_insert(failure);
                 }
@@ -94,7 +105,7 @@ impl Walk<'_> {
         let is_root = listing.path.is_empty();
         let slashes = listing.path.iter().filter(|byte| **byte == b'/').count();
         let depth = if is_root { 1 } else { slashes + 2 };
-        for listed in &mut listing.names {
+        for (nth, listed) in listing.names.iter_mut().enumerate() {
             let What::Directory(inside) = &mut listed.what else { continue };
             if listed.look.fence.device != device && !self.options.cross_file_systems {
                 continue;
@@ -108,8 +119,13 @@ impl Walk<'_> {
             let next = state.listings.len() as u32;
             *inside = Some(next);
             state.listings.push(None);
-            let ignores = Arc::clone(&listing.ignores);
-            state.waiting.push((next, Unlisted { path: path.into(), look: listed.look, ignores }));
+            let unlisted = Unlisted {
+                path: path.into(),
+                look: listed.look,
+                ignores: Arc::clone(&listing.ignores),
+                place: Some((number, nth as u32)),
+            };
+            state.waiting.push((next, unlisted));
         }
         state.listings[number as usize] = Some(listing);
     }

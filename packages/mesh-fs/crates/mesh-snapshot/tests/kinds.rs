@@ -1,5 +1,5 @@
 //! Everything that a directory may have is in its snapshot as it was.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod forest;
 

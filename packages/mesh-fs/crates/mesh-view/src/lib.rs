@@ -6,7 +6,11 @@
 
 mod content;
 mod deadline;
+<<<<<<< HEAD
 mod manifest;
+=======
+mod edges;
+>>>>>>> fs
 mod nodes;
 mod parked;
 mod refresh;

@@ -13,6 +13,7 @@ use mesh_snapshot::{Comparison, Extent, NodeId, Tree};
 use rustix::io::Errno;
 
 use crate::deadline;
+use crate::edges::Edges;
 use crate::nodes::Nodes;
 use crate::parked::{Parked, Request};
 use crate::refresh::{Refresh, stale};
@@ -45,6 +46,7 @@ pub struct View {
     nodes: RwLock<Nodes>,
     store: Arc<Store>,
     options: ViewOptions,
+    edges: Edges,
     parked: Arc<Parked>,
     wanted: Wanted,
 }
@@ -63,7 +65,8 @@ impl View {
         let parked = Arc::new(Parked::default());
         deadline::watch(&parked, options.read_limit)?;
         let nodes = RwLock::new(Nodes::new(tree));
-        Ok(Self { nodes, store, options, parked, wanted: Wanted::new()? })
+        let edges = Edges::default();
+        Ok(Self { nodes, store, options, edges, parked, wanted: Wanted::new()? })
     }
 
     /// Gives the tree that is shown.
@@ -163,17 +166,42 @@ impl View {
             let part = &mut buffer[filled..filled + count];
             match chunk {
                 None => part.fill(0),
-                Some(chunk) => match self.store.read(&chunk, skipped, part) {
-                    Ok(true) => {}
-                    Ok(false) => missing.push(chunk),
-                    Err(_) => return Err(Errno::IO),
-                },
+                Some(chunk)
+                    if self.read_chunk(&chunk, (end - start) as usize, skipped, part)? => {}
+                Some(chunk) => missing.push(chunk),
             }
             filled += count;
             start = end;
             at += 1;
         }
         Ok(missing)
+    }
+
+    /// Reads what lies in a chunk from a byte on; tells whether it is there.
+    fn read_chunk(
+        &self,
+        chunk: &ChunkId,
+        len: usize,
+        start: usize,
+        part: &mut [u8],
+    ) -> Answer<bool> {
+        if part.len() == len {
+            return self.store.read(chunk, 0, part).map_err(|_| Errno::IO);
+        }
+        let known = self.edges.get(chunk);
+        let bytes = match known {
+            Some(bytes) => bytes,
+            None => match self.store.get(chunk).map_err(|_| Errno::IO)? {
+                Some(bytes) => {
+                    let bytes: Arc<[u8]> = bytes.into();
+                    self.edges.keep(*chunk, Arc::clone(&bytes));
+                    bytes
+                }
+                None => return Ok(false),
+            },
+        };
+        part.copy_from_slice(bytes.get(start..start + part.len()).ok_or(Errno::IO)?);
+        Ok(true)
     }
 
     fn park(

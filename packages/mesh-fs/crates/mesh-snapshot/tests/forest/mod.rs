@@ -1,5 +1,6 @@
 //! Directories that tests take, and how they look at what was taken.
-#![allow(dead_code, reason = "no test file needs all of it")]
+#![allow(dead_code, reason = "each file of tests uses some of it")]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use mesh_snapshot::{ChunkId, Joined, Kind, NodeId, Options, Recipe, Snapshot, Tree};
 use std::collections::HashSet;

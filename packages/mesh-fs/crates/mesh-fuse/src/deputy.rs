@@ -23,11 +23,11 @@ const USUAL: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
 /// The program that mounts for those who have no right to.
 #[derive(Debug)]
-pub(crate) struct Helper {
+pub(crate) struct Deputy {
     program: PathBuf,
 }
 
-impl Helper {
+impl Deputy {
     /// Looks for it.
     pub(crate) fn find() -> Option<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
@@ -87,7 +87,7 @@ impl Helper {
         let said = String::from_utf8_lossy(said);
         let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let said = if lines.is_empty() { "it gives no reason".into() } else { lines.join("; ") };
-        MountError::Refused { helper: self.program.clone(), said }
+        MountError::Refused { deputy: self.program.clone(), said }
     }
 }
 

@@ -1,0 +1,74 @@
+//! Where files cannot be shown.
+
+use crate::memory::Memory;
+use crate::shown::{Shown, folder, or_skip};
+use mesh_fuse::{Mount, MountError, MountOptions, ROOT};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+
+fn refused(point: &Path) -> MountError {
+    let (memory, _told) = Memory::new();
+    let refused = Mount::open(point, &MountOptions::default(), Arc::new(memory));
+    let error = refused.expect_err("nothing can be mounted there");
+    assert!(!error.is_forbidden(), "{error}");
+    error
+}
+
+#[test]
+fn the_mountpoint_has_to_be_an_empty_directory() {
+    let folder = folder();
+    let file = folder.path().join("file");
+    assert!(matches!(refused(&file), MountError::PointMissing { .. }));
+    fs::write(&file, "").expect("there is room");
+    assert!(matches!(refused(&file), MountError::PointNotDirectory { .. }));
+    assert!(matches!(refused(&file.join("below")), MountError::PointNotDirectory { .. }));
+    assert!(matches!(refused(folder.path()), MountError::PointNotEmpty { .. }));
+}
+
+#[test]
+fn a_dead_mount_is_told_from_other_failures() {
+    let folder = folder();
+    let device = match File::options().read(true).write(true).open("/dev/fuse") {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: cannot open /dev/fuse: {error}"),
+    };
+    let told = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let told = CString::new(told).expect("it has no zero");
+    let mounted = mount("dead", folder.path(), "fuse.dead", MountFlags::empty(), told.as_c_str());
+    if let Err(error) = mounted {
+        return println!("skipped: cannot mount: {error}");
+    }
+    drop(device);
+    assert!(matches!(refused(folder.path()), MountError::PointDead { .. }));
+    unmount(folder.path(), UnmountFlags::DETACH).expect("it was mounted");
+}
+
+#[test]
+fn files_can_be_hidden_if_that_is_wanted() {
+    let (memory, _told) = Memory::new();
+    memory.add_file(ROOT, "shown", b"");
+    let folder = folder();
+    fs::write(folder.path().join("hidden"), "").expect("there is room");
+    let options = MountOptions { over_full: true, ..MountOptions::default() };
+    let mounted = Mount::open(folder.path(), &options, Arc::new(memory));
+    let Some(mount) = or_skip(mounted) else { return };
+    assert!(folder.path().join("shown").exists() && !folder.path().join("hidden").exists());
+    drop(mount);
+    assert!(folder.path().join("hidden").exists());
+}
+
+#[test]
+fn each_source_is_unique_and_plain() {
+    let options = MountOptions { name: "my files, #1: ü".into(), ..MountOptions::default() };
+    let Some(one) = Shown::with(&options, |_| ()) else { return };
+    let Some(other) = Shown::with(&options, |_| ()) else { return };
+    assert_ne!(one.mount.source(), other.mount.source());
+    let (name, number) = one.mount.source().rsplit_once('-').expect("it has a number");
+    assert_eq!(name, "my-files---1:--");
+    assert_eq!(number.len(), 16);
+    assert_eq!(one.mount.point(), one.folder.path().canonicalize().expect("it is there"));
+}

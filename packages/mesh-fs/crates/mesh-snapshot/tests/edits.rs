@@ -1,0 +1,181 @@
+//! What is taken again: little is new, and what is as it was is not read.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod forest;
+
+use forest::{Forest, content, find, moved, random, take, tree};
+use mesh_snapshot::{Options, Snapshot};
+use std::fs;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn take_again(forest: &Forest, previous: &Snapshot) -> Snapshot {
+    Snapshot::take(forest.root(), &Options::default(), Some(previous)).unwrap()
+}
+
+/// Files of a few hundred bytes, in directories of a hundred.
+fn many(forest: &Forest, count: usize) {
+    for nth in 0..count {
+        let name = format!("directory-{:03}/file-{nth:06}", nth / 100);
+        forest.random(&name, 100 + nth % 900, nth as u64);
+    }
+}
+
+#[test]
+fn a_changed_byte_moves_little_of_a_large_file() {
+    let forest = Forest::new();
+    let mut bytes = forest.random("large", 20_000_000, 1);
+    many(&forest, 300);
+    let before = take(&forest);
+    bytes[11_111_111] ^= 1;
+    forest.write("large", &bytes);
+    let after = take(&forest);
+    let (files, description) = moved(&before, &after);
+    assert!(files > 0 && files + description <= 300_000, "{files} + {description}");
+    let tree = tree(&after);
+    assert!(content(&after, &tree, find(&tree, "large")) == bytes);
+}
+
+#[test]
+fn a_byte_more_at_the_front_moves_little_of_a_large_file() {
+    let forest = Forest::new();
+    let bytes = forest.random("large", 20_000_000, 2);
+    let before = take(&forest);
+    forest.write("large", &[b"x", &bytes[..]].concat());
+    let (files, _) = moved(&before, &take(&forest));
+    assert!(files > 0 && files <= 1_000_000, "{files}");
+}
+
+#[test]
+fn a_file_more_moves_little_of_the_description() {
+    let forest = Forest::new();
+    many(&forest, 3000);
+    let before = take(&forest);
+    forest.write("directory-014/file-between", b"new");
+    let after = take(&forest);
+    let (files, description) = moved(&before, &after);
+    assert_eq!(files, 3);
+    assert!(before.stream().len() > 150_000);
+    assert!(description <= 32 << 10, "{description}");
+}
+
+#[test]
+fn what_is_as_it_was_is_not_read_again() {
+    let forest = Forest::new();
+    many(&forest, 200);
+    fs::hard_link(forest.path("directory-000/file-000007"), forest.path("again")).unwrap();
+    forest.tick();
+    let before = take(&forest);
+    assert_eq!(before.reused(), 0);
+    forest.write("directory-001/file-000150", b"new");
+    fs::rename(forest.path("directory-000/file-000000"), forest.path("moved")).unwrap();
+    forest.write("new", b"file");
+    let after = take_again(&forest, &before);
+    // A new name is a change for the system, so that the one that moved is read, too.
+    assert_eq!(after.reused(), 198);
+    assert_eq!(after.stream(), take(&forest).stream());
+    let tree = tree(&after);
+    assert_eq!(content(&after, &tree, find(&tree, "directory-001/file-000150")), b"new");
+    assert_eq!(find(&tree, "again"), find(&tree, "directory-000/file-000007"));
+}
+
+#[test]
+fn a_change_in_the_same_moment_is_not_overlooked() {
+    let forest = Forest::new();
+    for nth in 0..50_u8 {
+        forest.write("file", &[nth; 10]);
+        let before = take(&forest);
+        // Of the same size, and at the same time as far as the system's clock goes.
+        forest.write("file", &[nth ^ 0xff; 10]);
+        let after = take_again(&forest, &before);
+        let tree = tree(&after);
+        assert_eq!(content(&after, &tree, find(&tree, "file")), [nth ^ 0xff; 10]);
+    }
+}
+
+#[test]
+fn holes_and_extended_attributes_are_kept_without_reading() {
+    let forest = Forest::new();
+    let file = fs::File::create(forest.path("sparse")).unwrap();
+    file.set_len(1 << 20).unwrap();
+    rustix::io::pwrite(&file, &random(5000, 3), 500_000).unwrap();
+    let _ = rustix::fs::fsetxattr(&file, "user.a", b"b", rustix::fs::XattrFlags::empty());
+    forest.tick();
+    let before = take(&forest);
+    let after = take_again(&forest, &before);
+    assert_eq!(after.reused(), 1);
+    assert_eq!(after.stream(), before.stream());
+    assert_eq!(after.id(), before.id());
+}
+
+#[test]
+fn any_number_of_threads_take_the_same() {
+    let forest = Forest::new();
+    many(&forest, 500);
+    forest.random("large", 40 << 20, 4);
+    let file = fs::File::create(forest.path("sparse")).unwrap();
+    file.set_len(100 << 20).unwrap();
+    rustix::io::pwrite(&file, &random(17 << 20, 5), 30 << 20).unwrap();
+    let take = |threads| {
+        let options = Options { threads, ..Options::default() };
+        Snapshot::take(forest.root(), &options, None).unwrap()
+    };
+    let one = take(1);
+    for threads in [0, 2, 3, 8] {
+        assert_eq!(take(threads).stream(), one.stream());
+    }
+    let (files, description) = moved(&one, &take(5));
+    assert_eq!((files, description), (0, 0));
+}
+
+#[test]
+fn a_file_that_grows_all_the_time_is_a_part_of_what_was_written() {
+    let forest = Forest::new();
+    let all = random(32 << 20, 6);
+    // So large that several threads read it.
+    let begun = 17 << 20;
+    forest.write("log", &all[..begun]);
+    many(&forest, 20);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut log = fs::File::options().append(true).open(forest.path("log")).unwrap();
+            for piece in all[begun..].chunks(1000) {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                log.write_all(piece).unwrap();
+            }
+        });
+        let snapshots: Vec<_> = (0..2).map(|_| take(&forest)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        for snapshot in snapshots {
+            let tree = tree(&snapshot);
+            let read = content(&snapshot, &tree, find(&tree, "log"));
+            assert!(read.len() >= begun && read == all[..read.len()]);
+        }
+    });
+}
+
+#[test]
+fn names_that_come_and_go_meanwhile_do_no_harm() {
+    let forest = Forest::new();
+    many(&forest, 100);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let path = forest.write("coming/inside/file", b"here");
+                fs::rename(&path, forest.path("directory-000/gone")).unwrap();
+                fs::remove_dir_all(forest.path("coming")).unwrap();
+                fs::remove_file(forest.path("directory-000/gone")).unwrap();
+            }
+        });
+        for _ in 0..20 {
+            let tree = tree(&take(&forest));
+            assert!(tree.totals().files >= 100);
+            find(&tree, "directory-000/file-000050");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,147 @@
+//! What is left out of a snapshot.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod forest;
+
+use forest::{Forest, find, tree};
+use mesh_snapshot::{NodeId, Options, Snapshot, SnapshotError, Tree};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// All paths of a tree, with a slash behind directories.
+fn paths(tree: &Tree) -> Vec<String> {
+    fn walk(tree: &Tree, directory: NodeId, prefix: &str, paths: &mut Vec<String>) {
+        for (name, node) in tree.children(directory) {
+            let path = format!("{prefix}{}", String::from_utf8_lossy(name));
+            if tree.parent(node) == node {
+                paths.push(path);
+            } else {
+                paths.push(format!("{path}/"));
+                walk(tree, node, &format!("{path}/"), paths);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    walk(tree, Tree::ROOT, "", &mut paths);
+    paths
+}
+
+#[track_caller]
+fn check(options: &Options, files: &[(&str, &str)], expected: &[&str]) {
+    let forest = Forest::new();
+    for (name, content) in files {
+        forest.write(name, content.as_bytes());
+    }
+    let snapshot = Snapshot::take(forest.root(), options, None).unwrap();
+    assert_eq!(paths(&tree(&snapshot)), expected);
+}
+
+fn ignoring(patterns: &[&str]) -> Options {
+    Options { ignore: patterns.iter().map(ToString::to_string).collect(), ..Options::default() }
+}
+
+#[test]
+fn patterns_of_the_options_hold_everywhere() {
+    let files = [("a.o", ""), ("b/c.o", ""), ("b/c.rs", ""), ("target/x/y", ""), ("d/target", "")];
+    check(&ignoring(&["*.o", "/target/"]), &files, &["b/", "b/c.rs", "d/", "d/target"]);
+    check(
+        &ignoring(&["*", "!*/", "!*.rs"]),
+        &files,
+        &["b/", "b/c.rs", "d/", "target/", "target/x/"],
+    );
+    check(&ignoring(&["# nothing", ""]), &files[..1], &["a.o"]);
+}
+
+#[test]
+fn files_with_patterns_hold_in_their_directory() {
+    let files = [
+        (".meshignore", "*.log\n/only-here\nb/inner\n"),
+        ("x.log", ""),
+        ("only-here", ""),
+        ("b/.meshignore", "!kept.log\n/x\n"),
+        ("b/kept.log", ""),
+        ("b/other.log", ""),
+        ("b/only-here", ""),
+        ("b/inner", ""),
+        ("b/x", ""),
+        ("b/deep/x", ""),
+        ("b/deep/kept.log", ""),
+        ("x", ""),
+    ];
+    let expected = [
+        ".meshignore",
+        "b/",
+        "b/.meshignore",
+        "b/deep/",
+        "b/deep/kept.log",
+        "b/deep/x",
+        "b/kept.log",
+        "b/only-here",
+        "x",
+    ];
+    check(&Options::default(), &files, &expected);
+}
+
+#[test]
+fn what_is_in_a_directory_that_is_left_out_cannot_be_kept() {
+    let files = [(".meshignore", "\u{feff}out/\r\n!out/kept\n"), ("out/kept", ""), ("in", "")];
+    check(&Options::default(), &files, &[".meshignore", "in"]);
+}
+
+#[test]
+fn the_options_have_the_last_word() {
+    let files = [("d/.gitignore", "*.a\n!b.b\n"), ("d/a.a", ""), ("d/b.b", "")];
+    let options = Options {
+        ignore: vec!["*.b".to_owned(), "!*.a".to_owned()],
+        ignore_files: vec![".gitignore".to_owned()],
+        ..Options::default()
+    };
+    check(&options, &files, &["d/", "d/.gitignore", "d/a.a"]);
+    let options = Options { ignore_files: Vec::new(), ..Options::default() };
+    check(&options, &files, &["d/", "d/.gitignore", "d/a.a", "d/b.b"]);
+}
+
+#[test]
+fn a_pattern_without_meaning_is_an_error() {
+    let forest = Forest::new();
+    let error = Snapshot::take(forest.root(), &ignoring(&["a", "x[b-a]"]), None).unwrap_err();
+    assert!(matches!(&error, SnapshotError::Pattern { pattern, .. } if pattern == "x[b-a]"));
+    forest.write("a/.meshignore", b"{x");
+    let error = Snapshot::take(forest.root(), &Options::default(), None).unwrap_err();
+    assert!(error.to_string().contains("a/.meshignore"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_or_skipped() {
+    let forest = Forest::new();
+    for name in ["closed-file", "closed/inside", "open/file"] {
+        let path = forest.write(name, b"content");
+        let path = if name == "closed/inside" { forest.path("closed") } else { path };
+        let mode = if name == "open/file" { 0o600 } else { 0 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let take = |skip_unreadable| {
+        let options = Options { skip_unreadable, threads: 1, ..Options::default() };
+        Snapshot::take(forest.root(), &options, None)
+    };
+    std::thread::scope(|scope| {
+        let tested = scope.spawn(|| {
+            // Of this thread alone: who may read everything finds nothing unreadable.
+            let mut sets = capabilities(None).unwrap();
+            let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            sets.effective.remove(all);
+            set_capabilities(None, sets).unwrap();
+            let error = take(false).unwrap_err();
+            assert!(matches!(error, SnapshotError::Unreadable { .. }), "{error}");
+            let snapshot = take(true).unwrap();
+            let skipped = [forest.path("closed"), forest.path("closed-file")];
+            assert_eq!(snapshot.skipped(), skipped);
+            let tree = tree(&snapshot);
+            assert_eq!(paths(&tree), ["closed/", "open/", "open/file"]);
+            assert_eq!(tree.attributes(find(&tree, "closed")).permissions, 0);
+        });
+        let _ = tested.join().map_err(|panic| std::panic::resume_unwind(panic));
+    });
+    fs::set_permissions(forest.path("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+}
