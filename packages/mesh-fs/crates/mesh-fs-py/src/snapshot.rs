@@ -5,11 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use mesh_chunks::ChunkId;
-<<<<<<< HEAD
-use mesh_snapshot::{Kind, Options, Snapshot, Tree};
-=======
-use mesh_snapshot::{Options, ReadError, Snapshot};
->>>>>>> fs
+use mesh_snapshot::{Kind, Options, ReadError, Snapshot, Tree};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

@@ -6,11 +6,8 @@
 
 mod content;
 mod deadline;
-<<<<<<< HEAD
-mod manifest;
-=======
 mod edges;
->>>>>>> fs
+mod manifest;
 mod nodes;
 mod parked;
 mod refresh;
