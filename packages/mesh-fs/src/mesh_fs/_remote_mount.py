@@ -10,6 +10,7 @@ from mesh_fs._errors import MountError, SnapshotError
 from mesh_fs._keeper import Keeper
 from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
 from mesh_fs._source import Source
+from mesh_fs._watcher import Watcher
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -37,6 +38,7 @@ class MountHandler:
         snapshot: SnapshotOptions,
         mount: MountOptions,
         cache: CacheOptions,
+        is_watched: bool,
     ) -> None:
         self.sourcepath: str = sourcepath
         self.mntpoint: str = mntpoint
@@ -48,6 +50,8 @@ class MountHandler:
         self._procs: ProcMesh | None = None
         self._source: Source | None = None
         self._keeper: Keeper | None = None
+        self._is_watched = is_watched
+        self._watcher: Watcher | None = None
 
     def open(self) -> MountHandler:
         """Mounts it everywhere; files come as they are read, and all of them in the background.
@@ -72,6 +76,12 @@ class MountHandler:
             self._stop()
             raise
         self._source, self._keeper = source, keeper
+        if self._is_watched:
+            try:
+                self.watch()
+            except BaseException:
+                self.close()
+                raise
         return self
 
     def refresh(self) -> bool:
@@ -85,6 +95,30 @@ class MountHandler:
             MountError: It is not open, or no host can show it any more.
         """
         return self._opened().refresh.call_one().get()
+
+    def watch(self) -> None:
+        """Refreshes by itself from now on, whenever the directory has changed.
+
+        A change is seen on the hosts a moment after it was made; many at once are seen together.
+        What cannot be shown, as while a file is being written all the time, is logged and tried
+        again. Twice is the same as once.
+
+        Raises:
+            WatchError: The directory has too many directories; `refresh()` goes on to work.
+            MountError: It is not open.
+        """
+        keeper = self._opened()
+        if self._watcher is not None:
+            return
+        assert self._procs is not None, "it is there while the keeper is"
+        assert self._source is not None, "so is this"
+        watcher = self._procs.spawn("watcher", Watcher, self.sourcepath, self._source, keeper)
+        try:
+            watcher.begin.call_one().get()
+        except BaseException:
+            watcher.stop().get()
+            raise
+        self._watcher = watcher
 
     def status(self) -> ValueMesh[HostStatus | MeshError]:
         """Says how far each host is; the error stands for a host that is lost."""
@@ -115,6 +149,9 @@ class MountHandler:
 
     def close(self) -> None:
         """Unmounts it everywhere, also while files of it are open. Twice is the same as once."""
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.end.call_one().get()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.close.call_one().get()
@@ -150,6 +187,7 @@ def remotemount(
     snapshot: SnapshotOptions | None = None,
     mount: MountOptions | None = None,
     cache: CacheOptions | None = None,
+    watch: bool = False,
 ) -> MountHandler:
     """Shows a directory of this machine on every host of a mesh, read-only.
 
@@ -165,6 +203,7 @@ def remotemount(
         snapshot: What of the directory is taken.
         mount: How it is shown.
         cache: Where the hosts keep chunks.
+        watch: Show changes as they are made; see `MountHandler.watch`.
 
     Returns:
         What opens, refreshes and closes it; a context manager.
@@ -189,4 +228,5 @@ def remotemount(
         snapshot or SnapshotOptions(),
         mount or MountOptions(),
         cache or CacheOptions(),
+        is_watched=watch,
     )
