@@ -67,14 +67,17 @@ class HostFiles(Relay):
         self._presented: Mounted | WrittenOut | None = None
         self._tree: _core.Tree | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._complete = asyncio.Event()
+        # What could be fetched has been; it is complete if that was all.
+        self._fetched = asyncio.Event()
+        self._is_complete = False
 
     @concurrent_endpoint
     async def show(self, recipe: bytes) -> HostStatus:
         """Shows a tree, or another one than before, and fetches what is in it."""
         tree = await self._fetch_tree(recipe)
         self._tree = tree
-        self._complete.clear()
+        self._fetched.clear()
+        self._is_complete, self._problem = False, None
         if self._presented is None:
             presented = await asyncio.to_thread(
                 present, tree, self._store, self._mountpoint, self._options
@@ -91,10 +94,10 @@ class HostFiles(Relay):
 
     @concurrent_endpoint
     async def complete(self) -> HostStatus:
-        """Waits until all files are on the host."""
+        """Waits until all files are on the host, as far as they can be had."""
         assert self._tree is not None, "it is asked for a tree that is shown"
         if self._options.is_prefetched:
-            await self._complete.wait()
+            await self._fetched.wait()
         else:
             await self._fetch_all(self._tree)
         return self._status()
@@ -123,10 +126,11 @@ class HostFiles(Relay):
             await asyncio.to_thread(presented.close)
 
     async def _fetch_all(self, tree: _core.Tree) -> None:
-        """Fetches all files of a tree."""
-        await self._fetch_each(tree.chunks())
+        """Fetches all files of a tree, as far as they can be had."""
+        refused = await self._fetch_each(tree.chunks())
         if tree is self._tree:
-            self._complete.set()
+            self._is_complete = not refused
+            self._fetched.set()
 
     def _on_wanted(self) -> None:
         if isinstance(self._presented, Mounted):
@@ -159,7 +163,7 @@ class HostFiles(Relay):
             mountpoint="" if presented is None else presented.mountpoint,
             way="" if presented is None else presented.way,
             why="" if presented is None else presented.why,
-            is_complete=self._complete.is_set(),
+            is_complete=self._is_complete,
             is_open=presented is not None and presented.is_open,
             total_bytes=total,
             fetched_bytes=0 if self._delivery is None else self._delivery.fetched_bytes,

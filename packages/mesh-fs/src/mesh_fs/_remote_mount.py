@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mesh_core import this_host
+from mesh_core import this_proc
 from mesh_fs._errors import MountError, SnapshotError
 from mesh_fs._keeper import Keeper
 from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
-from mesh_fs._source import Source
-from mesh_fs._watcher import Watcher
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from mesh_core import HostMesh, MeshError, ProcMesh, ValueMesh
+    from mesh_core import HostMesh, MeshError, ValueMesh
     from mesh_fs._host_files import HostStatus
 
 __all__ = ["MountHandler", "remotemount"]
@@ -47,11 +45,8 @@ class MountHandler:
         self._snapshot = snapshot
         self._mount = mount
         self._cache = cache
-        self._procs: ProcMesh | None = None
-        self._source: Source | None = None
         self._keeper: Keeper | None = None
         self._is_watched = is_watched
-        self._watcher: Watcher | None = None
 
     def open(self) -> MountHandler:
         """Mounts it everywhere; files come as they are read, and all of them in the background.
@@ -62,20 +57,27 @@ class MountHandler:
             StoreError: A host cannot keep files.
             RuntimeError: It is open already.
         """
-        if self._procs is not None:
+        if self._keeper is not None:
             raise RuntimeError("it is mounted already: use refresh() to show what has changed")
-        # In a process of its own: it hashes and serves while the program computes.
-        self._procs = this_host().spawn_procs(name="mesh-fs-source")
+        keeper = this_proc().spawn(
+            "mesh-fs-keeper",
+            Keeper,
+            self.sourcepath,
+            self._snapshot,
+            self._hosts,
+            self.mntpoint,
+            self._cache,
+            self._mount,
+        )
         try:
-            source = self._procs.spawn("source", Source, self.sourcepath, self._snapshot)
-            keeper = self._procs.spawn(
-                "keeper", Keeper, source, self._hosts, self.mntpoint, self._cache, self._mount
-            )
             self.skipped = keeper.open.call_one().get()
-        except BaseException:
-            self._stop()
+        except BaseException as error:
+            stopped = keeper.stop()
+            # Whoever interrupts the program does not want to wait for a host.
+            if isinstance(error, Exception):
+                stopped.get()
             raise
-        self._source, self._keeper = source, keeper
+        self._keeper = keeper
         if self._is_watched:
             try:
                 self.watch()
@@ -88,7 +90,7 @@ class MountHandler:
         """Shows the directory as it is now; says whether anything has changed.
 
         What is the same stays cached on the hosts, and only what is different is sent. Who has a
-        file open that was edited sees its new content.
+        file open that was edited reads on in what it was, and sees what it is on opening it again.
 
         Raises:
             SnapshotError: The directory cannot be read as it is at one moment.
@@ -108,24 +110,14 @@ class MountHandler:
             MountError: It is not open.
         """
         keeper = self._opened()
-        if self._watcher is not None:
-            return
-        assert self._procs is not None, "it is there while the keeper is"
-        assert self._source is not None, "so is this"
-        watcher = self._procs.spawn("watcher", Watcher, self.sourcepath, self._source, keeper)
-        try:
-            watcher.begin.call_one().get()
-        except BaseException:
-            watcher.stop().get()
-            raise
-        self._watcher = watcher
+        keeper.watch.call_one(keeper).get()
 
     def status(self) -> ValueMesh[HostStatus | MeshError]:
         """Says how far each host is; the error stands for a host that is lost."""
         return self._opened().status.call_one(is_complete=False).get()
 
     def wait(self, timeout: float | None = None) -> ValueMesh[HostStatus | MeshError]:
-        """Waits until every host has every file, and says how they are.
+        """Waits until every host has every file that can be had, and says how they are.
 
         Raises:
             TimeoutError: They have not after so many seconds; they go on.
@@ -143,19 +135,14 @@ class MountHandler:
 
     def sent_bytes(self) -> int:
         """Says how many bytes have left the client for this mount."""
-        self._opened()
-        assert self._source is not None, "it is there while the keeper is"
-        return self._source.served_bytes.call_one().get()
+        return self._opened().sent_bytes.call_one().get()
 
     def close(self) -> None:
         """Unmounts it everywhere, also while files of it are open. Twice is the same as once."""
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.end.call_one().get()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.close.call_one().get()
-        self._stop()
+            keeper.stop().get()
 
     def __enter__(self) -> MountHandler:
         return self if self._keeper is not None else self.open()
@@ -167,11 +154,6 @@ class MountHandler:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _stop(self) -> None:
-        procs, self._procs, self._source = self._procs, None, None
-        if procs is not None:
-            procs.stop().get()
 
     def _opened(self) -> Keeper:
         if self._keeper is None:

@@ -27,7 +27,8 @@ pub enum Change<'a> {
         /// What it led to, in the old tree.
         node: NodeId,
     },
-    /// A name leads to something of another kind, or to a file that is known by another name.
+    /// A name leads to something of another kind, to a file with other bytes, to a symbolic link
+    /// with another target, or to a file that is known by another name.
     Replaced {
         /// The directory, in the old tree.
         parent: NodeId,
@@ -36,13 +37,6 @@ pub enum Change<'a> {
         /// What it led to, in the old tree.
         old: NodeId,
         /// What it leads to, in the new tree.
-        new: NodeId,
-    },
-    /// A file has other bytes, or a symbolic link another target. Attributes may differ, too.
-    Content {
-        /// In the old tree.
-        old: NodeId,
-        /// In the new tree.
         new: NodeId,
     },
     /// A node has other attributes, extended ones included; of a directory not the names in it.
@@ -59,8 +53,11 @@ pub enum Change<'a> {
 pub struct Comparison<'a> {
     /// In the order of the trees.
     pub changes: Vec<Change<'a>>,
-    /// For each node of the new tree the node of the old one that it goes on from: of the same path
-    /// and kind. No two nodes go on from the same one.
+    /// For each node of the new tree the node of the old one that it goes on from: of the same
+    /// path, kind and content. No two nodes go on from the same one.
+    ///
+    /// A file with other bytes is another node: who reads it while one tree takes the place of the
+    /// other would see the size of one with the bytes of the other.
     pub matches: Vec<Option<NodeId>>,
 }
 
@@ -126,7 +123,9 @@ impl<'a> Walk<'a> {
         }
         let (one, other) = (self.old.node(old), self.new.node(new));
         let is_taken = &mut self.taken[old.0 as usize];
-        if *is_taken || !is_alike(one, other) {
+        let is_same = self.old.extents(old) == self.new.extents(new)
+            && self.old.target(old) == self.new.target(new);
+        if *is_taken || !is_same || !is_alike(one, other) {
             return false;
         }
         *is_taken = true;
@@ -134,13 +133,7 @@ impl<'a> Walk<'a> {
         if one.kind == Kind::Directory {
             self.waiting.push((old, new));
         }
-        let is_same = self.old.extents(old) == self.new.extents(new)
-            && self.old.target(old) == self.new.target(new);
-        if !is_same {
-            self.comparison.changes.push(Change::Content { old, new });
-        } else if attributes(one) != attributes(other)
-            || !self.old.xattrs(old).eq(self.new.xattrs(new))
-        {
+        if attributes(one) != attributes(other) || !self.old.xattrs(old).eq(self.new.xattrs(new)) {
             self.comparison.changes.push(Change::Attributes { old, new });
         }
         true

@@ -42,7 +42,7 @@ pub(crate) fn stale(nodes: &Nodes, changes: &[Change<'_>]) -> Refresh {
             Change::Replaced { parent, name, .. } => {
                 stale.push(Stale::Name { directory: nodes.number(parent), name: name.to_vec() });
             }
-            Change::Content { old, .. } | Change::Attributes { old, .. } => {
+            Change::Attributes { old, .. } => {
                 stale.push(Stale::Node { number: nodes.number(old) });
             }
         }

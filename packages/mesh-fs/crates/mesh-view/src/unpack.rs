@@ -14,8 +14,8 @@ use rustix::fs::{CWD, Mode, XattrFlags};
 
 use crate::content::{set_times, write_content};
 
-/// Beside a file while it is written; it takes the file's place when it is whole.
-const UNFINISHED: &str = ".mesh-unfinished";
+/// What a file is called while it is written; it takes its own name when it is whole.
+const UNFINISHED: &[u8] = b".mesh-unfinished";
 
 /// Why a tree could not be written, or not be removed.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +120,15 @@ struct Writer<'a> {
     is_root: bool,
 }
 
+/// What has been done so far about files with several names.
+struct Links {
+    /// Under which name each node of the new tree is there already, and the node of the old tree
+    /// that was kept for it.
+    first: Vec<Option<(PathBuf, Option<NodeId>)>>,
+    /// Which nodes of the old tree were kept.
+    is_kept: Vec<bool>,
+}
+
 /// A directory that is written: here, in the tree, and in the tree before.
 struct Place {
     path: PathBuf,
@@ -132,13 +141,18 @@ impl Writer<'_> {
         let old = self.old.map(|_| Tree::ROOT);
         let mut todo = vec![Place { path: root.to_owned(), node: Tree::ROOT, old }];
         let mut done = Vec::new();
-        let mut first_names: Vec<Option<PathBuf>> = vec![None; self.new.len()];
+        let is_kept = vec![false; self.old.map_or(0, Tree::len)];
+        let mut links = Links { first: vec![None; self.new.len()], is_kept };
         while let Some(place) = todo.pop() {
             self.remove_what_is_gone(&place)?;
             for (name, node) in self.new.children(place.node) {
                 let path = place.path.join(OsStr::from_bytes(name));
-                let old = self.old.zip(place.old).and_then(|(tree, at)| tree.lookup(at, name));
-                if self.new.attributes(node).kind == Kind::Directory {
+                let kind = self.new.attributes(node).kind;
+                let old = self.old.zip(place.old).and_then(|(tree, at)| {
+                    // What was of another kind has been removed.
+                    tree.lookup(at, name).filter(|old| tree.attributes(*old).kind == kind)
+                });
+                if kind == Kind::Directory {
                     if old.is_none() {
                         at(&path, fs::create_dir(&path))?;
                     } else {
@@ -146,7 +160,8 @@ impl Writer<'_> {
                     }
                     todo.push(Place { path, node, old });
                 } else {
-                    self.write_entry(&path, node, old, &mut first_names)?;
+                    let unfinished = self.unfinished(&place);
+                    self.write_entry(&path, &unfinished, node, old, &mut links)?;
                 }
             }
             done.push(place);
@@ -167,33 +182,45 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Gives a path in a directory that nothing in either tree has.
+    fn unfinished(&self, place: &Place) -> PathBuf {
+        let mut name = UNFINISHED.to_vec();
+        let old = self.old.zip(place.old);
+        while self.new.lookup(place.node, &name).is_some()
+            || old.is_some_and(|(tree, at)| tree.lookup(at, &name).is_some())
+        {
+            name.push(b'~');
+        }
+        place.path.join(OsStr::from_bytes(&name))
+    }
+
     fn write_entry(
         &self,
         path: &Path,
+        unfinished: &Path,
         node: NodeId,
         old: Option<NodeId>,
-        first_names: &mut [Option<PathBuf>],
+        links: &mut Links,
     ) -> Outcome<()> {
-        let first = &mut first_names[node.0 as usize];
-        let is_same = old.is_some_and(|old| self.is_same(old, node));
-        if let Some(first) = first.as_ref() {
-            if !is_same {
-                let _ = fs::remove_file(path);
-                at(path, fs::hard_link(first, path))?;
+        let same = old.filter(|old| self.is_same(*old, node));
+        let made = match &links.first[node.0 as usize] {
+            // It is the same file already, and not only a file that is like it.
+            Some((_, kept)) if same.is_some() && *kept == same => return Ok(()),
+            Some((first, _)) => at(path, fs::hard_link(first, unfinished)),
+            None => {
+                // What was one file and is several now can be kept for one of them.
+                let kept = same.filter(|old| !links.is_kept[old.0 as usize]);
+                links.first[node.0 as usize] = Some((path.to_owned(), kept));
+                if let Some(kept) = kept {
+                    links.is_kept[kept.0 as usize] = true;
+                    return Ok(());
+                }
+                self.make(unfinished, path, node)
             }
-            return Ok(());
-        }
-        *first = Some(path.to_owned());
-        if is_same {
-            return Ok(());
-        }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(UNFINISHED);
-        let unfinished = path.with_file_name(name);
-        let written = self.make(&unfinished, path, node);
-        let placed = written.and_then(|()| at(path, fs::rename(&unfinished, path)));
+        };
+        let placed = made.and_then(|()| at(path, fs::rename(unfinished, path)));
         if placed.is_err() {
-            let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(unfinished);
         }
         placed
     }

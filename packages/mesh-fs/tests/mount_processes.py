@@ -1,0 +1,113 @@
+"""The processes of a mount, and others that read from it; for tests that stop and kill them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mesh_core.testing import wait_until
+
+LIMIT_S = 60.0
+SOURCE, HOST = "mesh-fs-source", "mesh-fs"
+
+#: Reads a file, and says what came of it: how many bytes, or the number of the error. It ends by
+#: SIGINT as most programs do: one that handles it gets to that when the read is over.
+_READ = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+print("begins", flush=True)
+try:
+    with open(sys.argv[1], "rb", buffering=0) as file:
+        print(len(file.read()))
+except OSError as error:
+    print(-error.errno)
+"""
+
+
+def processes(name: str) -> list[int]:
+    """Gives the processes of a name that belong to this program."""
+    return [pid for pid in _all() if _field(pid, "Name") == name and _is_below(pid, os.getpid())]
+
+
+def the_process(name: str) -> int:
+    """Gives the one process of a name."""
+    (pid,) = processes(name)
+    return pid
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process that stands still within the block."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: _field(pid, "State").startswith("T"), LIMIT_S)
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+class Reading:
+    """Another process that reads a file; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _READ, os.fspath(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "begins\n"
+
+    def wait_until_parked(self) -> None:
+        """Waits until it waits for bytes."""
+        wait_until(self._is_parked, LIMIT_S)
+
+    def _is_parked(self) -> bool:
+        place = Path(f"/proc/{self._process.pid}/wchan").read_text()
+        return "folio_wait" in place or "request_wait_answer" in place
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal."""
+        self._process.send_signal(number)
+
+    def status(self) -> int:
+        """Waits for its end, and says how it has ended."""
+        return self._process.wait(LIMIT_S)
+
+    def result(self) -> int:
+        """How many bytes it has got, or the negative number of the error."""
+        said, _ = self._process.communicate(timeout=LIMIT_S)
+        return int(said)
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def _all() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _is_below(pid: int, ancestor: int) -> bool:
+    while pid > 1 and pid != ancestor:
+        pid = int(_field(pid, "PPid") or 0)
+    return pid == ancestor
+
+
+def _field(pid: int, name: str) -> str:
+    """What the kernel says of a process; nothing if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return ""
+    return next(line.split(":", 1)[1].strip() for line in lines if line.startswith(f"{name}:"))

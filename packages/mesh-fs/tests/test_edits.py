@@ -1,0 +1,155 @@
+"""A directory that is edited again and again, and what is seen of it after each refresh."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EISDIR, ELOOP, ENOENT, ENOTDIR
+from pathlib import Path
+from typing import Any
+
+import edited_trees
+import pytest
+from edited_trees import EditedTree, differences, sealed, seen
+
+from mesh_core import this_host
+from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
+
+WAYS = ["fuse", "unpack"]
+GAMES = 15
+STEPS = 10
+LIMIT_S = 60.0
+#: What a reader may be told of what is edited: it is gone, or is something else now.
+EXPECTED = {os.strerror(number) for number in (ENOENT, ENOTDIR, EISDIR, ELOOP)}
+
+pytestmark = pytest.mark.usefixtures("needs_mounts")
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Path:
+    """A directory for games."""
+    root = tmp_path / "edited"
+    root.mkdir()
+    return root
+
+
+@contextmanager
+def reader(root: Path) -> Iterator[dict[str, Any]]:
+    """Another process that reads all the while; what it has seen is there behind the block."""
+    words = [sys.executable, edited_trees.__file__, os.fspath(root), "1"]
+    told: dict[str, Any] = {}
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "reads\n"
+            yield told
+            told.update(json.loads(process.communicate("enough")[0]))
+        finally:
+            process.kill()
+
+
+def play(handler: MountHandler, root: Path, mountpoint: Path, seed: int) -> None:
+    """One game: after each few edits and a refresh, all is as in the directory."""
+    tree = EditedTree(os.fsencode(root), seed)
+    tree.begin()
+    for step in range(STEPS + 1):
+        if step % 3 == 0 or step == STEPS:
+            handler.refresh()
+            wrong = differences(seen(os.fsencode(root)), seen(os.fsencode(mountpoint)))
+            steps = "\n".join(tree.steps)
+            assert not wrong, f"{wrong}\nin the game {seed}, after\n{steps}"
+        tree.step()
+    tree.steps.clear()
+
+
+def play_all(
+    seeds: range, edited: Path, mountpoint: Path, cache: CacheOptions, way: str
+) -> dict[str, Any]:
+    """Plays games beside a reader; gives what it has seen."""
+    options = MountOptions(way=way)
+    with (
+        remotemount(this_host(), edited, mountpoint, cache=cache, mount=options) as handler,
+        reader(mountpoint) as told,
+    ):
+        for seed in seeds:
+            play(handler, edited, mountpoint, seed)
+        handler.refresh()
+        assert handler.refresh() is False
+    return told
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_tree_is_seen_as_it_is_and_no_file_torn(
+    edited: Path, mountpoint: Path, cache: CacheOptions, way: str
+) -> None:
+    told = play_all(range(GAMES), edited, mountpoint, cache, way)
+    assert told["reads"] > 0
+    assert told["torn"] == []
+    assert told["errors"].keys() <= EXPECTED
+
+
+def test_no_read_is_of_two_versions_while_one_takes_the_place_of_the_other(
+    edited: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    chance = random.Random(1)
+
+    def write(version: int) -> None:
+        for number in range(200):
+            body = b"%d " % version * chance.randrange(1, 600)
+            (edited / str(number)).write_bytes(sealed(body))
+
+    write(0)
+    with (
+        remotemount(this_host(), edited, mountpoint, cache=cache) as handler,
+        reader(mountpoint) as told,
+        reader(mountpoint) as also_told,
+    ):
+        for version in range(1, 25):
+            write(version)
+            assert handler.refresh() is True
+            handler.wait(LIMIT_S)
+    assert [*told["torn"], *also_told["torn"]] == []
+    assert told["errors"] == also_told["errors"] == {}
+    assert told["reads"] > 1000
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_has_a_file_open_reads_on_in_what_it_was(
+    edited: Path, mountpoint: Path, cache: CacheOptions, way: str
+) -> None:
+    before, after = os.urandom(50_000), os.urandom(60_000)
+    (edited / "file").write_bytes(before)
+    options = MountOptions(way=way)
+    with remotemount(this_host(), edited, mountpoint, cache=cache, mount=options) as handler:
+        handler.wait(LIMIT_S)
+        with (
+            (mountpoint / "file").open("rb", buffering=0) as file,
+            mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+        ):
+            assert file.read(100) == before[:100]
+            (edited / "file").write_bytes(after)
+            assert handler.refresh() is True
+            assert file.read() == before[100:]
+            assert os.fstat(file.fileno()).st_size == len(before)
+            assert mapped[:] == before
+            assert (mountpoint / "file").read_bytes() == after
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("first", range(100, 1000, 300))
+def test_many_trees_are_seen_as_they_are_and_no_file_torn(
+    edited: Path, mountpoint: Path, cache: CacheOptions, way: str, first: int
+) -> None:
+    told = play_all(range(first, first + 300), edited, mountpoint, cache, way)
+    assert told["torn"] == []
+    assert told["errors"].keys() <= EXPECTED

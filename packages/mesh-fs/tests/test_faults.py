@@ -1,0 +1,219 @@
+"""Disks that are full, files that change too early, processes that stop and die."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mount_processes import HOST, SOURCE, Reading, processes, stopped, the_process
+
+from mesh_core import ProcDied, this_host
+from mesh_core.testing import wait_until
+from mesh_fs import (
+    CacheOptions,
+    HostStatus,
+    MountHandler,
+    MountOptions,
+    SnapshotError,
+    StoreError,
+    remotemount,
+)
+
+LIMIT_S = 60.0
+LARGE = "package/inner/large.bin"
+LAZY = MountOptions(is_prefetched=False)
+
+pytestmark = pytest.mark.usefixtures("needs_mounts")
+
+
+def only(handler: MountHandler) -> HostStatus:
+    """How the only host is."""
+    status = handler.status().item()
+    assert isinstance(status, HostStatus), status
+    return status
+
+
+def read_error(path: Path) -> int | None:
+    """The number of the error that a read gives; None if it gives none."""
+    try:
+        path.read_bytes()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def give_room(place: Path, size: str) -> None:
+    """Makes a file system there, or gives it another size."""
+    options = f"size={size},mode=700" + (",remount" if os.path.ismount(place) else "")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", str(place)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for two mebibytes."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a small file system")
+    place = tmp_path.parent / f"{tmp_path.name}-disk"
+    place.mkdir()
+    give_room(place, "2m")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_said_and_no_other_mount_is_harmed(
+    source: Path, mountpoint: Path, cache: CacheOptions, small_disk: Path
+) -> None:
+    full = CacheOptions(folder=str(small_disk / "chunks"))
+    other = mountpoint.with_name("other")
+    with (
+        remotemount(this_host(), source, mountpoint, cache=full) as handler,
+        remotemount(this_host(), source, other, cache=cache) as unharmed,
+    ):
+        handler.wait(LIMIT_S)
+        assert "no room" in (only(handler).problem or "")
+        assert not only(handler).is_complete
+        assert read_error(mountpoint / LARGE) == errno.EIO
+        assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
+        give_room(small_disk, "32m")
+        assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
+        unharmed.wait(LIMIT_S)
+        assert only(unharmed).problem is None
+        assert (other / LARGE).read_bytes() == (source / LARGE).read_bytes()
+
+
+@pytest.mark.parametrize("way", ["fuse", "unpack"])
+def test_a_disk_that_is_full_from_the_beginning_lets_nothing_be_mounted(
+    source: Path, mountpoint: Path, small_disk: Path, way: str
+) -> None:
+    full = CacheOptions(folder=str(small_disk / "chunks"))
+    free = os.statvfs(small_disk)
+    (small_disk / "filler").write_bytes(bytes(free.f_bavail * free.f_bsize))
+    handler = remotemount(this_host(), source, mountpoint, cache=full, mount=MountOptions(way=way))
+    with pytest.raises((StoreError, SnapshotError), match="no room"):
+        handler.open()
+    assert not os.path.ismount(mountpoint)
+    assert processes(HOST) == processes(SOURCE) == []
+
+
+def test_a_file_that_changed_before_it_was_read_is_an_error_until_the_next_refresh(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
+        (source / LARGE).write_bytes(b"other bytes " * 300_000)
+        assert read_error(mountpoint / LARGE) == errno.EIO
+        assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
+        assert "changed on the client" in (only(handler).problem or "")
+        assert handler.refresh() is True
+        assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
+        assert only(handler).problem is None
+
+
+def test_only_what_changed_of_a_file_is_an_error(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    content = (source / LARGE).read_bytes()
+    with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
+        with (source / LARGE).open("r+b") as file:
+            file.seek(2_500_000)
+            file.write(b"changed")
+        with (mountpoint / LARGE).open("rb", buffering=0) as shown:
+            assert os.pread(shown.fileno(), 4096, 0) == content[:4096]
+            with pytest.raises(OSError, match="Input/output error"):
+                os.pread(shown.fileno(), 4096, 2_500_000)
+        assert handler.refresh() is True
+        assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
+
+
+def test_without_its_source_a_mount_goes_on_with_what_is_there(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
+        assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
+        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
+            parked.wait_until_parked()
+            os.kill(the_process(SOURCE), signal.SIGKILL)
+            assert parked.result() == -errno.EIO
+        began = time.monotonic()
+        assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
+        assert sorted(os.listdir(mountpoint)) == sorted(os.listdir(source))
+        assert read_error(mountpoint / "script.sh") == errno.EIO
+        handler.wait(LIMIT_S)
+        assert not only(handler).is_complete
+        assert time.monotonic() - began < LAZY.read_limit_s / 2
+        assert only(handler).problem == "all who had it are gone"
+        with pytest.raises(SnapshotError, match="open\\(\\) it again"):
+            handler.refresh()
+    assert handler.open() is handler
+    assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
+    handler.close()
+
+
+def test_a_host_process_that_is_killed_takes_its_mount_along_and_nothing_else(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY) as handler:
+        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
+            parked.wait_until_parked()
+            os.kill(the_process(HOST), signal.SIGKILL)
+            assert parked.result() in (-errno.ENOTCONN, -errno.ECONNABORTED, -errno.EIO)
+        wait_until(lambda: not _is_in_mount_table(mountpoint), LIMIT_S)
+        lost = handler.status().item()
+        assert isinstance(lost, ProcDied)
+        assert lost.signal == signal.SIGKILL
+        assert "SIGKILL" in handler.explain()
+        (source / "package/module.py").write_text("ANSWER = 43\n")
+        with pytest.raises(ProcDied):
+            handler.refresh()
+    assert handler.open() is handler
+    assert (mountpoint / "package/module.py").read_text() == "ANSWER = 43\n"
+    handler.close()
+
+
+def _is_in_mount_table(place: Path) -> bool:
+    return f" {place} " in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_who_waits_for_bytes_can_be_interrupted(
+    source: Path, mountpoint: Path, cache: CacheOptions, number: int
+) -> None:
+    with remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY):
+        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as reading:
+            reading.wait_until_parked()
+            began = time.monotonic()
+            reading.signal(number)
+            assert reading.status() == -number
+            assert time.monotonic() - began < LAZY.read_limit_s / 2
+        assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
+
+
+def test_who_waits_too_long_gets_an_error_and_who_comes_later_the_bytes(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    hasty = MountOptions(is_prefetched=False, read_limit_s=0.5)
+    with remotemount(this_host(), source, mountpoint, cache=cache, mount=hasty):
+        with stopped(the_process(SOURCE)):
+            began = time.monotonic()
+            assert read_error(mountpoint / "script.sh") == errno.EIO
+            assert 0.4 < time.monotonic() - began < LIMIT_S / 2
+        wait_until(lambda: read_error(mountpoint / "script.sh") is None, LIMIT_S)
+        assert (mountpoint / "script.sh").read_bytes() == (source / "script.sh").read_bytes()
+
+
+def test_it_is_closed_while_its_source_stands_still_and_a_read_waits(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    handler = remotemount(this_host(), source, mountpoint, cache=cache, mount=LAZY).open()
+    with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
+        parked.wait_until_parked()
+        assert only(handler).is_open
+        handler.close()
+        assert parked.result() < 0
+    assert not _is_in_mount_table(mountpoint)
+    assert processes(HOST) == processes(SOURCE) == []
