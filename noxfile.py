@@ -212,7 +212,9 @@ def fs(session: nox.Session) -> None:
     """Run the tests of mounts, on real ones."""
     _install(session, "test", "mesh-fs")
     _have(session, system.FUSE)
-    _pytest(session, "packages/mesh-fs/tests", *(session.posargs or ["-m", "not slow"]))
+    chosen = session.posargs or ["-m", "not slow"]
+    # They wait more than they work.
+    _pytest(session, "packages/mesh-fs/tests", "--numprocesses=2", *chosen)
 
 
 @nox.session

@@ -1,13 +1,20 @@
-"""Mount a directory of the client on every host of a mesh."""
+"""Mount a directory of the client on every host of a mesh, or write it out there."""
 
 from mesh_fs._errors import FilesError as FilesError
 from mesh_fs._errors import MountError as MountError
 from mesh_fs._errors import MountForbidden as MountForbidden
+from mesh_fs._errors import ReloadError as ReloadError
 from mesh_fs._errors import SnapshotError as SnapshotError
 from mesh_fs._errors import StoreError as StoreError
+from mesh_fs._errors import WatchError as WatchError
+from mesh_fs._errors import WorkspaceError as WorkspaceError
 from mesh_fs._host_files import HostStatus as HostStatus
+from mesh_fs._host_workspace import HostSync as HostSync
 from mesh_fs._options import CacheOptions as CacheOptions
 from mesh_fs._options import MountOptions as MountOptions
 from mesh_fs._options import SnapshotOptions as SnapshotOptions
 from mesh_fs._remote_mount import MountHandler as MountHandler
 from mesh_fs._remote_mount import remotemount as remotemount
+from mesh_fs._workspace import SyncResult as SyncResult
+from mesh_fs._workspace import Workspace as Workspace
+from mesh_fs._workspace import sync_workspace as sync_workspace

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mesh_fs import _core
-    from mesh_fs._host_files import HostFiles
+    from mesh_fs._relay import Relay
     from mesh_fs._source import Source
     from mesh_rdma import RDMABuffer
 
-    Provider: TypeAlias = HostFiles | Source
+    Provider: TypeAlias = Relay | Source
 
 __all__ = ["BATCH_MAX", "Delivery", "in_background"]
 

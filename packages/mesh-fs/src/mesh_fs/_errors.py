@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from mesh_core import MeshError
 
-__all__ = ["FilesError", "MountError", "MountForbidden", "SnapshotError", "StoreError"]
+__all__ = [
+    "FilesError",
+    "MountError",
+    "MountForbidden",
+    "ReloadError",
+    "SnapshotError",
+    "StoreError",
+    "WatchError",
+    "WorkspaceError",
+]
 
 
 class FilesError(MeshError):
@@ -25,3 +34,39 @@ class MountError(FilesError):
 
 class MountForbidden(MountError):
     """This machine lets this user mount nothing at all."""
+
+
+class WatchError(FilesError):
+    """Changes of a directory cannot be watched."""
+
+
+class WorkspaceError(FilesError):
+    """Files could not be written out into the directory of a host."""
+
+
+class ReloadError(FilesError):
+    """Processes go on with the old code of some modules; the files on the hosts are new.
+
+    Attributes:
+        rank: The first such process in its mesh, counted from 0; -1 if it was not told.
+        module: The name of the module.
+        cause: What was raised, as text: its class may not exist here.
+        others: Texts like this error's own, for each further module and process.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        rank: int = -1,
+        module: str = "",
+        cause: str = "",
+        others: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(text, rank, module, cause, others)
+        self.rank: int = rank
+        self.module: str = module
+        self.cause: str = cause
+        self.others: tuple[str, ...] = others
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -1,34 +1,25 @@
-"""A host's side: its chunks, what is shown of them, and handing them on to other hosts."""
+"""A host's side of a mount: what is shown of its chunks."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh_core import Actor, concurrent_endpoint, current_rank, endpoint
-from mesh_fs import _core
-from mesh_fs._chunk_names import joined, parts, split
-from mesh_fs._delivery import BATCH_MAX, Delivery, in_background
-from mesh_fs._errors import MountError, SnapshotError
-from mesh_fs._followers import nearest_first
+from mesh_core import concurrent_endpoint, current_rank, endpoint
+from mesh_fs._chunk_names import joined, split
+from mesh_fs._delivery import BATCH_MAX, in_background
+from mesh_fs._errors import MountError
 from mesh_fs._presented import Mounted, WrittenOut, present
-from mesh_fs._window import Windows
+from mesh_fs._relay import Relay, with_subdirectory
 
 if TYPE_CHECKING:
-    from mesh_core import Point
+    from mesh_fs import _core
     from mesh_fs._options import CacheOptions, MountOptions
-    from mesh_fs._source import Source
-    from mesh_rdma import RDMABuffer
 
 __all__ = ["HostFiles", "HostStatus"]
-
-_SUBDIR = "$SUBDIR"
-#: How many batches are fetched beside each other before anybody has asked for them.
-_PREFETCHES_MAX = 4
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class HostStatus:
     problem: str | None
 
 
-class HostFiles(Actor):
+class HostFiles(Relay):
     """Shows one tree on its host, and gives chunks of it to others.
 
     Args:
@@ -70,29 +61,15 @@ class HostFiles(Actor):
     """
 
     def __init__(self, mountpoint: str, cache: CacheOptions, options: MountOptions) -> None:
-        self._mountpoint = mountpoint.replace(_SUBDIR, subdirectory(current_rank()))
+        super().__init__(cache)
+        self._mountpoint = with_subdirectory(mountpoint, current_rank())
         self._options = options
-        self._store = _core.Store(
-            os.fspath(cache.place()), budget_bytes=cache.budget_bytes, keep_cached=False
-        )
-        self._windows = Windows()
-        self._delivery: Delivery | None = None
         self._presented: Mounted | WrittenOut | None = None
         self._tree: _core.Tree | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # What could be fetched has been; it is complete if that was all.
         self._fetched = asyncio.Event()
         self._is_complete = False
-        self._problem: str | None = None
-
-    @endpoint
-    async def follow(self, hosts: HostFiles, source: Source) -> None:
-        """Says who gives chunks to this host: those above it, and the client when they are gone."""
-        rank = current_rank().rank
-        reader = f"{rank}/{socket.gethostname()}/{os.getpid()}"
-        above = (hosts.slice(host=one) for one in nearest_first(rank))
-        providers: list[HostFiles | Source] = [*above, source]
-        self._delivery = Delivery(self._store, providers, reader, self._on_arrival)
 
     @concurrent_endpoint
     async def show(self, recipe: bytes) -> HostStatus:
@@ -114,19 +91,6 @@ class HostFiles(Actor):
         if self._options.is_prefetched and not self._presented.needs_all:
             in_background(self._fetch_all(tree), self._tasks)
         return self._status()
-
-    @concurrent_endpoint
-    async def join(self, reader: str) -> RDMABuffer:
-        """Gives a reader its window."""
-        return self._windows.open(reader)
-
-    @concurrent_endpoint
-    async def fetch(self, reader: str, slot: int, names: bytes) -> list[int]:
-        """Puts chunks into a slot of a reader, and fetches them before if need be."""
-        await self._bring(names, is_urgent=True)
-        return await self._windows.fill(
-            reader, slot, lambda memory: self._store.fill(names, memory)
-        )
 
     @concurrent_endpoint
     async def complete(self) -> HostStatus:
@@ -161,37 +125,12 @@ class HostFiles(Actor):
                 asyncio.get_running_loop().remove_reader(presented.view)
             await asyncio.to_thread(presented.close)
 
-    async def _fetch_tree(self, recipe: bytes) -> _core.Tree:
-        joined_now: _core.Recipe | _core.Tree = _core.Recipe(recipe)
-        while isinstance(joined_now, _core.Recipe):
-            refused = await self._bring(joined_now.chunks(), is_urgent=True)
-            if refused:
-                why = next(iter(refused.values()))
-                raise SnapshotError(f"the description of the tree cannot be fetched: {why}")
-            joined_now = await asyncio.to_thread(joined_now.join, self._store)
-        return joined_now
-
     async def _fetch_all(self, tree: _core.Tree) -> None:
-        """Fetches a tree, a few batches at a time."""
-        batches = parts(tree.chunks(), BATCH_MAX)
-        refused_count = 0
-
-        async def fetch_next() -> None:
-            nonlocal refused_count
-            for batch in batches:
-                refused_count += len(await self._bring(batch))
-
-        await asyncio.gather(*(fetch_next() for _ in range(_PREFETCHES_MAX)))
+        """Fetches all files of a tree, as far as they can be had."""
+        refused = await self._fetch_each(tree.chunks())
         if tree is self._tree:
-            self._is_complete = refused_count == 0
+            self._is_complete = not refused
             self._fetched.set()
-
-    async def _bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
-        assert self._delivery is not None, "it was told before whom to follow"
-        refused = await self._delivery.bring(names, is_urgent=is_urgent)
-        if refused:
-            self._problem = next(iter(refused.values()))
-        return refused
 
     def _on_wanted(self) -> None:
         if isinstance(self._presented, Mounted):
@@ -231,8 +170,3 @@ class HostFiles(Actor):
             cached_bytes=cached,
             problem=self._problem,
         )
-
-
-def subdirectory(point: Point) -> str:
-    """Gives a name that no other host of the mesh has, as `hosts_0`."""
-    return "_".join(f"{label}_{place}" for label, place in point.items())

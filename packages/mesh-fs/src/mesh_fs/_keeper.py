@@ -9,6 +9,7 @@ from mesh_core import Actor, MeshError, SupervisionError, endpoint, this_host
 from mesh_fs._errors import SnapshotError
 from mesh_fs._host_files import HostFiles, HostStatus
 from mesh_fs._source import Source
+from mesh_fs._watcher import Watcher
 
 if TYPE_CHECKING:
     from typing import Any
@@ -53,6 +54,7 @@ class Keeper(Actor):
         self._owned: list[ProcMesh] = []
         self._source: Source | None = None
         self._files: HostFiles | None = None
+        self._watcher: Watcher | None = None
         self._shown = b""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
@@ -105,6 +107,21 @@ class Keeper(Actor):
         return statuses
 
     @endpoint
+    def watch(self, keeper: Keeper) -> None:
+        """Refreshes whenever the directory has changed; `keeper` is the handle of this actor."""
+        if self._watcher is not None:
+            return
+        assert self._source is not None, "the handler asks only between `open` and `close`"
+        near = self._owned[0]
+        watcher = near.spawn("watcher", Watcher, self._root, self._source, keeper)
+        try:
+            watcher.begin.call_one().get()
+        except BaseException:
+            watcher.stop().get()
+            raise
+        self._watcher = watcher
+
+    @endpoint
     def sent_bytes(self) -> int:
         """Says how many bytes have left the client."""
         assert self._source is not None, "the handler asks only between `open` and `close`"
@@ -128,6 +145,10 @@ class Keeper(Actor):
             ) from error
 
     def _close(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            with suppress(MeshError):
+                watcher.end.call_one().get()
         files, self._files, self._source = self._files, None, None
         owned, self._owned = self._owned, []
         if files is not None:

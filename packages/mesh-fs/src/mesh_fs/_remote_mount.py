@@ -36,6 +36,7 @@ class MountHandler:
         snapshot: SnapshotOptions,
         mount: MountOptions,
         cache: CacheOptions,
+        is_watched: bool,
     ) -> None:
         self.sourcepath: str = sourcepath
         self.mntpoint: str = mntpoint
@@ -45,6 +46,7 @@ class MountHandler:
         self._mount = mount
         self._cache = cache
         self._keeper: Keeper | None = None
+        self._is_watched = is_watched
 
     def open(self) -> MountHandler:
         """Mounts it everywhere; files come as they are read, and all of them in the background.
@@ -76,6 +78,12 @@ class MountHandler:
                 stopped.get()
             raise
         self._keeper = keeper
+        if self._is_watched:
+            try:
+                self.watch()
+            except BaseException:
+                self.close()
+                raise
         return self
 
     def refresh(self) -> bool:
@@ -89,6 +97,20 @@ class MountHandler:
             MountError: It is not open, or no host can show it any more.
         """
         return self._opened().refresh.call_one().get()
+
+    def watch(self) -> None:
+        """Refreshes by itself from now on, whenever the directory has changed.
+
+        A change is seen on the hosts a moment after it was made; many at once are seen together.
+        What cannot be shown, as while a file is being written all the time, is logged and tried
+        again. Twice is the same as once.
+
+        Raises:
+            WatchError: The directory has too many directories; `refresh()` goes on to work.
+            MountError: It is not open.
+        """
+        keeper = self._opened()
+        keeper.watch.call_one(keeper).get()
 
     def status(self) -> ValueMesh[HostStatus | MeshError]:
         """Says how far each host is; the error stands for a host that is lost."""
@@ -147,6 +169,7 @@ def remotemount(
     snapshot: SnapshotOptions | None = None,
     mount: MountOptions | None = None,
     cache: CacheOptions | None = None,
+    watch: bool = False,
 ) -> MountHandler:
     """Shows a directory of this machine on every host of a mesh, read-only.
 
@@ -162,6 +185,7 @@ def remotemount(
         snapshot: What of the directory is taken.
         mount: How it is shown.
         cache: Where the hosts keep chunks.
+        watch: Show changes as they are made; see `MountHandler.watch`.
 
     Returns:
         What opens, refreshes and closes it; a context manager.
@@ -186,4 +210,5 @@ def remotemount(
         snapshot or SnapshotOptions(),
         mount or MountOptions(),
         cache or CacheOptions(),
+        is_watched=watch,
     )

@@ -60,6 +60,12 @@ class Source(Actor):
         return Taken(snapshot.id(), snapshot.recipe(), skipped)
 
     @concurrent_endpoint
+    async def directories(self) -> list[str]:
+        """Gives the directories of the last snapshot, by their paths below the root."""
+        assert self._snapshot is not None, "it is asked for what was taken"
+        return [str(path) for path in await asyncio.to_thread(self._snapshot.directories)]
+
+    @concurrent_endpoint
     async def join(self, reader: str) -> RDMABuffer:
         """Gives a reader its window."""
         return self._windows.open(reader)

@@ -338,7 +338,7 @@ class JobConformance(BackendUnderTest):
         run_program("die-after-allocate", Job.of(spec, **place_of(job)), dies=True)
         job = job_load(**place_of(job))
         ended = Job.of(spec, **place_of(job)).apply().wait(timeout=2 * self.up_s)
-        assert ended.exit_code == CLIENT_STATUS
+        assert ended.exit_code == CLIENT_STATUS, f"{ended}\n{job.client_logs()}"
         assert str(CLIENT_STATUS) in ended.reason or "FAILED" in ended.reason
         said = [line for line in job.client_logs().splitlines() if line.startswith("{")]
         assert len(set(json.loads(said[0])["pids"]["ones"])) == self.size(2)

@@ -9,6 +9,7 @@ mod snapshot;
 mod store;
 mod tree;
 mod view;
+mod workspace;
 
 /// Fills the module `mesh_fs._core`.
 #[pymodule]
@@ -18,5 +19,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tree::PyRecipe>()?;
     module.add_class::<tree::PyTree>()?;
     module.add_class::<view::PyUnpacked>()?;
-    module.add_class::<view::PyView>()
+    module.add_class::<view::PyView>()?;
+    module.add_class::<workspace::PyWorkspace>()
 }

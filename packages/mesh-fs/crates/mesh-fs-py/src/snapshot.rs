@@ -1,9 +1,11 @@
 //! The client's side.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use mesh_chunks::ChunkId;
-use mesh_snapshot::{Options, ReadError, Snapshot};
+use mesh_snapshot::{Kind, Options, ReadError, Snapshot, Tree};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -55,6 +57,12 @@ impl PySnapshot {
         self.0.skipped().to_vec()
     }
 
+    /// Gives the path of each directory in it, without the root: what was left out is not there.
+    fn directories(&self, py: Python<'_>) -> PyResult<Vec<PathBuf>> {
+        py.detach(|| Tree::decode(self.0.stream()).map(|tree| directories(&tree)))
+            .map_err(|error| raise(py, "SnapshotError", &error))
+    }
+
     /// Puts chunks one behind the other into memory, while they fit; gives the length of each that
     /// was, and -1 for one whose file is not as it was any more. What this one has not may be in
     /// the one before.
@@ -73,6 +81,21 @@ impl PySnapshot {
             [Some(self), before].into_iter().flatten().map(|one| &one.0).collect();
         Ok(py.detach(|| fill(&snapshots, &ids, memory)))
     }
+}
+
+fn directories(tree: &Tree) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut todo = vec![(PathBuf::new(), Tree::ROOT)];
+    while let Some((directory, node)) = todo.pop() {
+        for (name, node) in tree.children(node) {
+            if tree.attributes(node).kind == Kind::Directory {
+                let path = directory.join(OsStr::from_bytes(name));
+                found.push(path.clone());
+                todo.push((path, node));
+            }
+        }
+    }
+    found
 }
 
 fn fill(snapshots: &[&Snapshot], ids: &[ChunkId], memory: &mut [u8]) -> Vec<i64> {

@@ -191,7 +191,8 @@ impl Snapshot {
         let is_sure = was.is_whole && was.look.fence.is_settled(self.begun);
         let read = |file: &OwnedFd| {
             read_exactly(file, start, into)?;
-            let is_as_it_was = is_sure && Look::new(&fstat(file).map_err(io::Error::from)?).fence == was.look.fence;
+            let is_as_it_was = is_sure
+                && Look::new(&fstat(file).map_err(io::Error::from)?).fence == was.look.fence;
             if is_as_it_was || ChunkId::of(into) == *chunk { Ok(()) } else { Err(Miss::Changed) }
         };
         let read = self.open_files.with(file as u32, open, read).map(|()| len);

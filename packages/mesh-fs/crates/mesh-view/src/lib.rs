@@ -4,15 +4,19 @@
 //! store has not is *wanted*: the read is parked, whoever delivers chunks is told, and the read is
 //! answered when they are there, or with an error when nobody brings them.
 
+mod content;
 mod deadline;
 mod edges;
+mod manifest;
 mod nodes;
 mod parked;
 mod refresh;
 mod unpack;
 mod view;
 mod wanted;
+mod workspace;
 
 pub use refresh::{Refresh, Stale};
 pub use unpack::{UnpackError, Unpacked};
 pub use view::{View, ViewOptions};
+pub use workspace::{Synced, Workspace};

@@ -1,8 +1,8 @@
 //! A tree written into a directory, where nothing can be mounted.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use mesh_chunks::{ChunkId, Store};
 use mesh_snapshot::{Attributes, Kind, NodeId, Tree};
-use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{CWD, Mode, XattrFlags};
+
+use crate::content::{set_times, write_content};
 
 /// What a file is called while it is written; it takes its own name when it is whole.
 const UNFINISHED: &[u8] = b".mesh-unfinished";
@@ -21,15 +23,18 @@ pub enum UnpackError {
     /// There is something in the directory that is not ours.
     #[error("{0:?} is not empty: name a directory that is, or does not exist")]
     NotEmpty(PathBuf),
+    /// There is a directory of somebody else where a file has to go.
+    #[error("{0:?} is a directory that holds files of others: move it away, or sync elsewhere")]
+    InTheWay(PathBuf),
     /// A chunk is not in the store.
-    #[error("chunk {1:?} of {0:?} is missing: mount it again")]
+    #[error("chunk {1:?} of {0:?} is missing: fetch it again")]
     Missing(PathBuf, ChunkId),
     /// The system refused.
     #[error("{0:?} cannot be written: {1}")]
     System(PathBuf, #[source] io::Error),
 }
 
-type Outcome<T> = Result<T, UnpackError>;
+pub(crate) type Outcome<T> = Result<T, UnpackError>;
 
 /// A directory that holds a tree.
 pub struct Unpacked {
@@ -233,7 +238,7 @@ impl Writer<'_> {
         let Attributes { kind, device, .. } = self.new.attributes(node);
         let mode = Mode::from_raw_mode(0o600);
         match kind {
-            Kind::File => self.write_content(path, name, node)?,
+            Kind::File => write_content(self.new, node, self.store, path, name)?,
             Kind::Symlink => {
                 at(path, symlink(OsStr::from_bytes(self.new.target(node)), path))?;
             }
@@ -244,22 +249,6 @@ impl Writer<'_> {
             }
         }
         self.finish(path, node)
-    }
-
-    fn write_content(&self, path: &Path, name: &Path, node: NodeId) -> Outcome<()> {
-        let mut file = at(path, File::create(path))?;
-        let mut start = 0;
-        for extent in self.new.extents(node) {
-            if let Some(chunk) = extent.chunk {
-                let missing = || UnpackError::Missing(name.to_owned(), chunk);
-                let bytes = self.store.get(&chunk).ok().flatten().ok_or_else(missing)?;
-                at(name, file.write_all(&bytes))?;
-            } else {
-                at(name, file.seek(SeekFrom::Start(extent.end)))?;
-            }
-            start = extent.end;
-        }
-        at(name, file.set_len(start))
     }
 
     /// Gives an entry its attributes.
@@ -277,10 +266,7 @@ impl Writer<'_> {
             let permissions = Permissions::from_mode(u32::from(given.permissions));
             at(path, fs::set_permissions(path, permissions))?;
         }
-        let time = Timespec { tv_sec: given.modified_s, tv_nsec: given.modified_ns.into() };
-        let times = Timestamps { last_access: time, last_modification: time };
-        let set = rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
-        at(path, set.map_err(io::Error::from))
+        set_times(path, &given)
     }
 }
 
@@ -294,6 +280,6 @@ fn file_type(kind: Kind) -> rustix::fs::FileType {
     }
 }
 
-fn at<T>(path: &Path, done: io::Result<T>) -> Outcome<T> {
+pub(crate) fn at<T>(path: &Path, done: io::Result<T>) -> Outcome<T> {
     done.map_err(|error| UnpackError::System(path.to_owned(), error))
 }

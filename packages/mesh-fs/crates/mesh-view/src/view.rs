@@ -168,7 +168,8 @@ impl View {
             let part = &mut buffer[filled..filled + count];
             match chunk {
                 None => part.fill(0),
-                Some(chunk) if self.read_chunk(&chunk, (end - start) as usize, skipped, part)? => {}
+                Some(chunk)
+                    if self.read_chunk(&chunk, (end - start) as usize, skipped, part)? => {}
                 Some(chunk) => missing.push(chunk),
             }
             filled += count;

@@ -1,0 +1,134 @@
+"""Hearing from the kernel that something in some directories has changed."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mesh_fs._errors import WatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["DirectoryWatches"]
+
+#: How many directories of one mount are watched.
+_WATCHES_MAX = 200_000
+#: How many buffers of events are taken at once, so that others get their turn.
+_READS_MAX = 16
+_BUFFER_BYTES = 1 << 16
+
+# From linux/inotify.h: written, attributes, moved, made, removed, and of the directory itself.
+_CHANGES = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
+_ONLY_DIRECTORIES = 0x01000000 | 0x02000000
+_UNMOUNTED = 0x2000
+_OVERFLOWN = 0x4000
+_ENDED = 0x8000
+
+_HEAD = struct.Struct("iIII")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class DirectoryWatches:
+    """Watches directories, each without those in it.
+
+    Args:
+        watches_max: How many, at most.
+
+    Raises:
+        WatchError: The kernel gives no more queues to this user.
+    """
+
+    def __init__(self, watches_max: int = _WATCHES_MAX) -> None:
+        self._watches_max = watches_max
+        self._watched: set[int] = set()
+        self._queue: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._queue < 0:
+            code = ctypes.get_errno()
+            raise WatchError(
+                f"no changes can be watched ({os.strerror(code)}): raise "
+                f"fs.inotify.max_user_instances, which is {_limit('max_user_instances')}"
+            )
+
+    def fileno(self) -> int:
+        """Readable while there is something to `take`."""
+        return self._queue
+
+    def follow(self, paths: Iterable[str]) -> bool:
+        """Watches these directories and no others; says whether some were not watched before.
+
+        One that is not there is left out: what it was in has changed.
+
+        Raises:
+            WatchError: They are too many; some of them are watched.
+        """
+        wanted = sorted(set(paths), key=len)
+        if len(wanted) > self._watches_max:
+            raise WatchError(
+                f"{len(wanted)} directories are too many to be watched, at most "
+                f"{self._watches_max}: name some in .meshignore"
+            )
+        before, now = self._watched, set[int]()
+        # All of them, as a path may lead to another directory by now; the kernel gives the number
+        # again of one that is watched. Those near the root first: they tell of most.
+        try:
+            now.update(number for path in wanted if (number := self._add(path)) is not None)
+        except WatchError:
+            self._watched = before | now
+            raise
+        self._watched = now
+        for number in before - now:
+            # One that the kernel has ended meanwhile is no news.
+            _libc.inotify_rm_watch(self._queue, number)
+        return bool(now - before)
+
+    def take(self) -> bool:
+        """Takes what the kernel has told so far; says whether anything has changed."""
+        is_changed = False
+        for _ in range(_READS_MAX):
+            try:
+                events = os.read(self._queue, _BUFFER_BYTES)
+            except BlockingIOError:
+                break
+            at = 0
+            while at < len(events):
+                number, mask, _, name_bytes = _HEAD.unpack_from(events, at)
+                at += _HEAD.size + name_bytes
+                is_changed |= self._hear(number, mask)
+        return is_changed
+
+    def close(self) -> None:
+        """Watches nothing any more."""
+        queue, self._queue = self._queue, -1
+        if queue >= 0:
+            os.close(queue)
+
+    def _hear(self, number: int, mask: int) -> bool:
+        if mask & _ENDED:
+            self._watched.discard(number)
+        return bool(mask & (_CHANGES | _UNMOUNTED | _OVERFLOWN))
+
+    def _add(self, path: str) -> int | None:
+        number: int = _libc.inotify_add_watch(
+            self._queue, os.fsencode(path), ctypes.c_uint32(_CHANGES | _ONLY_DIRECTORIES)
+        )
+        if number >= 0:
+            return number
+        if ctypes.get_errno() == errno.ENOSPC:
+            raise WatchError(
+                "no more directories can be watched: raise fs.inotify.max_user_watches, which "
+                f"is {_limit('max_user_watches')}, or name some in .meshignore"
+            )
+        return None
+
+
+def _limit(name: str) -> str:
+    try:
+        return Path("/proc/sys/fs/inotify", name).read_text().strip()
+    except OSError:
+        return "not known"
