@@ -246,7 +246,7 @@ def test_cleanup_of_async_actors_of_the_program_itself_runs_too(tmp_path: Path) 
 
 @pytest.mark.parametrize("place", ["controller", "worker"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_multiprocessing_disturbs_nothing(tmp_path: Path, place: str, method: str) -> None:
+def test_pools_disturb_nothing(tmp_path: Path, place: str, method: str) -> None:
     program = f"""
     import multiprocessing
     def work(_=None):

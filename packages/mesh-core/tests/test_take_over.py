@@ -332,6 +332,8 @@ def test_the_job_goes_on_without_a_worker_that_was_lost_too(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
+        # It would hear of the lost host, and end.
+        program.signal(signal.SIGSTOP)
         workers[0].end()
         program.kill()
     job = take_over(addresses(workers), credentials=credentials)
