@@ -1,12 +1,15 @@
-"""Mount a directory of the client on every host of a mesh."""
+"""Mount a directory of the client on every host of a mesh, and those of the hosts on the client."""
 
 from mesh_fs._errors import FilesError as FilesError
 from mesh_fs._errors import MountError as MountError
 from mesh_fs._errors import MountForbidden as MountForbidden
 from mesh_fs._errors import SnapshotError as SnapshotError
 from mesh_fs._errors import StoreError as StoreError
+from mesh_fs._gather_mount import GatherMount as GatherMount
+from mesh_fs._gather_mount import gather_mount as gather_mount
 from mesh_fs._host_files import HostStatus as HostStatus
 from mesh_fs._options import CacheOptions as CacheOptions
+from mesh_fs._options import GatherOptions as GatherOptions
 from mesh_fs._options import MountOptions as MountOptions
 from mesh_fs._options import SnapshotOptions as SnapshotOptions
 from mesh_fs._remote_mount import MountHandler as MountHandler
