@@ -327,6 +327,42 @@ def test_it_is_closed_while_files_are_open(one: Path, mountpoint: Path) -> None:
         mount.cached_bytes()
 
 
+def test_it_is_closed_while_a_host_does_not_answer(remote: Path, mountpoint: Path) -> None:
+    with workers(1) as addresses:
+        hosts = attach_to_workers(addresses)
+        mount = gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint)
+        pid = proc_pid(mount._gathering.folders.call_one().get())
+        assert (mountpoint / "hosts_0/folder/text").read_text() == "from host 0\n"
+        os.kill(pid, signal.SIGSTOP)
+        words = ["cat", str(mountpoint / "hosts_0/folder/inner/large.bin")]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as reader:
+            wait_until(lambda: is_waiting(reader.pid), LIMIT_S)
+            try:
+                mount._gatherer.close.call_one().get(timeout=LIMIT_S / 4)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert reader.wait(LIMIT_S) != 0
+        assert not is_mounted(mountpoint)
+        mount.close()
+        hosts.shutdown().get(timeout=LIMIT_S)
+
+
+def is_waiting(pid: int) -> bool:
+    """Whether a process waits for a file system."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "D" or (
+        "fuse" in Path(f"/proc/{pid}/wchan").read_text()
+    )
+
+
+def test_what_others_have_unmounted_is_closed(one: Path, mountpoint: Path) -> None:
+    mount = direct(one, mountpoint)
+    unmount = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
+    subprocess.run([*unmount, str(mountpoint)], check=True)
+    mount.close()
+    with direct(one, mountpoint):
+        assert (mountpoint / "folder/text").read_text() == "from host 0\n"
+
+
 PROGRAM = """
 import sys
 from mesh_core import this_host

@@ -259,6 +259,8 @@ class GatheredFiles:
 
     async def close(self) -> None:
         """Sends away who waits for something, and tells the kernel nothing any more."""
+        for link in self.links:
+            link.close()
         await self._content.close()
         await self._notices.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -58,6 +59,7 @@ class GatheredMount:
                 f"nothing can be mounted at {point!r}: {error}; see what libfuse has printed"
             ) from error
         self._is_closing = False
+        self._devices: list[int] = []
         self._wait_never_in_read()
         self._serving = asyncio.create_task(self._serve())
         self._following = [asyncio.create_task(self._follow(link)) for link in files.links]
@@ -110,9 +112,9 @@ class GatheredMount:
     async def _serve(self) -> None:
         while True:
             await pyfuse3.main(min_tasks=_TASKS_MIN, max_tasks=_TASKS_MAX)
-            if self._is_closing or not _unmounting.mounts_of(self._source):
+            if self._is_closing or self._is_cut_off():
                 return
-            # A request was taken back before it could be read, for every task that reads.
+            # For each task that reads, a request was taken back before it was read: begin anew.
 
     async def _follow(self, link: HostLink) -> None:
         """Takes in what changes on a host, until that is lost."""
@@ -124,6 +126,13 @@ class GatheredMount:
             self._files.on_changes(link, changes)
         self._files.on_lost(link)
 
+    def _is_cut_off(self) -> bool:
+        """Whether the kernel does not ask any more: somebody else has unmounted it, say."""
+        poll = select.poll()
+        for descriptor in self._devices:
+            poll.register(descriptor, 0)
+        return bool(poll.poll(0))
+
     def _wait_never_in_read(self) -> None:
         """Has a read of the device fail when there is nothing, or it would stop this process."""
         for name in os.listdir("/proc/self/fd"):
@@ -132,6 +141,7 @@ class GatheredMount:
                     descriptor = int(name)
                     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
                     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+                    self._devices.append(descriptor)
 
     def _dismiss(self) -> None:
         with suppress(OSError):

@@ -71,6 +71,7 @@ class HostLink:
         self._called = os.fsdecode(name) or "the host"
         self._room = asyncio.Semaphore(_QUESTIONS_MAX)
         self._joining: asyncio.Future[_Window] | None = None
+        self._limits: set[asyncio.Timeout] = set()
         self._stat = folder.stat.options(timeout=limit_s)
         self._target = folder.target.options(timeout=limit_s)
         self._page = folder.page.options(timeout=limit_s)
@@ -143,6 +144,13 @@ class HostLink:
             # A host that is waited for would not end at once.
             call.cancel()
 
+    def close(self) -> None:
+        """Sends away who waits for the host, and asks it nothing any more."""
+        self.lost = self.lost or "it is closed"
+        now_s = asyncio.get_running_loop().time()
+        for limit in self._limits:
+            limit.reschedule(now_s)
+
     async def _joined(self) -> _Window:
         """Gives the window, agreed upon once however many ask."""
         if self._joining is None:
@@ -160,12 +168,16 @@ class HostLink:
 
     async def _ask(self, begin: Callable[[], Awaitable[T | int]], *, is_limited: bool = True) -> T:
         self._check()
+        limit = asyncio.timeout(self._limit_s if is_limited else None)
+        self._limits.add(limit)
         try:
-            async with asyncio.timeout(self._limit_s if is_limited else None), self._room:
+            async with limit, self._room:
                 self._check()
                 answer = await self._guarded(begin())
         except TimeoutError as error:
             raise _failed() from error
+        finally:
+            self._limits.discard(limit)
         if isinstance(answer, int):
             raise OSError(answer, os.strerror(answer))
         return answer
