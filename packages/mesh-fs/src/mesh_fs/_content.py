@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Content", "Reading"]
 
 #: Who reads a file that changes all the time gets it as it was at several moments.
-_TRIES_MAX = 3
+_RETRIES_MAX = 2
 #: With how much reading ahead begins.
 _AHEAD_MIN_BYTES = 512 << 10
 #: The kernel asks for what is side by side in any order.
@@ -75,11 +75,11 @@ class Content:
         """
         node = reading.node
         node.is_read = True
-        for _ in range(_TRIES_MAX):
-            epoch = node.epoch
-            blocks = await self._blocks(reading, offset, size)
+        epoch, blocks = node.epoch, await self._blocks(reading, offset, size)
+        for _ in range(_RETRIES_MAX):
             if node.epoch == epoch:
                 break
+            epoch, blocks = node.epoch, await self._blocks(reading, offset, size)
         return _cut(blocks, offset - offset // BLOCK_BYTES * BLOCK_BYTES, size)
 
     def drop(self, node: Node) -> None:

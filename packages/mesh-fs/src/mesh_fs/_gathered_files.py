@@ -12,7 +12,7 @@ import time
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyfuse3
+import pyfuse3  # pyright: ignore[reportMissingImports]
 
 from mesh_fs._content import Content, Reading
 from mesh_fs._listings import Listing, Listings

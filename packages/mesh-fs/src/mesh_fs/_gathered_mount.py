@@ -13,8 +13,8 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import pyfuse3
-import pyfuse3.asyncio
+import pyfuse3  # pyright: ignore[reportMissingImports]
+import pyfuse3.asyncio  # pyright: ignore[reportMissingImports]
 
 from mesh_fs import _unmounting
 from mesh_fs._errors import MountError
