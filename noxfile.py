@@ -210,8 +210,9 @@ def tensor(session: nox.Session) -> None:
 @nox.session
 def fs(session: nox.Session) -> None:
     """Run the tests of mounts, on real ones."""
-    _install(session, "test", "mesh-fs")
+    # Before what is built with them.
     _have(session, system.FUSE)
+    _install(session, "fs", "mesh-fs")
     chosen = session.posargs or ["-m", "not slow"]
     # They wait more than they work.
     _pytest(session, "packages/mesh-fs/tests", "--numprocesses=2", *chosen)

@@ -37,8 +37,14 @@ SSH = {
     "sshd": "openssh-server",
 }
 
-#: What users without rights mount with.
-FUSE = {"fusermount3": "fuse3", "mount": "mount"}
+#: What users without rights mount with, and what pyfuse3 is built with.
+FUSE = {
+    "fusermount3": "fuse3",
+    "gcc": "gcc",
+    "mount": "mount",
+    "pkg-config": "pkg-config",
+    "/usr/include/fuse3/fuse.h": "libfuse3-dev",
+}
 
 #: What the machine of tests/rdma/vm is made of, and what verbs need that run in it.
 VERBS = {

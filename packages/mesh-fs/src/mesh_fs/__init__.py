@@ -1,4 +1,4 @@
-"""Mount a directory of the client on every host of a mesh, or write it out there."""
+"""Show a directory of the client on every host of a mesh, and those of the hosts on the client."""
 
 from mesh_fs._errors import FilesError as FilesError
 from mesh_fs._errors import MountError as MountError
@@ -8,9 +8,12 @@ from mesh_fs._errors import SnapshotError as SnapshotError
 from mesh_fs._errors import StoreError as StoreError
 from mesh_fs._errors import WatchError as WatchError
 from mesh_fs._errors import WorkspaceError as WorkspaceError
+from mesh_fs._gather_mount import GatherMount as GatherMount
+from mesh_fs._gather_mount import gather_mount as gather_mount
 from mesh_fs._host_files import HostStatus as HostStatus
 from mesh_fs._host_workspace import HostSync as HostSync
 from mesh_fs._options import CacheOptions as CacheOptions
+from mesh_fs._options import GatherOptions as GatherOptions
 from mesh_fs._options import MountOptions as MountOptions
 from mesh_fs._options import SnapshotOptions as SnapshotOptions
 from mesh_fs._remote_mount import MountHandler as MountHandler

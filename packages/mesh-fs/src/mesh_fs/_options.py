@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CacheOptions", "MountOptions", "SnapshotOptions"]
+__all__ = ["CacheOptions", "GatherOptions", "MountOptions", "SnapshotOptions"]
 
 _FOLDER_VARIABLE = "MESH_FS_CACHE"
 
@@ -74,3 +74,35 @@ class MountOptions:
     read_ahead_bytes: int = 4 << 20
     is_prefetched: bool = True
     threads: int = 4
+
+
+@dataclass(frozen=True)
+class GatherOptions:
+    """How directories of hosts are shown on the client.
+
+    Attributes:
+        attributes_ttl_s: How old what is shown of a file or a directory may be, in seconds, where
+            the host has not noticed its change: on a network file system, say. What it notices is
+            shown in milliseconds.
+        cache_bytes: How many bytes of files the client keeps, of all hosts; what was not read for
+            longest goes first.
+        read_ahead_bytes: How far it fetches ahead of who reads a file from one end to the other.
+        read_limit_s: Whatever has to wait longer for a host fails with EIO.
+        watches_max: How many files and directories each host watches for changes.
+        allow_other: Let other users read it too; without root the client's `/etc/fuse.conf` must
+            allow that.
+    """
+
+    attributes_ttl_s: float = 1.0
+    cache_bytes: int = 256 << 20
+    read_ahead_bytes: int = 8 << 20
+    read_limit_s: float = 60.0
+    watches_max: int = 4096
+    allow_other: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.read_limit_s > 0:
+            raise ValueError(f"read_limit_s={self.read_limit_s}: give more than 0 seconds")
+        for name in ("attributes_ttl_s", "cache_bytes", "read_ahead_bytes", "watches_max"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: give 0 or more")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mesh_rdma import RDMABuffer, allocate
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["SLOT_BYTES", "SLOT_COUNT", "Slots", "Windows"]
+
+T = TypeVar("T")
 
 #: What is fetched at once, at most.
 SLOT_BYTES = 4 << 20
@@ -31,10 +33,8 @@ class Windows:
             self._shown[reader] = memory, RDMABuffer(memory)
         return self._shown[reader][1]
 
-    async def fill(
-        self, reader: str, slot: int, put: Callable[[memoryview], list[int]]
-    ) -> list[int]:
-        """Has something be put into a slot, off this thread."""
+    async def fill(self, reader: str, slot: int, put: Callable[[memoryview], T]) -> T:
+        """Has something be put into a slot, off this thread; gives what that gives."""
         memory, _ = self._shown[reader]
         return await asyncio.to_thread(put, memory[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
 

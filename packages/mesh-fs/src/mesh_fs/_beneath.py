@@ -1,0 +1,64 @@
+"""Files beneath a directory, and none besides: no symlink is followed on the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["folder_of", "opened"]
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_NOT_NAMES = frozenset((b"", b".", b".."))
+
+
+@contextmanager
+def folder_of(root: str, path: bytes) -> Iterator[tuple[int, bytes]]:
+    """Opens the directory that a path ends in; gives it with the last name.
+
+    Args:
+        root: Where all is beneath. It may be a symlink itself, and another one each time.
+        path: Relative, and not empty.
+
+    Raises:
+        OSError: There is no such directory, or the path leads out of the root.
+    """
+    *folders, last = _names(path)
+    here = os.open(root, _FOLDER)
+    try:
+        for name in folders:
+            there = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = there
+        yield here, last
+    finally:
+        os.close(here)
+
+
+@contextmanager
+def opened(root: str, path: bytes, flags: int) -> Iterator[int]:
+    """Opens what a path stands for; the root itself if it is empty.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    if not path:
+        descriptor = os.open(root, flags | os.O_CLOEXEC)
+    else:
+        with folder_of(root, path) as (folder, name):
+            descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _names(path: bytes) -> list[bytes]:
+    names = path.split(b"/")
+    if not _NOT_NAMES.isdisjoint(names):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+    return names

@@ -1,0 +1,60 @@
+"""Tells the kernel what is not as it was any more."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["Notices"]
+
+_THREADS = 4
+#: When the kernel is told too much it is told nothing, and asks by itself before long.
+_WAITING_MAX = 10_000
+
+
+class Notices:
+    """Tells it in threads: it may wait for reads and listings that this process is to answer.
+
+    Args:
+        fuse: The module `pyfuse3`.
+    """
+
+    def __init__(self, fuse: Any) -> None:
+        self._fuse = fuse
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-notices")
+        self._waiting: set[tuple[int, bytes]] = set()
+        self._is_closed = False
+
+    def content(self, number: int) -> None:
+        """Says that a file has another content, or other attributes."""
+        self._tell(number, b"", lambda: self._fuse.invalidate_inode(number))
+
+    def name(self, parent: int, name: bytes) -> None:
+        """Says that a name in a directory has come, gone, or stands for another file."""
+        self._tell(parent, name, lambda: self._fuse.invalidate_entry(parent, name))
+
+    async def close(self) -> None:
+        """Waits until the kernel was told; what it waits for itself must be answered meanwhile."""
+        self._is_closed = True
+        await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
+
+    def _tell(self, number: int, name: bytes, tell: Callable[[], None]) -> None:
+        key = number, name
+        if self._is_closed or key in self._waiting or len(self._waiting) > _WAITING_MAX:
+            return
+        self._waiting.add(key)
+
+        def work() -> None:
+            # What changes from now on is another notice.
+            self._waiting.discard(key)
+            try:
+                tell()
+            except OSError:
+                return  # It does not know it, or is not there any more.
+
+        self._threads.submit(work)

@@ -1,0 +1,423 @@
+"""Directories of hosts, seen on the client."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from mesh_core import HostMesh, attach_to_workers, this_host
+from mesh_core.testing import kill_proc, proc_pid, wait_until
+from mesh_fs import GatherMount, GatherOptions, MountError, gather_mount
+
+pytest.importorskip("pyfuse3", reason="mesh-fs[gather] is not installed")
+pytestmark = pytest.mark.usefixtures("needs_mounts")
+
+LIMIT_S = 60.0
+MIB = 1 << 20
+
+
+@contextmanager
+def workers(count: int) -> Iterator[list[str]]:
+    """Starts workers on this machine, each a host; gives their addresses."""
+    command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        for _ in range(count)
+    ]
+    try:
+        said = [one.stdout.readline() for one in started if one.stdout is not None]
+        yield [line.split()[-1] for line in said]
+    finally:
+        for one in started:
+            one.terminate()
+        for one in started:
+            one.communicate(timeout=LIMIT_S)
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[HostMesh]:
+    """Two hosts that are processes of this machine."""
+    with workers(2) as addresses:
+        hosts = attach_to_workers(addresses)
+        yield hosts
+        hosts.shutdown().get(timeout=LIMIT_S)
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Path:
+    """A directory for each of two hosts, with a bit of everything."""
+    top = tmp_path / "remote"
+    for rank in range(2):
+        root = top / f"hosts_{rank}"
+        (root / "folder/inner").mkdir(parents=True)
+        (root / "empty").mkdir()
+        (root / "folder/text").write_text(f"from host {rank}\n")
+        (root / "folder/inner/large.bin").write_bytes(random.Random(rank).randbytes(3_000_000))
+        (root / "program.sh").write_text("#!/bin/sh\necho run\n")
+        (root / "program.sh").chmod(0o755)
+        (root / os.fsdecode(b"odd \xff\n name")).write_text("odd")
+        (root / "link").symlink_to("folder/text")
+        (root / "absolute").symlink_to("/nowhere/at/all")
+        os.mkfifo(root / "pipe")
+        os.utime(root / "folder/text", ns=(1_600_000_000_123_456_789,) * 2)
+    return top
+
+
+@pytest.fixture
+def one(remote: Path) -> Path:
+    """The directory of the first host."""
+    return remote / "hosts_0"
+
+
+def listing(root: Path) -> dict[str, tuple[object, ...]]:
+    """What a walk sees of a tree."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(root.rglob("*")):
+        seen = path.lstat()
+        content = b""
+        if stat.S_ISREG(seen.st_mode):
+            content = path.read_bytes()
+        elif stat.S_ISLNK(seen.st_mode):
+            content = os.readlink(path).encode()
+        name = str(path.relative_to(root))
+        mode = seen.st_mode & ~0o222
+        times = seen.st_mtime_ns, seen.st_ctime_ns
+        found[name] = (mode, seen.st_nlink, seen.st_size, times, content)
+    return found
+
+
+def direct(root: Path, point: Path, **chosen: float) -> GatherMount:
+    """The directory of this machine itself, mounted."""
+    return gather_mount(this_host(), str(root), point, options=GatherOptions(**chosen))  # type: ignore[arg-type]
+
+
+def test_each_host_has_a_folder(two_hosts: HostMesh, remote: Path, mountpoint: Path) -> None:
+    with gather_mount(two_hosts, f"{remote}/$SUBDIR", mountpoint):
+        assert sorted(path.name for path in mountpoint.iterdir()) == ["hosts_0", "hosts_1"]
+        assert listing(mountpoint / "hosts_0") == listing(remote / "hosts_0")
+        assert listing(mountpoint / "hosts_1") == listing(remote / "hosts_1")
+        assert (mountpoint / "hosts_1/link").read_text() == "from host 1\n"
+        assert not (mountpoint / "hosts_2").exists()
+        assert os.statvfs(mountpoint).f_blocks > 0
+
+
+def test_a_mesh_without_dimensions_has_no_folder(one: Path, mountpoint: Path) -> None:
+    with direct(one, mountpoint) as mount:
+        assert listing(mountpoint) == listing(one)
+        assert mount.remote_mount_point == str(one)
+        assert mount.local_mount_point == str(mountpoint)
+
+
+def test_nobody_writes_it(one: Path, mountpoint: Path) -> None:
+    with direct(one, mountpoint):
+        for attempt in (
+            lambda: (mountpoint / "new").write_text(""),
+            lambda: (mountpoint / "program.sh").open("r+"),
+            lambda: (mountpoint / "program.sh").unlink(),
+            lambda: (mountpoint / "made").mkdir(),
+            lambda: os.utime(mountpoint / "program.sh"),
+        ):
+            with pytest.raises(OSError, match="Read-only file system"):
+                attempt()
+        modes = [path.lstat().st_mode for path in mountpoint.rglob("*") if not path.is_symlink()]
+        assert not any(mode & 0o222 for mode in modes)
+        assert subprocess.check_output([mountpoint / "program.sh"]) == b"run\n"
+
+
+def test_tail_sees_lines_as_they_come(one: Path, mountpoint: Path) -> None:
+    log = one / "log"
+    log.write_text("first\n")
+    # Without notice from the host, nothing would be seen while the test runs.
+    with direct(one, mountpoint, attributes_ttl_s=3600):
+        words = ["tail", "-f", "-s", "0.05", "-n", "+1", str(mountpoint / "log")]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as tail:
+            assert tail.stdout is not None
+            assert tail.stdout.readline() == "first\n"
+            for number in range(20):
+                with log.open("a") as file:
+                    file.write(f"line {number}\n")
+                assert tail.stdout.readline() == f"line {number}\n"
+            tail.terminate()
+
+
+def test_what_changes_is_seen_though_attributes_are_kept(one: Path, mountpoint: Path) -> None:
+    with direct(one, mountpoint, attributes_ttl_s=3600):
+        text = mountpoint / "folder/text"
+        assert text.read_text() == "from host 0\n"
+        # As long as before: neither is its length another, nor perhaps its time.
+        (one / "folder/text").write_text("FROM HOST 0\n")
+        wait_until(lambda: text.read_text() == "FROM HOST 0\n", LIMIT_S)
+        (one / "folder/text").write_text("short")
+        wait_until(lambda: text.read_text() == "short", LIMIT_S)
+        (one / "other").write_text("another file")
+        (one / "other").replace(one / "folder/text")
+        wait_until(lambda: text.read_text() == "another file", LIMIT_S)
+        (one / "folder/text").chmod(0o700)
+        wait_until(lambda: stat.S_IMODE(text.stat().st_mode) == 0o500, LIMIT_S)
+        (one / "folder/text").unlink()
+        wait_until(lambda: not text.exists(), LIMIT_S)
+        assert "text" not in os.listdir(mountpoint / "folder")
+        (one / "empty").rmdir()
+        wait_until(lambda: not (mountpoint / "empty").exists(), LIMIT_S)
+        (one / "added").mkdir()
+        (one / "added/file").write_text("new")
+        # Nothing that is not there is remembered.
+        assert (mountpoint / "added/file").read_text() == "new"
+        wait_until(lambda: "added" in os.listdir(mountpoint), LIMIT_S)
+
+
+def test_what_changes_is_seen_without_notice_from_the_host(one: Path, mountpoint: Path) -> None:
+    with direct(one, mountpoint, watches_max=0, attributes_ttl_s=0.1):
+        text = mountpoint / "folder/text"
+        assert text.read_text() == "from host 0\n"
+        (one / "folder/text").write_text("FROM HOST 0\n")
+        wait_until(lambda: text.read_text() == "FROM HOST 0\n", LIMIT_S)
+        with text.open() as file:
+            (one / "folder/text").write_text("much longer than before\n" * 1000)
+            wait_until(lambda: os.fstat(file.fileno()).st_size == 24_000, LIMIT_S)
+            assert file.read() == "much longer than before\n" * 1000
+        (one / "folder/text").unlink()
+        wait_until(lambda: not text.exists(), LIMIT_S)
+
+
+def test_what_was_replaced_is_read_on_by_who_has_it_open(one: Path, mountpoint: Path) -> None:
+    large = one / "folder/inner/large.bin"
+    content = large.read_bytes()
+    with direct(one, mountpoint, cache_bytes=MIB, read_ahead_bytes=0):
+        with (mountpoint / "folder/inner/large.bin").open("rb", buffering=0) as file:
+            assert file.read(1000) == content[:1000]
+            (one / "other").write_text("another file")
+            (one / "other").replace(large)
+            file.seek(2_000_000)
+            assert file.read(1000) == content[2_000_000:2_001_000]
+        path = mountpoint / "folder/inner/large.bin"
+        wait_until(lambda: path.read_bytes() == b"another file", LIMIT_S)
+
+
+def test_a_large_file_is_read_with_a_small_cache(one: Path, mountpoint: Path) -> None:
+    content = random.Random(0).randbytes(64 * MIB)
+    (one / "large").write_bytes(content)
+    with direct(one, mountpoint, cache_bytes=8 * MIB) as mount:
+        with (mountpoint / "large").open("rb", buffering=0) as file:
+            at = 0
+            while piece := file.read(MIB):
+                assert piece == content[at : at + len(piece)]
+                at += len(piece)
+                assert mount.cached_bytes() <= 8 * MIB
+        assert at == len(content)
+
+
+def test_any_part_of_a_file_is_read(one: Path, mountpoint: Path) -> None:
+    content = (one / "folder/inner/large.bin").read_bytes()
+    chance = random.Random(0)
+    path = mountpoint / "folder/inner/large.bin"
+    with direct(one, mountpoint) as mount, path.open("rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 100, 2_900_000) == content[2_900_000:2_900_100]
+        # It is not fetched whole for that.
+        assert mount.cached_bytes() < 2 * MIB
+        for _ in range(100):
+            start, size = chance.randrange(3_100_000), chance.randrange(1, 300_000)
+            assert os.pread(file.fileno(), size, start) == content[start : start + size]
+
+
+def test_a_directory_with_many_files_is_listed(one: Path, mountpoint: Path) -> None:
+    names = {f"{number:05}" for number in range(5000)}
+    for name in names:
+        (one / "empty" / name).touch()
+    with direct(one, mountpoint):
+        assert set(os.listdir(mountpoint / "empty")) == names
+        with os.scandir(mountpoint / "empty") as found:
+            assert {entry.name for entry in found if entry.is_file()} == names
+
+
+def test_errors_of_the_host_are_those_of_the_client(one: Path, mountpoint: Path) -> None:
+    with direct(one, mountpoint):
+        with pytest.raises(FileNotFoundError):
+            (mountpoint / "nothing").stat()
+        with pytest.raises(NotADirectoryError):
+            os.listdir(mountpoint / "program.sh")
+        with pytest.raises(OSError, match=os.strerror(errno.ENAMETOOLONG)):
+            (mountpoint / ("x" * 300)).stat()
+
+
+def test_a_directory_may_come_later(one: Path, mountpoint: Path) -> None:
+    with direct(one / "later", mountpoint, attributes_ttl_s=0.1):
+        assert mountpoint.is_dir()
+        with pytest.raises(FileNotFoundError):
+            os.listdir(mountpoint)
+        (one / "later").mkdir()
+        (one / "later/file").write_text("here")
+        assert (mountpoint / "file").read_text() == "here"
+        wait_until(lambda: os.listdir(mountpoint) == ["file"], LIMIT_S)
+
+
+def test_a_host_that_is_lost_keeps_its_folder(remote: Path, mountpoint: Path) -> None:
+    with workers(2) as addresses:
+        hosts = attach_to_workers(addresses)
+        with gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint) as mount:
+            with (mountpoint / "hosts_1/folder/inner/large.bin").open("rb", buffering=0) as file:
+                file.read(1000)
+                kill_proc(mount._gathering.folders.call_one().get(), 1)
+                wait_until(lambda: fails_with_eio(mountpoint / "hosts_1/folder/text"), LIMIT_S)
+                file.seek(2_000_000)
+                with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+                    file.read(1000)
+            with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+                os.listdir(mountpoint / "hosts_1")
+            assert sorted(os.listdir(mountpoint)) == ["hosts_0", "hosts_1"]
+            assert (mountpoint / "hosts_1").is_dir()
+            assert listing(mountpoint / "hosts_0") == listing(remote / "hosts_0")
+        hosts.shutdown().get(timeout=LIMIT_S)
+
+
+def fails_with_eio(path: Path) -> bool:
+    """Whether reading fails as it does on a lost host."""
+    try:
+        path.read_bytes()
+    except OSError as error:
+        return error.errno == errno.EIO
+    return False
+
+
+def test_who_waits_for_a_host_is_sent_away_in_time(remote: Path, mountpoint: Path) -> None:
+    with workers(1) as addresses:
+        hosts = attach_to_workers(addresses)
+        options = GatherOptions(read_limit_s=0.5)
+        with gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint, options=options) as mount:
+            pid = proc_pid(mount._gathering.folders.call_one().get())
+            assert (mountpoint / "hosts_0/folder/text").read_text() == "from host 0\n"
+            os.kill(pid, signal.SIGSTOP)
+            assert fails_with_eio(mountpoint / "hosts_0/folder/inner/large.bin")
+            os.kill(pid, signal.SIGCONT)
+            large = remote / "hosts_0/folder/inner/large.bin"
+            path = mountpoint / "hosts_0/folder/inner/large.bin"
+            wait_until(lambda: not fails_with_eio(path), LIMIT_S)
+            assert path.read_bytes() == large.read_bytes()
+        hosts.shutdown().get(timeout=LIMIT_S)
+
+
+def is_mounted(point: Path) -> bool:
+    """Whether something is mounted there, also if nobody answers for it any more."""
+    return f" {point} " in Path("/proc/self/mountinfo").read_text()
+
+
+def test_it_is_closed_while_files_are_open(one: Path, mountpoint: Path) -> None:
+    mount = direct(one, mountpoint)
+    file = (mountpoint / "folder/inner/large.bin").open("rb", buffering=0)
+    file.read(1000)
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    mount.close()
+    assert not is_mounted(mountpoint)
+    with pytest.raises(OSError, match=r"not connected|Input/output|aborted"):
+        file.read(1_000_000)
+    with suppress(OSError):
+        file.close()
+    mount.close()
+    with pytest.raises(MountError, match="closed"):
+        mount.cached_bytes()
+
+
+def test_it_is_closed_while_a_host_does_not_answer(remote: Path, mountpoint: Path) -> None:
+    with workers(1) as addresses:
+        hosts = attach_to_workers(addresses)
+        mount = gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint)
+        pid = proc_pid(mount._gathering.folders.call_one().get())
+        assert (mountpoint / "hosts_0/folder/text").read_text() == "from host 0\n"
+        os.kill(pid, signal.SIGSTOP)
+        words = ["cat", str(mountpoint / "hosts_0/folder/inner/large.bin")]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as reader:
+            wait_until(lambda: is_waiting(reader.pid), LIMIT_S)
+            try:
+                mount._gatherer.close.call_one().get(timeout=LIMIT_S / 4)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert reader.wait(LIMIT_S) != 0
+        assert not is_mounted(mountpoint)
+        mount.close()
+        hosts.shutdown().get(timeout=LIMIT_S)
+
+
+def is_waiting(pid: int) -> bool:
+    """Whether a process waits for a file system."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "D" or (
+        "fuse" in Path(f"/proc/{pid}/wchan").read_text()
+    )
+
+
+def test_what_others_have_unmounted_is_closed(one: Path, mountpoint: Path) -> None:
+    mount = direct(one, mountpoint)
+    unmount = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
+    subprocess.run([*unmount, str(mountpoint)], check=True)
+    mount.close()
+    with direct(one, mountpoint):
+        assert (mountpoint / "folder/text").read_text() == "from host 0\n"
+
+
+PROGRAM = """
+import sys
+from mesh_core import this_host
+from mesh_fs import gather_mount
+mount = gather_mount(this_host(), sys.argv[1], sys.argv[2])
+print("mounted", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_a_program_leaves_no_mount(one: Path, mountpoint: Path, how: str) -> None:
+    words = [sys.executable, "-c", PROGRAM, str(one), str(mountpoint)]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == "mounted\n"
+        assert is_mounted(mountpoint)
+        if how == "killed":
+            program.send_signal(signal.SIGKILL)
+        program.stdin.close()
+        program.wait(LIMIT_S)
+        wait_until(lambda: not is_mounted(mountpoint), LIMIT_S)
+
+
+def test_the_end_of_who_answers_leaves_no_mount(one: Path, mountpoint: Path) -> None:
+    words = [sys.executable, "-c", PROGRAM.replace("sys.stdin.read()", KILL), one, mountpoint]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.stdout == "mounted\n"
+    wait_until(lambda: not is_mounted(mountpoint), LIMIT_S)
+
+
+KILL = """
+from mesh_core.testing import kill_proc
+kill_proc(mount._procs)
+sys.stdin.read()
+"""
+
+
+def test_what_cannot_be_done_is_said(one: Path, mountpoint: Path) -> None:
+    with pytest.raises(MountError, match="relative"):
+        gather_mount(this_host(), "there", mountpoint)
+    with pytest.raises(MountError, match="not empty"):
+        gather_mount(this_host(), str(one), one)
+    with pytest.raises(MountError, match="inside of"):
+        gather_mount(this_host(), str(mountpoint.parent.parent), mountpoint)
+    with pytest.raises(ValueError, match="read_limit_s"):
+        GatherOptions(read_limit_s=0)
+
+
+def test_it_says_what_is_missing(
+    one: Path, mountpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mesh_fs._gather_mount.find_spec", lambda _: None)
+    with pytest.raises(MountError, match=r"install mesh-fs\[gather\]"):
+        gather_mount(this_host(), str(one), mountpoint)
