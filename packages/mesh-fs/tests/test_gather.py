@@ -190,6 +190,18 @@ def test_what_changes_is_seen_without_notice_from_the_host(one: Path, mountpoint
         wait_until(lambda: not text.exists(), LIMIT_S)
 
 
+def test_who_opens_a_file_sees_it_as_it_is(one: Path, mountpoint: Path) -> None:
+    with direct(one, mountpoint, watches_max=0, attributes_ttl_s=3600):
+        text = mountpoint / "folder/text"
+        for number in range(20):
+            (one / "folder/text").write_text(f"{number:06}")
+            assert text.read_text() == f"{number:06}"
+        for number in range(20):
+            (one / "other").write_text(f"{number}" * (number + 1))
+            (one / "other").replace(one / "folder/text")
+            assert text.read_text() == f"{number}" * (number + 1)
+
+
 def test_what_was_replaced_is_read_on_by_who_has_it_open(one: Path, mountpoint: Path) -> None:
     large = one / "folder/inner/large.bin"
     content = large.read_bytes()
@@ -332,12 +344,19 @@ def test_it_is_closed_while_a_host_does_not_answer(remote: Path, mountpoint: Pat
         hosts = attach_to_workers(addresses)
         mount = gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint)
         pid = proc_pid(mount._gathering.folders.call_one().get())
-        assert (mountpoint / "hosts_0/folder/text").read_text() == "from host 0\n"
-        os.kill(pid, signal.SIGSTOP)
-        words = ["cat", str(mountpoint / "hosts_0/folder/inner/large.bin")]
-        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as reader:
-            wait_until(lambda: is_waiting(reader.pid), LIMIT_S)
+        large = mountpoint / "hosts_0/folder/inner/large.bin"
+        words = ["sh", "-c", 'exec 3< "$1"; echo open; read word; exec cat <&3', "sh", str(large)]
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as reader:
+            assert reader.stdin is not None
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == b"open\n"
+            os.kill(pid, signal.SIGSTOP)
             try:
+                reader.stdin.write(b"\n")
+                reader.stdin.flush()
+                wait_until(lambda: is_waiting(reader.pid), LIMIT_S / 4)
                 mount._gatherer.close.call_one().get(timeout=LIMIT_S / 4)
             finally:
                 os.kill(pid, signal.SIGCONT)
@@ -348,10 +367,8 @@ def test_it_is_closed_while_a_host_does_not_answer(remote: Path, mountpoint: Pat
 
 
 def is_waiting(pid: int) -> bool:
-    """Whether a process waits for a file system."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "D" or (
-        "fuse" in Path(f"/proc/{pid}/wchan").read_text()
-    )
+    """Whether a process waits for a file to be read."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "D"
 
 
 def test_what_others_have_unmounted_is_closed(one: Path, mountpoint: Path) -> None:

@@ -109,8 +109,9 @@ def gather_mount(
     """Shows a directory of every host of a mesh on this machine, read-only, as it is at any time.
 
     There is one folder for each host, called after its place, as `hosts_0`; a mesh without
-    dimensions, as `this_host()`, is mounted without such a folder. What changes on a host is seen
-    here: `tail -f` follows a log. Bytes are fetched as they are read, and ahead of who reads on.
+    dimensions, as `this_host()`, is mounted without such a folder. Who opens a file sees it as it
+    is then, and what changes afterwards shortly after: `tail -f` follows a log. Bytes are fetched
+    as they are read, and ahead of who reads on.
 
     Symlinks are shown as they are on the host: one with an absolute target points to a path of this
     machine. All files belong to the user of this program, and nobody may write them. A host that

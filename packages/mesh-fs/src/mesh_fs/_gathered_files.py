@@ -34,6 +34,8 @@ _FOLDER_MODE = stat.S_IFDIR | 0o555
 _WRITE = 0o222
 _BLOCK_BYTES = 4096
 _NAME_MAX = 255
+#: How long who opens a file waits for the kernel to drop what it has of it.
+_TOLD_LIMIT_S = 1.0
 
 _logger = logging.getLogger("mesh_fs")
 
@@ -149,7 +151,7 @@ class GatheredFiles:
         return handle
 
     @_answered
-    async def readdir(self, handle: int, start: int, token: object) -> None:
+    async def readdir(self, handle: int, start: int, token: Any) -> None:
         """Lists a directory, with attributes, as far as there is room."""
         folder, listing = self._open_folders[handle], self._folders[handle]
         if listing is None:
@@ -178,7 +180,16 @@ class GatheredFiles:
         if flags & os.O_ACCMODE != os.O_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         node = self._nodes[number]
-        await self._refresh(node)
+        assert node.link is not None, "the top is no file"
+        assert node.seen is not None, "it was looked up"
+        asked_s = self._now()
+        # Asked each time: who opens a file sees it as it is now. For one that was replaced, the
+        # kernel looks its name up anew.
+        self._learn(node, await node.link.open(node.path, node.seen.file), asked_s)
+        if node.doubted_s is not None:
+            self._drop_content(node)
+            node.told = None
+        await self._tell_of(node)
         handle = next(self._handles)
         self._readings[handle] = Reading(node)
         node.opened += 1
@@ -203,7 +214,7 @@ class GatheredFiles:
         """Closes a file."""
         node = self._readings.pop(handle).node
         node.opened -= 1
-        if not node.opened and node.is_read and node.link is not None and node.seen is not None:
+        if not node.opened and node.link is not None and node.seen is not None:
             node.link.release(node.path, node.seen.file)
 
     @_answered
@@ -264,7 +275,7 @@ class GatheredFiles:
         await self._content.close()
         await self._notices.close()
 
-    async def _list_hosts(self, start: int, token: object) -> None:
+    async def _list_hosts(self, start: int, token: Any) -> None:
         for place, node in list(enumerate(self._nodes.hosts.values(), 1))[start:]:
             await self._refresh_host(node)
             assert node.link is not None, "it is the folder of a host"
@@ -323,6 +334,14 @@ class GatheredFiles:
         if node.is_read:
             self._notices.content(node.number)
 
+    async def _tell_of(self, node: Node) -> None:
+        """Has the kernel know what is known here, before somebody reads what it has."""
+        if node.told is None or node.seen is None or node.told.version != node.seen.version:
+            notice = self._notices.content(node.number)
+            if notice is not None:
+                # It may wait for others that read a host that does not answer.
+                await asyncio.wait([asyncio.wrap_future(notice)], timeout=_TOLD_LIMIT_S)
+
     def _drop_listing(self, link: HostLink, path: bytes) -> Node | None:
         """Forgets the listing of the directory that something is in; gives that."""
         if not path:
@@ -340,7 +359,7 @@ class GatheredFiles:
         entry.entry_timeout = entry.attr_timeout = left_s
         entry.st_uid, entry.st_gid = self._owner
         entry.st_blksize = _BLOCK_BYTES
-        seen = node.seen
+        seen = node.told = node.seen
         if seen is None:
             entry.entry_timeout = entry.attr_timeout = self._options.attributes_ttl_s
             entry.st_mode, entry.st_nlink = _FOLDER_MODE, 2

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyfuse3  # pyright: ignore[reportMissingImports]
 import pyfuse3.asyncio  # pyright: ignore[reportMissingImports]
@@ -51,8 +51,10 @@ class GatheredMount:
         if allow_other:
             options.add("allow_other")
         pyfuse3.asyncio.enable()
+        # They are not derived from its own: where types are checked it may not be there.
+        operations: Any = files
         try:
-            pyfuse3.init(files, point, options)
+            pyfuse3.init(operations, point, options)
         except RuntimeError as error:
             self._dismiss()
             raise MountError(

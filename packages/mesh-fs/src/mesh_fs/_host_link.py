@@ -73,6 +73,7 @@ class HostLink:
         self._joining: asyncio.Future[_Window] | None = None
         self._limits: set[asyncio.Timeout] = set()
         self._stat = folder.stat.options(timeout=limit_s)
+        self._open = folder.open.options(timeout=limit_s)
         self._target = folder.target.options(timeout=limit_s)
         self._page = folder.page.options(timeout=limit_s)
         self._read = folder.read.options(timeout=limit_s)
@@ -81,6 +82,10 @@ class HostLink:
     async def stat(self, path: bytes, file: tuple[int, int] | None) -> Seen:
         """Looks at a path; at a certain file if one is named."""
         return await self._ask(lambda: self._stat.call_one(path, file))
+
+    async def open(self, path: bytes, file: tuple[int, int]) -> Seen:
+        """Has a file be open there; raises ESTALE if another one has its name by now."""
+        return await self._ask(lambda: self._open.call_one(path, file))
 
     async def target(self, path: bytes) -> bytes:
         """Reads a symlink."""

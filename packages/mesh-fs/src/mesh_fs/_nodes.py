@@ -26,6 +26,7 @@ class Node:
         link: Its host.
         path: Where it is there.
         seen: What the host has said of it; None if nothing yet.
+        told: What of that the kernel was told last.
         asked_s: When it was asked that.
         fresh_until_s: Until when that need not be asked again.
         lookups: How often the kernel was told of it.
@@ -50,6 +51,7 @@ class Node:
         "opened",
         "path",
         "seen",
+        "told",
     )
 
     def __init__(self, number: int, link: HostLink | None, path: bytes) -> None:
@@ -57,6 +59,7 @@ class Node:
         self.link = link
         self.path = path
         self.seen: Seen | None = None
+        self.told: Seen | None = None
         self.asked_s = 0.0
         self.fresh_until_s = 0.0
         self.lookups = 0

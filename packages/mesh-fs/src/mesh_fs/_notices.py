@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ class Notices:
     def __init__(self, fuse: Any) -> None:
         self._fuse = fuse
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-notices")
-        self._waiting: set[tuple[int, bytes]] = set()
+        self._waiting: dict[tuple[int, bytes], Future[None]] = {}
         self._is_closed = False
+        # A thread must not be done with a notice before that is noted.
+        self._lock = Lock()
 
-    def content(self, number: int) -> None:
-        """Says that a file has another content, or other attributes."""
-        self._tell(number, b"", lambda: self._fuse.invalidate_inode(number))
+    def content(self, number: int) -> Future[None] | None:
+        """Says that a file has another content, or other attributes; gives what is done then."""
+        return self._tell(number, b"", lambda: self._fuse.invalidate_inode(number))
 
     def name(self, parent: int, name: bytes) -> None:
         """Says that a name in a directory has come, gone, or stands for another file."""
@@ -43,18 +46,21 @@ class Notices:
         self._is_closed = True
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 
-    def _tell(self, number: int, name: bytes, tell: Callable[[], None]) -> None:
+    def _tell(self, number: int, name: bytes, tell: Callable[[], None]) -> Future[None] | None:
         key = number, name
-        if self._is_closed or key in self._waiting or len(self._waiting) > _WAITING_MAX:
-            return
-        self._waiting.add(key)
+        waiting = self._waiting.get(key)
+        if waiting is not None or self._is_closed or len(self._waiting) > _WAITING_MAX:
+            return waiting
 
         def work() -> None:
             # What changes from now on is another notice.
-            self._waiting.discard(key)
+            with self._lock:
+                del self._waiting[key]
             try:
                 tell()
             except OSError:
                 return  # It does not know it, or is not there any more.
 
-        self._threads.submit(work)
+        with self._lock:
+            notice = self._waiting[key] = self._threads.submit(work)
+        return notice

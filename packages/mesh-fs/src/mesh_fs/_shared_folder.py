@@ -33,7 +33,7 @@ _SUBDIR = "$SUBDIR"
 _THREADS = 8
 #: How many entries of a directory travel together.
 _PAGE_MAX = 2048
-_OPEN_MAX = 128
+_OPEN_MAX = 256
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -74,6 +74,20 @@ class SharedFolder(Actor):
     async def stat(self, path: bytes, file: tuple[int, int] | None) -> Seen | int:
         """Looks at a path; at a certain file if one is named, even if it has been replaced."""
         return await self._answer(lambda: self._stat(path, file))
+
+    @concurrent_endpoint
+    async def open(self, path: bytes, file: tuple[int, int]) -> Seen | int:
+        """Opens a file, unless another one has its name by now: then it gives ESTALE."""
+
+        def look() -> Seen:
+            try:
+                with self._open.use(path, file) as descriptor:
+                    self._watch(path, descriptor, is_folder=False)
+                    return Seen.of(os.fstat(descriptor))
+            except FileNotFoundError as error:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path) from error
+
+        return await self._answer(look)
 
     @concurrent_endpoint
     async def target(self, path: bytes) -> bytes | int:
