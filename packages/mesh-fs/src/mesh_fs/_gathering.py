@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from mesh_core import Actor, MeshError, concurrent_endpoint, endpoint
 from mesh_fs._errors import MountError
-from mesh_fs._host_files import subdirectory
 from mesh_fs._host_link import HostLink
 from mesh_fs._shared_folder import SharedFolder, machine
+from mesh_fs._subdirectory import subdirectory
 
 if TYPE_CHECKING:
     from mesh_core import HostMesh, MeshFailure, ProcMesh

@@ -13,7 +13,8 @@ from mesh_fs._chunk_names import joined, split
 from mesh_fs._delivery import BATCH_MAX, in_background
 from mesh_fs._errors import MountError
 from mesh_fs._presented import Mounted, WrittenOut, present
-from mesh_fs._relay import Relay, with_subdirectory
+from mesh_fs._relay import Relay
+from mesh_fs._subdirectory import with_subdirectory
 
 if TYPE_CHECKING:
     from mesh_fs import _core

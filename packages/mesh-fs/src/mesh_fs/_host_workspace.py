@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from mesh_core import concurrent_endpoint, current_rank, endpoint
 from mesh_fs import _core
 from mesh_fs._errors import WorkspaceError
-from mesh_fs._relay import Relay, with_subdirectory
+from mesh_fs._relay import Relay
+from mesh_fs._subdirectory import with_subdirectory
 
 if TYPE_CHECKING:
     from mesh_fs._options import CacheOptions

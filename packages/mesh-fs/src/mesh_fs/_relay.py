@@ -16,14 +16,12 @@ from mesh_fs._followers import nearest_first
 from mesh_fs._window import Windows
 
 if TYPE_CHECKING:
-    from mesh_core import Point
     from mesh_fs._options import CacheOptions
     from mesh_fs._source import Source
     from mesh_rdma import RDMABuffer
 
-__all__ = ["Relay", "with_subdirectory"]
+__all__ = ["Relay"]
 
-_SUBDIR = "$SUBDIR"
 #: How many batches are fetched beside each other.
 _BATCHES_MAX = 4
 
@@ -97,8 +95,3 @@ class Relay(Actor):
 
     def _on_arrival(self, names: bytes) -> None:
         """Is called with names of chunks as they come."""
-
-
-def with_subdirectory(path: str, point: Point) -> str:
-    """Puts a name that no other host of the mesh has, as `hosts_0`, where a path asks for it."""
-    return path.replace(_SUBDIR, "_".join(f"{label}_{place}" for label, place in point.items()))

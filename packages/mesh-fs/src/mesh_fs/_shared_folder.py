@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 from mesh_core import Actor, concurrent_endpoint, current_rank, endpoint
 from mesh_fs._beneath import folder_of, opened
 from mesh_fs._errors import MountError
-from mesh_fs._host_files import subdirectory
 from mesh_fs._kept_open import KeptOpen
 from mesh_fs._seen import Changes, Page, Piece, Seen, Space
+from mesh_fs._subdirectory import with_subdirectory
 from mesh_fs._watches import Watches
 from mesh_fs._window import Windows
 
@@ -28,7 +28,6 @@ __all__ = ["SharedFolder", "machine"]
 
 T = TypeVar("T")
 
-_SUBDIR = "$SUBDIR"
 #: How many system calls wait for a disk beside each other.
 _THREADS = 8
 #: How many entries of a directory travel together.
@@ -46,7 +45,7 @@ class SharedFolder(Actor):
     """
 
     def __init__(self, root: str, watches_max: int) -> None:
-        self._root = root.replace(_SUBDIR, subdirectory(current_rank()))
+        self._root = with_subdirectory(root, current_rank())
         self._watches_max = watches_max
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-gather")
         self._open = KeptOpen(self._root, _OPEN_MAX)
