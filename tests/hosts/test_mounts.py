@@ -29,9 +29,9 @@ def attached(crew: Crew, program: Program) -> Program:
 
 
 def mounted(host: Host) -> list[str]:
-    """What of ours is in the mount table of a host."""
+    """What of ours is in the mount table of a host; it begins with the machine's."""
     lines = host.run(["cat", "/proc/self/mountinfo"]).stdout.splitlines()
-    return [line for line in lines if "fuse.mesh" in line]
+    return [line for line in lines if "fuse.mesh" in line and " /tmp/mnt/" in line]
 
 
 def wait_for_bytes(host: Host, count: int) -> None:

@@ -76,6 +76,8 @@ def _make_links(root: Path) -> None:
 
 def _make_specials(root: Path) -> None:
     os.mkfifo(root / "fifo", 0o640)
+    # Whoever writes into one changes its time.
+    os.mkfifo(root / "fifo-in-use")
     with socket.socket(socket.AF_UNIX) as unix:
         # Its path may not be long.
         place = os.open(root, os.O_RDONLY | os.O_DIRECTORY)

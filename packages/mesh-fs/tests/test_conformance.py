@@ -428,7 +428,7 @@ def test_the_whole_says_what_it_is(pair: Pair) -> None:
 
 def test_special_files_work_as_such(pair: Pair) -> None:
     def pass_through(root: str) -> object:
-        both = os.open(f"{root}/fifo", os.O_RDWR | os.O_NONBLOCK)
+        both = os.open(f"{root}/fifo-in-use", os.O_RDWR | os.O_NONBLOCK)
         try:
             return os.write(both, b"through"), os.read(both, 100)
         finally:
