@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -37,6 +38,11 @@ def seen(path: Path) -> str | None:
     try:
         return path.read_text()
     except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        # It was written again before it was fetched: the next refresh shows what is there then.
+        if error.errno != errno.EIO:
+            raise
         return None
 
 
