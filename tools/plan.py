@@ -12,10 +12,10 @@ from tools.job import Job, Outcome
 from tools.workspace import ROOT, clone_folder
 
 #: Longest that one session may take; then it is stopped and has failed.
-SESSION_LIMIT_S = 1500
+SESSION_LIMIT_S = 2100
 
 #: How many tests may fail once and pass when run again: beyond that something is wrong with all.
-UNSTEADY_MAX = 5
+UNSTEADY_MAX = 8
 
 
 @dataclass(frozen=True)
