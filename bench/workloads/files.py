@@ -72,15 +72,7 @@ def small(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
         _make_small(source, folders, 100, 4 << 10)
         driver.start(1)
         handler = driver.mount(source, mountpoint, place / "chunks")
-        roots = {"plain": source, "warm": mountpoint}
-        best = dict.fromkeys(roots, float("inf"))
-        for number in range(_ROUNDS + 1):
-            for metric, root in roots.items():
-                took = _seconds(lambda root=root: _read_all(root))  # type: ignore[misc]
-                if number:
-                    best[metric] = min(best[metric], took)
-        for metric, took in best.items():
-            record.value(metric, took, "s")
+        _record_best(record, _read_all, source, mountpoint)
         driver.unmount(handler)
 
 
@@ -98,16 +90,23 @@ def imports(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
         subprocess.run([sys.executable, "-m", "compileall", "-q", source], check=False)
         driver.start(1)
         handler = driver.mount(source, mountpoint, place / "chunks")
-        roots = {"plain": source, "warm": mountpoint}
-        best = dict.fromkeys(roots, float("inf"))
-        for number in range(_ROUNDS + 1):
-            for metric, root in roots.items():
-                took = _seconds(lambda root=root: _import_numpy(root))  # type: ignore[misc]
-                if number:
-                    best[metric] = min(best[metric], took)
-        for metric, took in best.items():
-            record.value(metric, took, "s")
+        _record_best(record, _import_numpy, source, mountpoint)
         driver.unmount(handler)
+
+
+def _record_best(
+    record: Recorder, use: Callable[[Path], object], source: Path, mountpoint: Path
+) -> None:
+    """Uses both trees in turn, and keeps the best of the rounds after the first, which warms."""
+    roots = {"plain": source, "warm": mountpoint}
+    best = dict.fromkeys(roots, float("inf"))
+    for number in range(_ROUNDS + 1):
+        for metric, root in roots.items():
+            took = _seconds(lambda root=root: use(root))  # type: ignore[misc]
+            if number:
+                best[metric] = min(best[metric], took)
+    for metric, took in best.items():
+        record.value(metric, took, "s")
 
 
 @contextmanager

@@ -66,18 +66,17 @@ impl Unpacked {
     ///
     /// # Errors
     ///
-    /// A chunk is missing, or the system refused, as where the disk is full. What was written
-    /// stays, and another call goes on.
+    /// A chunk is missing, or the system refused, as where the disk is full. Nothing is left in the
+    /// directory then, and another call begins anew.
     pub fn show(&mut self, tree: Arc<Tree>, store: &Store) -> Outcome<()> {
         let old = self.tree.take();
         let writer = Writer { new: &tree, old: old.as_deref(), store, is_root: self.is_root };
         let written = writer.write(&self.root);
-        if written.is_err() {
-            // What is there of either is found out anew.
-            self.tree = None;
-            clear(&self.root);
-        } else {
+        if written.is_ok() {
             self.tree = Some(tree);
+        } else {
+            // What is there may be of either tree.
+            clear(&self.root);
         }
         written
     }
