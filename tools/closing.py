@@ -34,7 +34,7 @@ def closing_lines(outcomes: Iterable[Outcome]) -> list[str]:
     """
     outcomes = list(outcomes)
     output = _lines_of(outcomes)
-    passed_then = unsteady(outcomes)
+    passed_then = _reasons(output, _UNSTEADY)
     failed = _reasons(output, _FAILED)
     failed = {name: reason for name, reason in failed.items() if name not in passed_then}
     lines = [f"failed: {_named(name, reason)}" for name, reason in failed.items()]

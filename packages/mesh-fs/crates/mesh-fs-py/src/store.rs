@@ -67,12 +67,6 @@ impl PyStore {
         py.detach(|| take_in(&self.0, &ids, &lengths, memory)).map_err(|error| failed(py, &error))
     }
 
-    /// Gives one chunk, or None.
-    fn get<'py>(&self, py: Python<'py>, id: [u8; 32]) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = py.detach(|| self.0.get(&ChunkId(id))).map_err(|error| failed(py, &error))?;
-        Ok(found.map(|bytes| PyBytes::new(py, &bytes)))
-    }
-
     /// Gives bytes, chunks and packs on disk, and how many were found damaged and were evicted.
     fn usage(&self) -> (u64, u64, u64, u64, u64) {
         let usage = self.0.usage();

@@ -98,11 +98,6 @@ impl PyView {
         Ok(())
     }
 
-    /// How many reads wait for chunks.
-    fn parked(&self) -> usize {
-        self.view.parked_len()
-    }
-
     /// Whether it is mounted; not any more if somebody else has unmounted it.
     fn is_open(&self) -> bool {
         self.mounted().as_ref().is_some_and(|mount| mount.is_open())

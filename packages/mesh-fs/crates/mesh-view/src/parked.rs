@@ -140,11 +140,6 @@ impl Parked {
         }
     }
 
-    /// Says how many reads wait.
-    pub(crate) fn len(&self) -> usize {
-        self.state().reads.len()
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -114,11 +114,6 @@ impl View {
         }
     }
 
-    /// Says how many reads wait for chunks.
-    pub fn parked_len(&self) -> usize {
-        self.parked.len()
-    }
-
     /// Fails all reads that wait, and those that would have to from now on.
     pub fn end(&self) {
         self.parked.end();
