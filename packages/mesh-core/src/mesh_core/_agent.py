@@ -22,6 +22,7 @@ from mesh_core._channel import (
 from mesh_core._core import PortClosed, Targets
 from mesh_core._epoch import EPOCH_SHIFT
 from mesh_core._failure import FailureDetail
+from mesh_core._loading import Loading
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import encode_exception
 from mesh_core._wire import (
@@ -43,7 +44,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mesh_core._actor_cell import ActorCell
+    from mesh_core._actor_cell import ActorCell, SpawnOrder
     from mesh_core._core import Message
     from mesh_core._host_agent import StartOrder
     from mesh_core._log_line import LogLine
@@ -56,6 +57,8 @@ _BATCH_MAX = 64
 _ANSWER_LIMIT_S = 0.1
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 LATER = object()
+# What is answered while an actor is being loaded, before what has come in behind that.
+_WHILE_LOADING = frozenset({b"wake", b"loaded", b"overdue", b"stop_actor"})
 # The process of the program, and the port under which the program owns what it owns.
 ROOT = 0
 
@@ -73,6 +76,9 @@ class Agent:
         self._spawned: set[int] = set()
         # Why what was to be spawned last in some of them was not.
         self._refused: dict[int, bytes] = {}
+        # The actor that is being loaded, and what has come in behind it.
+        self._loading: Loading | None = None
+        self._held: list[Message] = []
         # Why the set-up that the user asked for has failed, if it has.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
@@ -91,10 +97,38 @@ class Agent:
             if stop_watch.due_in_s() == 0:
                 stop_watch.tick()
             for message in messages:
-                try:
-                    self._handle(message)
-                except Exception as error:
-                    self._report(message, error)
+                self._take(message)
+
+    def _take(self, message: Message) -> None:
+        if self._loading is not None and not self._cannot_wait(message, self._loading):
+            self._held.append(message)
+            return
+        try:
+            self._handle(message)
+        except Exception as error:
+            self._report(message, error)
+
+    def _cannot_wait(self, message: Message, loading: Loading) -> bool:
+        """Says whether a message is served before the actor that is being loaded."""
+        if message.kind != CALL or message.meta not in _WHILE_LOADING:
+            return False
+        if message.meta != b"stop_actor":
+            return True
+        from mesh_core._runtime import value_of
+
+        (port, is_drained, grace_s), _ = value_of(message)
+        if port != loading.message.to_port:
+            return False
+        if is_drained and not loading.is_overdue:
+            # It may still serve what is queued.
+            timer = threading.Timer(grace_s, self._tell_myself, ("overdue", port))
+            timer.daemon = True
+            timer.start()
+            return False
+        return True
+
+    def _tell_myself(self, method: str, *args: Any) -> None:
+        self._runtime.tell_agent(self._runtime.me, method, *args)
 
     def _report(self, message: Message, error: Exception) -> None:
         """Says what went wrong with a message to who sent it, or to the log."""
@@ -236,14 +270,33 @@ class Agent:
             if not old.is_ended:
                 return None
             self._respawns.pop(port, None)
-        from mesh_core._runtime import value_of
+        self._loading = Loading(message)
+        return self._loading.start(lambda: self._tell_myself("loaded"))
 
-        try:
-            order = value_of(message)
-        except BaseException as error:
-            # Its module is not there, or does not import here.
-            reason = "could not be loaded in its process"
-            return self._refuse_spawn(message, error, reason)
+    def do_loaded(self, _message: Message) -> None:
+        """It is known what an actor is to be: starts it, and serves what has come in behind it."""
+        loading, self._loading = self._loading, None
+        assert loading is not None
+        if loading.error is not None:
+            if not loading.is_given_up:
+                reason = "could not be loaded in its process"
+                self._refuse_spawn(loading.message, loading.error, reason)
+        elif loading.order is not None and not loading.is_given_up:
+            self._begin(loading.message, loading.order)
+        held, self._held = self._held, []
+        for message in held:
+            self._take(message)
+
+    def do_overdue(self, _message: Message, port: int) -> None:
+        """An actor was told to stop, and its time is over while it is being loaded."""
+        if self._loading is not None and self._loading.message.to_port == port:
+            self._loading.is_overdue = True
+            held, self._held = self._held, []
+            for message in held:
+                self._take(message)
+
+    def _begin(self, message: Message, order: SpawnOrder) -> None:
+        port = message.to_port
         owner_proc = order.owner[0]
         if owner_proc != self._runtime.me:
             self._engine.watch(owner_proc)
@@ -255,20 +308,31 @@ class Agent:
         cell = _driver_of(order.cls)(self._runtime, port, message.rank, order)
         self._runtime.actors[port] = cell
         cell.start(message)
-        return None
 
     def _drop_respawn(self, port: int) -> None:
         """Gives up a spawn that waits for the end of the actor that it replaces."""
         dropped = self._respawns.pop(port, None)
         if dropped is not None:
-            self._engine.answer(dropped, STOPPED, b"")
-            self._engine.open_mailbox(port, 1)
-            self._engine.close_mailbox(port, STOPPED, b"")
+            self._refuse_stopped(dropped)
+
+    def _refuse_stopped(self, message: Message) -> None:
+        """Answers a spawn, and all calls of what was to be spawned: it was told to stop."""
+        self._engine.answer(message, STOPPED, b"")
+        if message.to_port in self._spawned:
+            # Opened first, for what was sent to it behind the spawn.
+            self._engine.open_mailbox(message.to_port, 1)
+        self._spawned.add(message.to_port)
+        self._engine.close_mailbox(message.to_port, STOPPED, b"")
 
     def cell_ended(self, cell: ActorCell) -> None:
         """An actor is gone; starts it again if that was asked for meanwhile."""
-        again = self._respawns.pop(cell.port, None)
-        if again is not None and not self._is_ending:
+        if cell.port in self._respawns and not self._is_ending:
+            self._tell_myself("spawn_again", cell.port)
+
+    def do_spawn_again(self, _message: Message, port: int) -> None:
+        """Nothing is left of an actor that is to be replaced."""
+        again = self._respawns.pop(port, None)
+        if again is not None:
             self._spawn(again)
 
     def _drain(self, cell: ActorCell, grace_s: float) -> None:
@@ -298,6 +362,9 @@ class Agent:
     def do_stop_actor(self, message: Message, port: int, is_drained: bool, grace_s: float) -> Any:
         """Stops an actor; answers when nothing of it is left, with how it failed, if it has."""
         self._drop_respawn(port)
+        if self._loading is not None and self._loading.message.to_port == port:
+            self._loading.is_given_up = True
+            self._refuse_stopped(self._loading.message)
         cell = self._runtime.actors.get(port)
         refused = self._refused.get(port)
         if cell is None or refused is not None:

@@ -60,7 +60,9 @@ def _engine_of(procs: ProcMesh) -> Engine:
     def join() -> None:
         flat = workers.flatten("procs")
         address, port = flat.slice(procs=0).open_store.call_one().get()
-        workers.join.call(address, port, len(procs)).get()
+        # The first that fails ends this: the others would wait for it for minutes.
+        for joined in workers.join.stream(address, port, len(procs)):
+            joined.get()
 
     return Engine(workers, len(procs), join)
 
