@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 
-from mesh_core._actor import is_loop_driven
+from mesh_core._arrivals import Arrivals
 from mesh_core._channel import (
     answer_port_held,
     answer_port_released,
@@ -22,7 +22,6 @@ from mesh_core._channel import (
 from mesh_core._core import PortClosed, Targets
 from mesh_core._epoch import EPOCH_SHIFT
 from mesh_core._failure import FailureDetail
-from mesh_core._loading import Loading
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import encode_exception
 from mesh_core._wire import (
@@ -44,9 +43,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mesh_core._actor_cell import ActorCell, SpawnOrder
+    from mesh_core._actor_cell import ActorCell
     from mesh_core._core import Message
     from mesh_core._host_agent import StartOrder
+    from mesh_core._loading import Loading
     from mesh_core._log_line import LogLine
     from mesh_core._runtime import Runtime
 
@@ -70,14 +70,8 @@ class Agent:
         self._runtime = runtime
         self._engine = runtime.engine
         self._is_ending = False
-        # Spawns that wait for the end of the actor that they replace.
-        self._respawns: dict[int, Message] = {}
-        # The ports that spawns have come for.
-        self._spawned: set[int] = set()
-        # Why what was to be spawned last in some of them was not.
-        self._refused: dict[int, bytes] = {}
-        # The actor that is being loaded, and what has come in behind it.
-        self._loading: Loading | None = None
+        self._arrivals = Arrivals(runtime)
+        # What has come in behind the actor that is being loaded.
         self._held: list[Message] = []
         # Why the set-up that the user asked for has failed, if it has.
         self.setup_error: BaseException | None = None
@@ -100,13 +94,19 @@ class Agent:
                 self._take(message)
 
     def _take(self, message: Message) -> None:
-        if self._loading is not None and not self._cannot_wait(message, self._loading):
+        loading = self._arrivals.loading
+        if loading is not None and not self._cannot_wait(message, loading):
             self._held.append(message)
             return
         try:
             self._handle(message)
         except Exception as error:
             self._report(message, error)
+
+    def _take_held(self) -> None:
+        held, self._held = self._held, []
+        for message in held:
+            self._take(message)
 
     def _cannot_wait(self, message: Message, loading: Loading) -> bool:
         """Says whether a message is served before the actor that is being loaded."""
@@ -133,30 +133,11 @@ class Agent:
     def _report(self, message: Message, error: Exception) -> None:
         """Says what went wrong with a message to who sent it, or to the log."""
         if message.kind == SPAWN:
-            self._refuse_spawn(message, error, "it could not be started")
+            self._arrivals.refuse(message, error, "it could not be started", self._place())
         elif message.from_port:
             self._engine.answer(message, RAISED, encode_exception(error))
         else:
             traceback.print_exc()
-
-    def _refuse_spawn(self, message: Message, error: BaseException, reason: str) -> None:
-        """Answers a spawn, and all calls of what was to be spawned, with an error."""
-        cause = encode_exception(error)
-        self._engine.answer(message, RAISED, cause)
-        fields = {"reason": reason, **self._place()}
-        failure_id = self._engine.new_port()
-        detail = FailureDetail(failure_id, ACTOR_FAILED, fields, cause, message.from_proc)
-        body = detail.encode()
-        if message.to_port in self._spawned:
-            # Opened first, for what was sent to it behind the spawn.
-            self._engine.open_mailbox(message.to_port, 1)
-        self._spawned.add(message.to_port)
-        self._refused[message.to_port] = body
-        self._engine.close_mailbox(message.to_port, ACTOR_FAILED, body)
-        # Who spawns is who owns.
-        self._runtime.tell_agent(
-            message.from_proc, "actor_failed", message.to_port, message.rank, body
-        )
 
     def _place(self) -> dict[str, Any]:
         identity = self._runtime.identity
@@ -258,82 +239,16 @@ class Agent:
             self._runtime.places.died(host, epoch, body)
 
     def _spawn(self, message: Message) -> None:
-        port = message.to_port
-        if self.setup_error is not None:
-            return self._refuse_spawn(message, self.setup_error, "bootstrap of its process raised")
-        old = self._runtime.actors.get(port)
-        if old is not None and not old.is_ended:
-            # It is to be started anew: what is left of it goes first.
-            self._drop_respawn(port)
-            self._respawns[port] = message
-            old.halt()
-            if not old.is_ended:
-                return None
-            self._respawns.pop(port, None)
-        self._loading = Loading(message)
-        return self._loading.start(lambda: self._tell_myself("loaded"))
-
-    def do_loaded(self, _message: Message) -> None:
-        """It is known what an actor is to be: starts it, and serves what has come in behind it."""
-        loading, self._loading = self._loading, None
-        assert loading is not None
-        if loading.error is not None:
-            if not loading.is_given_up:
-                reason = "could not be loaded in its process"
-                self._refuse_spawn(loading.message, loading.error, reason)
-        elif loading.order is not None and not loading.is_given_up:
-            self._begin(loading.message, loading.order)
-        held, self._held = self._held, []
-        for message in held:
-            self._take(message)
-
-    def do_overdue(self, _message: Message, port: int) -> None:
-        """An actor was told to stop, and its time is over while it is being loaded."""
-        if self._loading is not None and self._loading.message.to_port == port:
-            self._loading.is_overdue = True
-            held, self._held = self._held, []
-            for message in held:
-                self._take(message)
-
-    def _begin(self, message: Message, order: SpawnOrder) -> None:
-        port = message.to_port
-        owner_proc = order.owner[0]
-        if owner_proc != self._runtime.me:
-            self._engine.watch(owner_proc)
-        if port in self._spawned:
-            # The frame opens only the first; what was sent behind this one waits for us.
-            self._engine.open_mailbox(port, order.window)
-        self._spawned.add(port)
-        self._refused.pop(port, None)
-        cell = _driver_of(order.cls)(self._runtime, port, message.rank, order)
-        self._runtime.actors[port] = cell
-        cell.start(message)
-
-    def _drop_respawn(self, port: int) -> None:
-        """Gives up a spawn that waits for the end of the actor that it replaces."""
-        dropped = self._respawns.pop(port, None)
-        if dropped is not None:
-            self._refuse_stopped(dropped)
-
-    def _refuse_stopped(self, message: Message) -> None:
-        """Answers a spawn, and all calls of what was to be spawned: it was told to stop."""
-        self._engine.answer(message, STOPPED, b"")
-        if message.to_port in self._spawned:
-            # Opened first, for what was sent to it behind the spawn.
-            self._engine.open_mailbox(message.to_port, 1)
-        self._spawned.add(message.to_port)
-        self._engine.close_mailbox(message.to_port, STOPPED, b"")
+        if self.setup_error is None:
+            self._arrivals.take(message)
+        else:
+            reason = "bootstrap of its process raised"
+            self._arrivals.refuse(message, self.setup_error, reason, self._place())
 
     def cell_ended(self, cell: ActorCell) -> None:
         """An actor is gone; starts it again if that was asked for meanwhile."""
-        if cell.port in self._respawns and not self._is_ending:
+        if self._arrivals.replaces(cell):
             self._tell_myself("spawn_again", cell.port)
-
-    def do_spawn_again(self, _message: Message, port: int) -> None:
-        """Nothing is left of an actor that is to be replaced."""
-        again = self._respawns.pop(port, None)
-        if again is not None:
-            self._spawn(again)
 
     def _drain(self, cell: ActorCell, grace_s: float) -> None:
         """Puts a stop behind what is queued, and sees that it comes to its turn."""
@@ -355,18 +270,32 @@ class Agent:
     def do_wake(self, _message: Message) -> None:
         """Makes this thread look at what is due."""
 
+    def do_loaded(self, _message: Message) -> None:
+        """It is known what an actor is to be: starts it, and serves what has come in behind it."""
+        self._arrivals.begin(self._place())
+        self._take_held()
+
+    def do_overdue(self, _message: Message, port: int) -> None:
+        """An actor was told to stop, and its time is over while it is being loaded."""
+        loading = self._arrivals.loading
+        if loading is not None and loading.message.to_port == port:
+            loading.is_overdue = True
+            self._take_held()
+
+    def do_spawn_again(self, _message: Message, port: int) -> None:
+        """Nothing is left of an actor that is to be replaced."""
+        if not self._is_ending:
+            self._arrivals.take_again(port)
+
     def do_pid(self, _message: Message) -> int:
         """Gives the process id."""
         return os.getpid()
 
     def do_stop_actor(self, message: Message, port: int, is_drained: bool, grace_s: float) -> Any:
         """Stops an actor; answers when nothing of it is left, with how it failed, if it has."""
-        self._drop_respawn(port)
-        if self._loading is not None and self._loading.message.to_port == port:
-            self._loading.is_given_up = True
-            self._refuse_stopped(self._loading.message)
+        self._arrivals.drop(port)
         cell = self._runtime.actors.get(port)
-        refused = self._refused.get(port)
+        refused = self._arrivals.refusal(port)
         if cell is None or refused is not None:
             self._engine.close_mailbox(port, STOPPED, b"")
             return (refused, None)
@@ -594,14 +523,3 @@ class Agent:
         """Starts a new process in a slot whose process has died; None when it lives."""
         assert self._runtime.host_agent is not None
         return self._runtime.host_agent.replace(slot, order)
-
-
-def _driver_of(cls: type) -> type[ActorCell]:
-    """Gives what drives the actors of a class."""
-    if is_loop_driven(cls):
-        from mesh_core._serve_loop import LoopCell
-
-        return LoopCell
-    from mesh_core._serve_thread import ThreadCell
-
-    return ThreadCell
