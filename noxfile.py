@@ -159,8 +159,10 @@ def bench(session: nox.Session) -> None:
         session.env["UV_CONSTRAINT"] = ""
         named = {"rdma": "mesh-rdma", "fs": "mesh-fs", "tensor": "mesh-tensor"}
         measured = named.get(arguments[0], "mesh-core")
-        group = "bench-tensor" if measured == "mesh-tensor" else "bench"
+        group = "bench-torch" if measured in ("mesh-fs", "mesh-tensor") else "bench"
         _install(session, group, measured)
+        if measured == "mesh-fs":
+            _have(session, system.MOUNTS)
         session.run("python", "bench/run.py", *arguments)
 
 

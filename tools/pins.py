@@ -8,7 +8,7 @@ from tools.workspace import ROOT, packages, read_toml
 HEADER = "# Written by `python3 -m tools pins`; every session installs within these versions.\n"
 
 #: The bench groups are left out: their peers bring versions of their own.
-UNPINNED_GROUPS = frozenset({"bench", "bench-tensor"})
+UNPINNED_GROUPS = frozenset({"bench", "bench-torch"})
 
 
 def write_pins() -> None:

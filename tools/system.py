@@ -46,6 +46,9 @@ FUSE = {
     "/usr/include/fuse3/fuse.h": "libfuse3-dev",
 }
 
+#: What mounts are measured with: the peer's, other hosts, and another way to have files there.
+MOUNTS = {**HOSTS, "fusermount3": "fuse3", "rsync": "rsync"}
+
 #: What the machine of tests/rdma/vm is made of, and what verbs need that run in it.
 VERBS = {
     "busybox": "busybox-static",

@@ -4,24 +4,48 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.drivers.driver import Driver
-from mesh_core import this_host
-from mesh_fs import CacheOptions, MountHandler, remotemount
+from bench.drivers.driver import Driver, NotOfferedError
+from mesh_core import MeshError, this_host
+from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 
 
 class FilesDriver(Driver):
     """One mount at a time; chunks are kept between them."""
 
     name = "mesh_fs"
+    #: What the process of the host is called.
     process = "mesh-fs"
 
     def start(self, workers: int, kind: str = "blocking") -> None:
         this_host().spawn_procs().initialized.get()
 
-    def mount(self, source: Path, mountpoint: Path, cache: Path) -> MountHandler:
-        """Mounts it, with its chunks in a folder."""
+    def mount(
+        self,
+        source: Path,
+        mountpoint: Path,
+        cache: Path,
+        *,
+        way: str = "auto",
+        is_prefetched: bool = True,
+    ) -> MountHandler:
+        """Mounts it, with its chunks in a folder.
+
+        Raises:
+            NotOfferedError: Not in this way, here.
+        """
         options = CacheOptions(folder=str(cache))
-        return remotemount(this_host(), source, mountpoint, cache=options).open()
+        try:
+            mount = MountOptions(way=way, is_prefetched=is_prefetched)
+            handler = remotemount(this_host(), source, mountpoint, cache=options, mount=mount)
+            handler.open()
+        except (MeshError, ValueError) as error:
+            if way == "auto":
+                raise
+            raise NotOfferedError(str(error)) from error
+        if way != "auto" and f"{way}, as" not in (why := handler.explain()):
+            handler.close()
+            raise NotOfferedError(f"way={way!r} was asked for, but {why}")
+        return handler
 
     def moved(self, handler: MountHandler) -> int:
         """Gives the bytes that have left the client."""

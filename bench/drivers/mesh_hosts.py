@@ -11,9 +11,9 @@ class HostsDriver(Driver):
 
     name = "mesh_hosts"
 
-    def cluster(self, hosts: int) -> Cluster:
-        """Makes a client and hosts with workers."""
-        return Cluster(hosts)
+    def cluster(self, hosts: int, program: str = "bench.hosts.program") -> Cluster:
+        """Makes a client, on which a module runs, and hosts with workers."""
+        return Cluster(hosts, program)
 
 
 def driver() -> Driver:

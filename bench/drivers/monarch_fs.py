@@ -17,7 +17,8 @@ class MonarchFilesDriver(Driver):
     """One mount at a time; it keeps nothing between them."""
 
     name = "monarch_fs"
-    process = "monarch"
+    #: What the process of the host is called; that of its client is the smaller one.
+    process = "python"
 
     def start(self, workers: int, kind: str = "blocking") -> None:
         """Nothing is needed before."""

@@ -24,11 +24,12 @@ class Cluster:
     Links between them are mutual TLS.
     """
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, program: str = "bench.hosts.program") -> None:
         """Makes the hosts and starts all.
 
         Args:
             hosts: How many have workers.
+            program: The module that runs on the client.
         """
         self._stack = ExitStack()
         self.folder = Path(self._stack.enter_context(TemporaryDirectory()))
@@ -40,7 +41,7 @@ class Cluster:
         self.credentials = Credentials.create()
         self.credentials.save(self.folder / "client")
         self._workers = [self._worker(host) for host in self.hosts]
-        self.program = Talk(self.client, "bench.hosts.program", str(self.folder / "client"))
+        self.program = Talk(self.client, program, str(self.folder / "client"))
 
     def _worker(self, host: Host) -> HostProcess:
         folder = self.folder / host.name

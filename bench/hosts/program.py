@@ -20,7 +20,8 @@ from mesh_core import (
     endpoint,
 )
 
-_LIMIT_S = 120.0
+#: Longer than anything takes that does happen.
+LIMIT_S = 120.0
 
 
 class Member(Actor):
@@ -65,7 +66,7 @@ class Program:
     def attach(self, workers: list[str]) -> int:
         """Takes workers in."""
         self._hosts = attach_to_workers(workers, credentials=self._credentials)
-        self._hosts.initialized.get(timeout=_LIMIT_S)
+        self._hosts.initialized.get(timeout=LIMIT_S)
         return len(workers)
 
     def spawn(self, procs: int, hosts: int) -> int:
@@ -73,18 +74,18 @@ class Program:
         chosen = self._hosts.slice(hosts=slice(0, hosts))
         self._procs = chosen.spawn_procs({"procs": procs})
         self._members = self._procs.spawn("members", Member)
-        return len(self._members.noop.call(0).get(timeout=_LIMIT_S).values())
+        return len(self._members.noop.call(0).get(timeout=LIMIT_S).values())
 
     def stop(self) -> None:
         """Ends them."""
-        self._procs.stop().get(timeout=_LIMIT_S)
+        self._procs.stop().get(timeout=LIMIT_S)
 
     def noops(self, calls: int) -> list[float]:
         """Calls all of them so many times; gives the seconds that each took."""
         noop, clock, times = self._members.noop, time.perf_counter, []
         for number in range(calls):
             started = clock()
-            answers = noop.call(number).get(timeout=_LIMIT_S)
+            answers = noop.call(number).get(timeout=LIMIT_S)
             times.append(clock() - started)
             assert len(answers) == len(self._members)
         return times
@@ -93,7 +94,7 @@ class Program:
         """Sends an array to all of them, which look at both ends; gives the seconds it took."""
         body = np.random.default_rng().integers(0, 256, length, dtype=np.uint8)
         started = time.perf_counter()
-        answers = self._members.ends.call(body).get(timeout=_LIMIT_S)
+        answers = self._members.ends.call(body).get(timeout=LIMIT_S)
         took = time.perf_counter() - started
         assert set(answers.values()) == {int(body[0]) + int(body[-1])}
         return took
@@ -105,13 +106,13 @@ class Program:
         times = []
         for rank in range(1, last.size("procs")):
             victim = last.slice(procs=rank)
-            pid = victim.pid.call_one().get(timeout=_LIMIT_S)
+            pid = victim.pid.call_one().get(timeout=LIMIT_S)
             pending = victim.hang.call_one()
             killed = killer.kill.call_one(pid, pause_s)
             try:
-                pending.get(timeout=_LIMIT_S)
+                pending.get(timeout=LIMIT_S)
             except SupervisionError:
-                times.append(time.monotonic() - killed.get(timeout=_LIMIT_S))
+                times.append(time.monotonic() - killed.get(timeout=LIMIT_S))
         return times
 
     def lose(self, rank: int) -> float:
@@ -119,21 +120,21 @@ class Program:
         pending = self._members.slice(hosts=rank, procs=0).hang.call_one()
         print(json.dumps("waiting"), flush=True)
         try:
-            pending.get(timeout=_LIMIT_S)
+            pending.get(timeout=LIMIT_S)
         except HostDied:
             return time.monotonic()
         raise AssertionError("a call to a dead host returned")
 
 
-def main() -> None:
+def answer(kind: type[Program]) -> None:
     """Reads what to do, one line of JSON each, and answers with another."""
     # What is killed here is killed on purpose.
     mesh_core.unhandled_fault_hook = lambda failure: None
-    program = Program(sys.argv[1])
+    program = kind(sys.argv[1])
     for line in sys.stdin:
         what, *arguments = json.loads(line)
         print(json.dumps(getattr(program, what)(*arguments)), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    answer(Program)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -11,96 +10,156 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.accounting import descendants
+from bench.drivers.driver import NotOfferedError
+from bench.page_cache import cached_bytes, evict
 from bench.record import Recorder
 from bench.scale import QUICK, Scale
+from bench.trees import MIB, SMALL_BYTES, bytes_of, make_small, make_tree, read_all
 
 if TYPE_CHECKING:
     from bench.drivers.mesh_fs import FilesDriver
 
-_MIB = 1 << 20
-_SMALL_BYTES = 8 << 10
-_BUFFER = bytearray(_MIB)
+_MEMORY_FOLDER = Path("/dev/shm")
 _ROUNDS = 5
+#: Of what takes seconds.
+_LONG_ROUNDS = 3
+_EDITED, _LARGE = Path("folder0/file0"), Path("large0")
 
 
 def whole(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
     """Mounts a tree of small and large files, and reads and edits it."""
-    folders, large = (4, 12 * _MIB) if scale is QUICK else (40, 117 * _MIB)
     with _place() as place:
         source, mountpoint, cache = place / "source", place / "mount", place / "chunks"
-        _make_small(source, folders, 100, _SMALL_BYTES)
-        for number in range(4):
-            (source / f"large{number}").write_bytes(os.urandom(large))
+        large = make_tree(source, scale)
         record.value("copy", min(_copy_s(source, place / "copy") for _ in range(3)), "s")
-        record.value("read", min(_seconds(lambda: _read_all(source)) for _ in range(3)), "s")
+        record.value("read", min(_seconds(lambda: read_all(source)) for _ in range(3)), "s")
         driver.start(1)
         started = time.perf_counter()
         handler = driver.mount(source, mountpoint, cache)
         record.value("open", time.perf_counter() - started, "s")
-        assert _read_all(mountpoint) == _read_all_sizes(source)
+        assert read_all(mountpoint) == bytes_of(source)
         record.value("cold", time.perf_counter() - started, "s")
-        record.value("again", min(_seconds(lambda: _read_all(mountpoint)) for _ in range(3)), "s")
-        record.value("memory", _resident(driver.process) / _MIB, "MiB")
-        edited, line = Path("folder0/file0"), Path("large0")
-        (source / edited).write_bytes(os.urandom(_SMALL_BYTES))
+        record.value("again", min(_seconds(lambda: read_all(mountpoint)) for _ in range(3)), "s")
+        (source / _EDITED).write_bytes(os.urandom(SMALL_BYTES))
         before, started = driver.moved(handler), time.perf_counter()
         driver.refresh(handler)
-        assert (mountpoint / edited).read_bytes() == (source / edited).read_bytes()
+        assert (mountpoint / _EDITED).read_bytes() == (source / _EDITED).read_bytes()
         record.value("edit", time.perf_counter() - started, "s")
         record.value("edit_kib", (driver.moved(handler) - before) / 1024, "KiB")
-        content = (source / line).read_bytes()
-        (source / line).write_bytes(content[: large // 2] + b"a line\n" + content[large // 2 :])
+        content = (source / _LARGE).read_bytes()
+        (source / _LARGE).write_bytes(content[: large // 2] + b"a line\n" + content[large // 2 :])
         before = driver.moved(handler)
         driver.refresh(handler)
-        assert (mountpoint / line).read_bytes() == (source / line).read_bytes()
+        assert (mountpoint / _LARGE).read_bytes() == (source / _LARGE).read_bytes()
         record.value("line_kib", (driver.moved(handler) - before) / 1024, "KiB")
         driver.unmount(handler)
         started = time.perf_counter()
         handler = driver.mount(source, mountpoint, cache)
         record.value("second", time.perf_counter() - started, "s")
+        assert read_all(mountpoint) == bytes_of(source)
+        record.value("second_kib", driver.moved(handler) / 1024, "KiB")
         driver.unmount(handler)
+
+
+def rsync(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
+    """Brings the same tree to another folder by `rsync`, again, and after an edit."""
+    if shutil.which("rsync") is None:
+        record.left_out("rsync", "it is not installed")
+        return
+    with _place() as place:
+        source = place / "source"
+        make_tree(source, scale)
+        words = ["rsync", "-a", "--delete", f"{source}/", f"{place}/copy/"]
+
+        def sync() -> object:
+            return subprocess.run(words, check=True)
+
+        record.value("cold", _seconds(sync), "s")
+        record.value("again", min(_seconds(sync) for _ in range(3)), "s")
+        (source / _EDITED).write_bytes(os.urandom(SMALL_BYTES))
+        record.value("edit", _seconds(sync), "s")
 
 
 def small(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
     """Walks many small files and reads them, when all of them have been read before."""
-    folders = 10 if scale is QUICK else 100
-    with _place() as place:
-        source, mountpoint = place / "source", place / "mount"
-        _make_small(source, folders, 100, 4 << 10)
+    with _small_files(scale) as place:
         driver.start(1)
-        handler = driver.mount(source, mountpoint, place / "chunks")
-        _record_best(record, _read_all, source, mountpoint)
+        handler = driver.mount(place / "source", place / "mount", place / "chunks")
+        _record_best(record, read_all, place / "source", place / "mount")
+        driver.unmount(handler)
+
+
+def image(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
+    """The same where the host mounts an image of the tree."""
+    with _small_files(scale) as place:
+        driver.start(1)
+        try:
+            handler = driver.mount(place / "source", place / "mount", place / "chunks", way="image")
+        except NotOfferedError as reason:
+            record.left_out("mount of an image", str(reason))
+            return
+        _record_best(record, read_all, place / "source", place / "mount")
         driver.unmount(handler)
 
 
 def imports(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
-    """Imports a package with compiled parts from a mount."""
-    spec = importlib.util.find_spec("numpy")
+    """Imports torch from a mount of all that is installed, and from where that is."""
+    spec = find_spec("torch")
     if spec is None or spec.origin is None:
-        record.left_out("import of numpy", "numpy is not installed")
+        record.left_out("import of torch", "it is not installed")
         return
-    site = Path(spec.origin).parent.parent
-    with _place() as place:
-        source, mountpoint = place / "source", place / "mount"
-        for folder in site.glob("numpy*"):
-            shutil.copytree(folder, source / folder.name)
-        subprocess.run([sys.executable, "-m", "compileall", "-q", source], check=False)
+    source = Path(spec.origin).parent.parent
+    with _place(Path(tempfile.gettempdir())) as place:
+        # Which compiles what has not been.
+        _import_torch(source)
         driver.start(1)
-        handler = driver.mount(source, mountpoint, place / "chunks")
-        _record_best(record, _import_numpy, source, mountpoint)
+        handler = driver.mount(source, place / "mount", place / "chunks", is_prefetched=False)
+        _record_best(record, _import_torch, source, place / "mount", _LONG_ROUNDS)
+        driver.unmount(handler)
+
+
+def memory(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
+    """Counts the memory of a host that has read everything, and what can be taken of it."""
+    with _place() as place, _place(Path(tempfile.gettempdir())) as disk:
+        source, mountpoint, chunks = place / "source", place / "mount", disk / "chunks"
+        make_tree(source, scale)
+        tree = bytes_of(source)
+        record.value("tree", tree / MIB, "MiB")
+        driver.start(1)
+        handler = driver.mount(source, mountpoint, chunks)
+        assert read_all(mountpoint) == tree
+        parts = {
+            "process": _own_bytes(driver.process),
+            "shown": cached_bytes(mountpoint),
+            "kept": cached_bytes(chunks),
+        }
+        for metric, nbytes in parts.items():
+            record.value(metric, nbytes / MIB, "MiB")
+        record.value("all", sum(parts.values()) / MIB, "MiB")
+        evict(mountpoint)
+        evict(chunks)
+        left = _own_bytes(driver.process) + cached_bytes(mountpoint) + cached_bytes(chunks)
+        record.value("left", left / MIB, "MiB")
+        assert read_all(mountpoint) == tree
         driver.unmount(handler)
 
 
 def _record_best(
-    record: Recorder, use: Callable[[Path], object], source: Path, mountpoint: Path
+    record: Recorder,
+    use: Callable[[Path], object],
+    source: Path,
+    mountpoint: Path,
+    rounds: int = _ROUNDS,
 ) -> None:
     """Uses both trees in turn, and keeps the best of the rounds after the first, which warms."""
     roots = {"plain": source, "warm": mountpoint}
     best = dict.fromkeys(roots, float("inf"))
-    for number in range(_ROUNDS + 1):
+    for number in range(rounds + 1):
         for metric, root in roots.items():
             took = _seconds(lambda root=root: use(root))  # type: ignore[misc]
             if number:
@@ -110,19 +169,19 @@ def _record_best(
 
 
 @contextmanager
-def _place() -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix="mesh-bench-files-", dir="/dev/shm"))
+def _place(folder: Path = _MEMORY_FOLDER) -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix="mesh-bench-files-", dir=folder))
     try:
         yield place
     finally:
         shutil.rmtree(place)
 
 
-def _make_small(root: Path, folders: int, files: int, nbytes: int) -> None:
-    for folder in range(folders):
-        (root / f"folder{folder}").mkdir(parents=True)
-        for file in range(files):
-            (root / f"folder{folder}/file{file}").write_bytes(os.urandom(nbytes))
+@contextmanager
+def _small_files(scale: Scale) -> Iterator[Path]:
+    with _place() as place:
+        make_small(place / "source", 10 if scale is QUICK else 100, 4 << 10)
+        yield place
 
 
 def _copy_s(source: Path, target: Path) -> float:
@@ -131,26 +190,11 @@ def _copy_s(source: Path, target: Path) -> float:
     return took
 
 
-def _read_all(root: Path) -> int:
-    """Walks a tree and reads each file; gives the bytes."""
-    total = 0
-    for folder, _, names in os.walk(root):
-        for name in names:
-            file = os.open(f"{folder}/{name}", os.O_RDONLY)
-            os.fstat(file)
-            while count := os.readv(file, [_BUFFER]):
-                total += count
-            os.close(file)
-    return total
-
-
-def _read_all_sizes(root: Path) -> int:
-    return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
-
-
-def _import_numpy(root: Path) -> None:
-    code = f"import sys; sys.path.insert(0, {str(root)!r}); import numpy"
-    subprocess.run([sys.executable, "-S", "-c", code], check=True)
+def _import_torch(root: Path) -> None:
+    code = f"import sys; sys.path.insert(0, {str(root)!r}); import torch; print(torch.__file__)"
+    words = [sys.executable, "-S", "-c", code]
+    shown = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert shown.startswith(f"{root}/"), shown
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -159,14 +203,16 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _resident(name: str) -> int:
-    """Gives the resident bytes of the largest process of a name, shared memory included."""
+def _own_bytes(name: str) -> int:
+    """Gives the memory that is no file's of the largest process of a name below this one."""
     largest = 0
-    for status in Path("/proc").glob("[0-9]*/status"):
+    for pid in descendants(os.getpid()):
         try:
-            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         except OSError:
             continue
-        if fields["Name"].strip().startswith(name[:15]) and "VmRSS" in fields:
-            largest = max(largest, int(fields["VmRSS"].split()[0]) << 10)
+        fields = dict(line.split(":", 1) for line in lines)
+        if fields["Name"].strip() == name and "RssAnon" in fields:
+            own = (int(fields[part].split()[0]) for part in ("RssAnon", "RssShmem"))
+            largest = max(largest, sum(own) << 10)
     return largest

@@ -13,6 +13,16 @@ STRANGER = 65534
 LARGE_DIRECTORY_LEN = 10_001
 #: As many links as the kernel follows, and one more.
 LINKS_MAX = 40
+#: Paths in it, of what is there and of what is not.
+PATHS = [
+    *("", "file", "empty", "directory", "directory/same", "directory/inner/file", "sparse"),
+    *("link", "to-directory", "to-link", "to-directory/inner/file", "up-and-down", "outside"),
+    *("directory/up", "dangling", "loop", "one-of-two", "through-file", "long", "odd"),
+    *(f"chain{LINKS_MAX - 2}", f"chain{LINKS_MAX - 1}", f"chain{LINKS_MAX}"),
+    *("fifo", "socket", "missing", "missing/below", "file/below", "file/", "link/", "directory/."),
+    *("directory/../file", "fifo/below", "n" * 255, "n" * 256, "directory/" + "n" * 256),
+    *("./" * 2100 + "file", "d/" * 1900, os.fsdecode(b"\xff\xfe not text"), "FILE", "file\n"),
+]
 
 
 def make(root: Path) -> None:

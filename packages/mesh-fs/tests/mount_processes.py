@@ -40,6 +40,11 @@ def the_process(name: str) -> int:
     return pid
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has, or waits for nothing but who asks how."""
+    return _field(pid, "State")[:1] in ("", "Z")
+
+
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """A process that stands still within the block."""

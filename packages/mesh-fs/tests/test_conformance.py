@@ -33,7 +33,7 @@ from pathlib import Path
 import every_kind
 import pytest
 from conftest import why_no_mounts
-from every_kind import LARGE_DIRECTORY_LEN, LINKS_MAX, STRANGER
+from every_kind import LARGE_DIRECTORY_LEN, LINKS_MAX, PATHS, STRANGER
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
@@ -75,15 +75,6 @@ def check(pair: Pair, probe: Probe, *told: object) -> object:
     return source
 
 
-PATHS = [
-    *("", "file", "empty", "directory", "directory/same", "directory/inner/file", "sparse"),
-    *("link", "to-directory", "to-link", "to-directory/inner/file", "up-and-down", "outside"),
-    *("directory/up", "dangling", "loop", "one-of-two", "through-file", "long", "odd"),
-    *(f"chain{LINKS_MAX - 2}", f"chain{LINKS_MAX - 1}", f"chain{LINKS_MAX}"),
-    *("fifo", "socket", "missing", "missing/below", "file/below", "file/", "link/", "directory/."),
-    *("directory/../file", "fifo/below", "n" * 255, "n" * 256, "directory/" + "n" * 256),
-    *("./" * 2100 + "file", "d/" * 1900, os.fsdecode(b"\xff\xfe not text"), "FILE", "file\n"),
-]
 FLAGS = {
     name: getattr(os, name)
     for name in (

@@ -9,8 +9,9 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from errno import EISDIR, ELOOP, ENOENT, ENOTDIR
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 WAYS = ["fuse", "unpack"]
 GAMES = 15
 STEPS = 10
+#: Edits of one file, each of which is a version of it, and how long it may get, nearly.
+VERSIONS = 40
+FILE_LEN_MAX = 800_000
 LIMIT_S = 60.0
 #: What a reader may be told of what is edited: it is gone, or is something else now.
 EXPECTED = {os.strerror(number) for number in (ENOENT, ENOTDIR, EISDIR, ELOOP)}
@@ -141,6 +145,53 @@ def test_who_has_a_file_open_reads_on_in_what_it_was(
             assert os.fstat(file.fileno()).st_size == len(before)
             assert mapped[:] == before
             assert (mountpoint / "file").read_bytes() == after
+
+
+def write_anywhere(path: Path, shadow: bytearray, chance: random.Random) -> None:
+    """Writes, cuts or lengthens a file as chance says, and its shadow as well."""
+    place = chance.randrange(FILE_LEN_MAX)
+    # Behind the end there is a hole, up to the place.
+    shadow.extend(bytes(max(0, place - len(shadow))))
+    with path.open("r+b") as file:
+        if chance.random() < 0.3:
+            file.truncate(place)
+            del shadow[place:]
+        else:
+            body = chance.randbytes(chance.choice([1, 100, 5000, 150_000]))
+            file.seek(place)
+            file.write(body)
+            shadow[place : place + len(body)] = body
+
+
+def read_anywhere(file: BufferedReader, content: bytes, chance: random.Random) -> None:
+    """Reads a file at some places, by two calls, and compares it with what it has to be."""
+    assert os.fstat(file.fileno()).st_size == len(content)
+    for _ in range(20):
+        start, count = chance.randrange(FILE_LEN_MAX), chance.choice([1, 4096, 5000, 300_000])
+        wanted = content[start : start + count]
+        assert os.pread(file.fileno(), count, start) == wanted
+        if content:
+            with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+                assert mapped[start : start + count] == wanted
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_read_at_any_place_is_of_the_version_that_was_opened(
+    edited: Path, mountpoint: Path, cache: CacheOptions, seed: int
+) -> None:
+    chance, shadow = random.Random(seed), bytearray()
+    (edited / "file").touch()
+    with remotemount(this_host(), edited, mountpoint, cache=cache) as handler, ExitStack() as files:
+        versions: list[tuple[BufferedReader, bytes]] = []
+        for _ in range(VERSIONS):
+            write_anywhere(edited / "file", shadow, chance)
+            handler.refresh()
+            # What was not fetched before it is changed is gone.
+            handler.wait(LIMIT_S)
+            opened = files.enter_context((mountpoint / "file").open("rb"))
+            versions.append((opened, bytes(shadow)))
+            for file, content in (versions[-1], chance.choice(versions)):
+                read_anywhere(file, content, chance)
 
 
 @pytest.mark.slow

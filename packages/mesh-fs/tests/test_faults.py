@@ -6,12 +6,13 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mount_processes import HOST, SOURCE, Reading, processes, stopped, the_process
+from mount_processes import HOST, SOURCE, Reading, has_ended, processes, stopped, the_process
 
 from mesh_core import ProcDied, this_host
 from mesh_core.testing import wait_until
@@ -217,3 +218,88 @@ def test_it_is_closed_while_its_source_stands_still_and_a_read_waits(
         assert parked.result() < 0
     assert not _is_in_mount_table(mountpoint)
     assert processes(HOST) == processes(SOURCE) == []
+
+
+@pytest.mark.parametrize("chosen", ["one", "all"])
+def test_what_is_damaged_on_disk_while_it_is_mounted_is_fetched_again(
+    source: Path, mountpoint: Path, cache: CacheOptions, chosen: str
+) -> None:
+    with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
+        handler.wait(LIMIT_S)
+        assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
+        before = only(handler).fetched_bytes
+        damage(cache, every=4096 if chosen == "all" else 1 << 30)
+        forget(mountpoint / LARGE)
+        assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
+        fetched = only(handler).fetched_bytes - before
+        # The kernel may not forget all of it.
+        least, most = (1, 300_000) if chosen == "one" else (2_000_000, 3_200_000)
+        assert least <= fetched <= most, fetched
+        # What has come again is on the disk again.
+        forget(mountpoint / LARGE)
+        assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
+        assert only(handler).fetched_bytes - before <= most
+        assert only(handler).problem is None
+
+
+def test_what_is_damaged_and_cannot_be_had_again_is_an_error(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
+        handler.wait(LIMIT_S)
+        os.kill(the_process(SOURCE), signal.SIGKILL)
+        damage(cache, every=4096)
+        forget(mountpoint / LARGE)
+        assert read_error(mountpoint / LARGE) == errno.EIO
+
+
+def damage(cache: CacheOptions, every: int) -> None:
+    """Overwrites some bytes of the pack that is largest, from its middle on if it is few."""
+    folder = cache.place()
+    pack = max(folder.rglob("*"), key=lambda path: path.stat().st_size)
+    size = pack.stat().st_size
+    assert size > 3_000_000
+    with pack.open("r+b") as file:
+        for place in range(min(every, size // 2), size, every):
+            file.seek(place)
+            file.write(b"damaged by something else")
+
+
+def forget(path: Path) -> None:
+    """Has the kernel forget what it keeps of a file."""
+    file = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
+
+
+_PROGRAM = """
+import sys
+from mesh_core import this_host
+from mesh_fs import CacheOptions, MountOptions, remotemount
+lazy = MountOptions(is_prefetched=False)
+cache = CacheOptions(folder=sys.argv[3])
+remotemount(this_host(), sys.argv[1], sys.argv[2], cache=cache, mount=lazy).open()
+print("mounted", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_who_reads_while_the_client_is_killed_is_told_and_no_mount_is_left(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    words = [sys.executable, "-c", _PROGRAM, str(source), str(mountpoint), str(cache.place())]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "mounted\n"
+        assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
+        # They are nobody's children afterwards.
+        left = [*processes(HOST), the_process(SOURCE)]
+        with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
+            parked.wait_until_parked()
+            began = time.monotonic()
+            program.send_signal(signal.SIGKILL)
+            assert -parked.result() in (errno.EIO, errno.ENOTCONN, errno.ECONNABORTED)
+            assert time.monotonic() - began < LAZY.read_limit_s / 2
+        wait_until(lambda: not _is_in_mount_table(mountpoint), LIMIT_S)
+        wait_until(lambda: all(map(has_ended, left)), LIMIT_S)

@@ -131,3 +131,43 @@ def test_python_runs_from_a_virtual_environment_with_its_byte_code(
         shown = {path: (mountpoint / path.relative_to(environment)).stat() for path in before}
         assert {path: told.st_mtime_ns for path, told in shown.items()} == before
     assert {path: path.stat().st_mtime_ns for path in environment.rglob("*.pyc")} == before
+
+
+#: Has the extensions of numpy mapped, but has not looked at all of them when it is told to go on.
+_COMPUTES = """
+import sys, numpy
+print("imported", flush=True)
+sys.stdin.readline()
+import numpy.random
+matrix = numpy.arange(16.0).reshape(4, 4) + 10 * numpy.eye(4)
+print(round(float(numpy.linalg.det(matrix))), numpy.fft.fft(numpy.ones(4))[0].real)
+"""
+
+
+def test_python_goes_on_and_begins_anew_while_its_environment_is_changed(
+    environment: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    (extension,) = environment.rglob("_umath_linalg*.so")
+    (random,) = environment.rglob("numpy/random/__init__.py")
+    compiled = extension.read_bytes()
+    python, pipe = mountpoint / "bin/python", subprocess.PIPE
+    words = [python, "-c", _COMPUTES]
+    with (
+        remotemount(this_host(), environment, mountpoint, cache=cache) as handler,
+        subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as running,
+    ):
+        assert running.stdout is not None
+        assert running.stdout.readline() == "imported\n"
+        handler.wait(LIMIT_S)
+        # Nobody should, where programs run from it.
+        extension.write_bytes(bytes(len(compiled)))
+        random.write_text("NEW = True\n")
+        assert handler.refresh() is True
+        assert running.communicate("go on\n", timeout=LIMIT_S) == ("32000 4.0\n", None)
+        code = "import numpy.linalg"
+        broken = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+        assert "ImportError" in broken.stderr
+        extension.unlink()
+        extension.write_bytes(compiled)
+        assert handler.refresh() is True
+        assert run(python, "-c", "import numpy.random; print(numpy.random.NEW)") == "True\n"

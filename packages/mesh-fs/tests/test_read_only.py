@@ -1,4 +1,7 @@
-"""Each system call that would write is refused on a mount, and changes nothing."""
+"""Each system call that would write is refused on a mount, and changes nothing.
+
+With which error is what a read-only mount of the directory itself says.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import fcntl
 import os
 import socket
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
+from ctypes import CDLL, get_errno
 from pathlib import Path
 
 import every_kind
@@ -16,6 +21,11 @@ from conftest import why_no_mounts
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
+
+_libc = CDLL(None, use_errno=True)
+_AT_FDCWD = -100
+_NOREPLACE, _EXCHANGE, _WHITEOUT = 1, 2, 4
+_SET_FLAGS = 0x4008_6602
 
 KINDS = ["file", "empty", "directory", "directory/empty", "link", "directory/inner/file", "sparse"]
 
@@ -153,3 +163,94 @@ def test_nothing_is_moved_in_or_out(shown: Path, tmp_path: Path) -> None:
     assert error(lambda: os.rename(shown / "file", tmp_path / "out")) == "EXDEV"
     assert error(lambda: os.link(shown / "file", tmp_path / "out")) == "EXDEV"
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+
+
+@pytest.fixture
+def bound(shown: Path, tmp_path: Path) -> Iterator[Path]:
+    """The directory, mounted read-only where it cannot be mistaken for itself."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a directory once more")
+    place = tmp_path / "bound"
+    place.mkdir()
+    source = shown.with_name("source")
+    subprocess.run(["mount", "-o", "bind,ro", str(source), str(place)], check=True)
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def renamed(old: str, new: str, flags: int) -> None:
+    """Renames as the flags say, which Python does not offer."""
+    names = os.fsencode(old), os.fsencode(new)
+    if _libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], flags) < 0:
+        raise OSError(get_errno(), old)
+
+
+def opened(path: str, flags: int) -> None:
+    """Opens it, without waiting for the other end of a fifo."""
+    os.close(os.open(path, flags | os.O_NONBLOCK, 0o644))
+
+
+def with_open(path: str, call: Callable[[int], object]) -> None:
+    """Does something with what was opened to be read."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        call(file)
+    finally:
+        os.close(file)
+
+
+#: Of a root and a path there.
+WRITES: dict[str, Callable[[str, str], object]] = {
+    "chmod": lambda root, path: os.chmod(path, 0o777),
+    "chown": lambda root, path: os.chown(path, 1, 1),
+    "lchown": lambda root, path: os.lchown(path, 1, 1),
+    "utimensat": lambda root, path: os.utime(path, ns=(1, 1)),
+    "utimensat of a link": lambda root, path: os.utime(path, ns=(1, 1), follow_symlinks=False),
+    "futimens": lambda root, path: with_open(path, lambda file: os.utime(file, ns=(1, 1))),
+    "truncate": lambda root, path: os.truncate(path, 1),
+    "ftruncate": lambda root, path: with_open(path, lambda file: os.ftruncate(file, 1)),
+    "setxattr": lambda root, path: os.setxattr(path, "user.note", b"other"),
+    "removexattr": lambda root, path: os.removexattr(path, "user.note"),
+    "chattr": lambda root, path: with_open(
+        path, lambda file: fcntl.ioctl(file, _SET_FLAGS, bytes(8))
+    ),
+    "open to write": lambda root, path: opened(path, os.O_WRONLY),
+    "open for both": lambda root, path: opened(path, os.O_RDWR),
+    "open to truncate": lambda root, path: opened(path, os.O_RDONLY | os.O_TRUNC),
+    "open or make": lambda root, path: opened(path, os.O_WRONLY | os.O_CREAT),
+    "open or make to read": lambda root, path: opened(path, os.O_RDONLY | os.O_CREAT),
+    "make and open": lambda root, path: opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL),
+    "make a directory by open": lambda root, path: opened(path, os.O_CREAT | os.O_DIRECTORY),
+    "open without a name": lambda root, path: opened(path, os.O_RDWR | os.O_TMPFILE),
+    "mkdir": lambda root, path: os.mkdir(path),
+    "mkfifo": lambda root, path: os.mkfifo(path),
+    "mknod": lambda root, path: os.mknod(path, stat.S_IFREG | 0o644),
+    "mknod of a device": lambda root, path: os.mknod(path, stat.S_IFCHR, os.makedev(1, 3)),
+    "symlink": lambda root, path: os.symlink("file", path),
+    "link of it": lambda root, path: os.link(path, f"{root}/new"),
+    "link to it": lambda root, path: os.link(f"{root}/file", path),
+    "unlink": lambda root, path: os.unlink(path),
+    "rmdir": lambda root, path: os.rmdir(path),
+    "rename": lambda root, path: os.rename(path, f"{root}/new"),
+    "rename to it": lambda root, path: os.rename(f"{root}/file", path),
+    "rename into it": lambda root, path: os.rename(f"{root}/file", f"{path}/new"),
+    "rename to what is new": lambda root, path: renamed(path, f"{root}/new", _NOREPLACE),
+    "rename to what is there": lambda root, path: renamed(f"{root}/file", path, _NOREPLACE),
+    "exchange": lambda root, path: renamed(path, f"{root}/file", _EXCHANGE),
+    "white out": lambda root, path: renamed(path, f"{root}/new", _WHITEOUT),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_the_error_is_that_of_any_read_only_mount(shown: Path, bound: Path, what: str) -> None:
+    # Behind one of them is a file that may be written to.
+    paths = [path for path in every_kind.PATHS if path != "outside"]
+    wrong = {}
+    for path in paths:
+        expected, told = (
+            error(lambda root=root, path=path: WRITES[what](str(root), f"{root}/{path}"))  # type: ignore[misc]
+            for root in (bound, shown)
+        )
+        if told != expected:
+            wrong[path] = told, expected
+    assert wrong == {}
