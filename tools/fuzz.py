@@ -1,8 +1,8 @@
 """Fuzzes what comes from other hosts: `python3 -m tools nox -s fuzz -- --seconds 600`.
 
-The targets are in packages/mesh-core/fuzz. Those in Rust are built for coverage with the stable
-compiler. All run side by side for a while, and fail with the input that shows why. What was learnt
-stays in the cache.
+The targets are in fuzz/. Those in Rust are built for coverage with the stable compiler. All run
+side by side for a while, and fail with the input that shows why. What was learnt stays in the
+cache.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from tools import system, toolbox
 from tools.workspace import ROOT, cache_folder, read_toml
 
-CRATE = ROOT / "packages" / "mesh-core" / "fuzz"
+CRATE = ROOT / "fuzz"
 
 #: All targets together, without building them. CI gives the session two minutes.
 SECONDS = 100.0

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{Input, bounded, members};
+use mesh_fuzz_targets::{Input, bounded, members};
 use mesh_trust::trust::server_name;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustls::{ClientConnection, ConnectionTrafficSecrets};

@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{Input, bounded};
+use mesh_fuzz_targets::{Input, bounded};
 use mesh_runtime::node::{CallSpec, Effect, LinkId, Node, NodeConfig, Target};
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};

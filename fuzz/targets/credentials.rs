@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{Input, bounded};
+use mesh_fuzz_targets::{Input, bounded};
 use mesh_trust::{Authority, Identity, Role};
 use mesh_wire::id::JobId;
 use rustls_pki_types::UnixTime;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{carry, members};
+use mesh_fuzz_targets::{carry, members};
 use mesh_trust::{Handshake, Role};
 use std::io::IoSlice;
 

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::bounded;
+use mesh_fuzz_targets::bounded;
 use mesh_runtime::cast::bundle::{Packer, unpack};
 
 const COUNT_MAX: usize = 64;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{Input, bounded};
+use mesh_fuzz_targets::{Input, bounded};
 use mesh_snapshot::{Kind, NodeId, Tree, compare};
 
 fn visit(tree: &Tree) {

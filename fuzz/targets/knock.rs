@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{Input, bounded, linked};
+use mesh_fuzz_targets::{Input, bounded, linked};
 use mesh_runtime::engine::channel::Channel;
 use mesh_wire::frame::Kind;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};

@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::bounded;
+use mesh_fuzz_targets::bounded;
 use mesh_wire::region::{Region, RegionError, Selector};
 
 fn use_region(region: &Region) -> Result<(), RegionError> {

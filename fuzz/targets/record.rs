@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{Input, bounded, linked};
+use mesh_fuzz_targets::{Input, bounded, linked};
 use mesh_trust::{Sealer, TrustError};
 use std::io::IoSlice;
 

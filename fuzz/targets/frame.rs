@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{Input, bounded};
+use mesh_fuzz_targets::{Input, bounded};
 use mesh_wire::codec::Decoder;
 use mesh_wire::frame::{Frame, PART_LEN};
 

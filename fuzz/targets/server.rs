@@ -1,29 +1,27 @@
-//! Any bytes in the place of a server: the client refuses them, within bounds.
+//! Any bytes in the place of a client: the server refuses them, within bounds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mesh_core_fuzz::{bounded, members};
+use mesh_fuzz_targets::{bounded, members};
 use mesh_trust::handshake::HANDSHAKE_LEN_MAX;
 
 /// What is kept of a stranger's bytes, and what TLS needs to look at them.
 const MEMORY_MAX: usize = 64 << 10;
 
 fuzz_target!(|bytes: &[u8]| {
-    let controller = &members().1;
+    let worker = &members().0;
     bounded(MEMORY_MAX, || {
         let (first, second) = bytes.split_at(bytes.len() / 3);
-        let mut client = controller.connect().expect("there is randomness");
-        let hello_len = client.pending().len();
-        client.sent(hello_len);
+        let mut server = worker.accept();
         let mut is_refused = false;
         for piece in [first, second] {
-            let end = client.feed(piece);
+            let end = server.feed(piece);
             assert!(!is_refused || end.is_err(), "who is refused stays refused");
             is_refused |= end.is_err();
-            assert!(!client.is_done(), "nobody guesses a signature");
-            assert!(client.pending().len() <= 4096, "strangers get short answers");
+            assert!(!server.is_done(), "nobody guesses a signature");
+            assert!(server.pending().len() <= 4096, "strangers get short answers");
         }
         assert!(is_refused || bytes.len() <= HANDSHAKE_LEN_MAX, "a handshake is short");
-        assert!(client.finish().is_err(), "there is no link");
+        assert!(server.finish().is_err(), "there is no link");
     });
 });
