@@ -27,7 +27,7 @@ def test_who_asks_for_it_sees_how_it_ends_where_there_is_no_terminal(
         assert capsys.readouterr().err == ""
         handler.wait(LIMIT_S, progress=True)
         (line,) = capsys.readouterr().err.splitlines()
-        assert line == "4 files on 1 of 1 hosts, 3.0 MB of 3.0 MB"
+        assert line == "3 files on 1 of 1 hosts, 3.0 MB of 3.0 MB"
 
 
 def test_a_line_says_how_fast_it_goes_and_how_long_it_will_take() -> None:
