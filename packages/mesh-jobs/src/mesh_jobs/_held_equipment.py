@@ -24,6 +24,8 @@ __all__ = ["HOLDER_MODULE", "HeldEquipment", "log_path", "socket_name"]
 HOLDER_MODULE = "mesh_jobs._equipment_holder"
 
 _LOCK_S = 30.0
+#: Hosts that are lost may keep a holder waiting, and not who kills the job.
+_END_S = 30.0
 _PART_LEN = 64 << 10
 _TRIES_MAX = 2
 
@@ -84,17 +86,18 @@ class HeldEquipment:
 
     def end(self) -> None:
         """Takes all from the hosts, of all kinds; nothing where nothing is held."""
-        self._ask({"do": "end"})
+        self._ask({"do": "end"}, _END_S)
 
     def _is_there(self) -> bool:
         with suppress(OSError), _connected(self._folder):
             return True
         return False
 
-    def _ask(self, order: Mapping[str, Any]) -> Any:
-        """Asks the holder; None when there is none."""
+    def _ask(self, order: Mapping[str, Any], timeout_s: float | None = None) -> Any:
+        """Asks the holder; None when there is none, or it says nothing for so many seconds."""
         try:
             with _connected(self._folder) as stream:
+                stream.settimeout(timeout_s)
                 stream.sendall(json.dumps(order).encode() + b"\n")
                 said = b""
                 while part := stream.recv(_PART_LEN):
