@@ -214,7 +214,7 @@ def fs(session: nox.Session) -> None:
     """Run the tests of mounts, on real ones."""
     # Before what is built with them.
     _have(session, system.FUSE)
-    _install(session, "fs", "mesh-fs")
+    _install(session, "fs", "mesh-fs", "mesh-jobs")
     chosen = session.posargs or ["-m", "not slow"]
     # They wait more than they work.
     _pytest(session, "packages/mesh-fs/tests", "--numprocesses=2", *chosen)

@@ -4,7 +4,12 @@ from importlib.metadata import entry_points
 
 import pytest
 
-GROUPS = ("mesh_jobs.backends", "mesh_rdma.transports", "mesh_telemetry.sources")
+GROUPS = (
+    "mesh_jobs.backends",
+    "mesh_jobs.equipment",
+    "mesh_rdma.transports",
+    "mesh_telemetry.sources",
+)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -301,3 +301,15 @@ def test_other_packages_add_commands(folder: Folder) -> None:
     assert run.returncode == 1
     assert "the command 'broken' of missing:x cannot be loaded: ModuleNotFoundError" in run.stderr
     assert folder.json("contexts") == []
+
+
+def test_a_command_that_comes_with_another_package_says_which(folder: Folder) -> None:
+    # As if nothing but this package were installed.
+    code = "import importlib.metadata as found\nfound.entry_points = lambda **_: []\n"
+    folder.write("sitecustomize.py", code)
+    folder.environment["PYTHONPATH"] = os.pathsep.join(
+        [str(folder.path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    run = folder.run("mount", "project", "--watch")
+    assert run.returncode == 1
+    assert run.stderr == "mesh: mesh mount comes with mesh-fs: pip install mesh-fs\n"

@@ -12,6 +12,9 @@ from mesh_fs._gather_mount import GatherMount as GatherMount
 from mesh_fs._gather_mount import gather_mount as gather_mount
 from mesh_fs._host_files import HostStatus as HostStatus
 from mesh_fs._host_workspace import HostSync as HostSync
+from mesh_fs._job_files import GatheredMount as GatheredMount
+from mesh_fs._job_files import RemoteMount as RemoteMount
+from mesh_fs._job_files import WorkspaceSync as WorkspaceSync
 from mesh_fs._options import CacheOptions as CacheOptions
 from mesh_fs._options import GatherOptions as GatherOptions
 from mesh_fs._options import MountOptions as MountOptions

@@ -8,15 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh_core import concurrent_endpoint, current_rank, endpoint
+from mesh_core import concurrent_endpoint, endpoint
 from mesh_fs._chunk_names import joined, split
 from mesh_fs._delivery import BATCH_MAX, in_background
 from mesh_fs._errors import MountError
 from mesh_fs._presented import Mounted, WrittenOut, present
 from mesh_fs._relay import Relay
-from mesh_fs._subdirectory import with_subdirectory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh_fs import _core
     from mesh_fs._options import CacheOptions, MountOptions
 
@@ -34,7 +35,9 @@ class HostStatus:
         why: Why in this way.
         is_complete: Whether all files are on the host.
         is_open: Whether they are shown; not any more if somebody has unmounted them.
+        files: How many files there are.
         total_bytes: What there is to fetch, each chunk once.
+        here_bytes: What of that is on the host: all chunks are counted alike until none is missing.
         fetched_bytes: What came over the network, or from other processes.
         cached_bytes: What the host keeps, of all mounts.
         problem: What went wrong with some files; None if nothing did.
@@ -46,7 +49,9 @@ class HostStatus:
     why: str
     is_complete: bool
     is_open: bool
+    files: int
     total_bytes: int
+    here_bytes: int
     fetched_bytes: int
     cached_bytes: int
     problem: str | None
@@ -56,14 +61,16 @@ class HostFiles(Relay):
     """Shows one tree on its host, and gives chunks of it to others.
 
     Args:
-        mountpoint: Where; `$SUBDIR` in it stands for the host's place in the mesh.
+        mountpoints: Where, for each host of the mesh.
         cache: Where the host keeps chunks.
         options: How the tree is shown.
     """
 
-    def __init__(self, mountpoint: str, cache: CacheOptions, options: MountOptions) -> None:
+    def __init__(
+        self, mountpoints: Sequence[str], cache: CacheOptions, options: MountOptions
+    ) -> None:
         super().__init__(cache)
-        self._mountpoint = with_subdirectory(mountpoint, current_rank())
+        self._mountpoint = mountpoints[self._rank]
         self._options = options
         self._presented: Mounted | WrittenOut | None = None
         self._tree: _core.Tree | None = None
@@ -73,7 +80,7 @@ class HostFiles(Relay):
         self._is_complete = False
 
     @concurrent_endpoint
-    async def show(self, recipe: bytes) -> HostStatus:
+    async def show(self, recipe: bytes) -> None:
         """Shows a tree, or another one than before, and fetches what is in it."""
         tree = await self._fetch_tree(recipe)
         self._tree = tree
@@ -91,7 +98,6 @@ class HostFiles(Relay):
         await asyncio.to_thread(self._presented.show, tree)
         if self._options.is_prefetched and not self._presented.needs_all:
             in_background(self._fetch_all(tree), self._tasks)
-        return self._status()
 
     @concurrent_endpoint
     async def complete(self) -> HostStatus:
@@ -101,12 +107,12 @@ class HostFiles(Relay):
             await self._fetched.wait()
         else:
             await self._fetch_all(self._tree)
-        return self._status()
+        return await self._told()
 
     @concurrent_endpoint
     async def status(self) -> HostStatus:
         """Says how far it is."""
-        return self._status()
+        return await self._told()
 
     @endpoint
     async def close(self) -> None:
@@ -154,11 +160,12 @@ class HostFiles(Relay):
         if isinstance(self._presented, Mounted):
             self._presented.view.arrived(names)
 
-    def _status(self) -> HostStatus:
-        assert self._tree is not None, "it is asked for a tree that is shown"
-        presented = self._presented
+    async def _told(self) -> HostStatus:
+        tree, presented = self._tree, self._presented
+        assert tree is not None, "it is asked for a tree that is shown"
         cached, *_ = self._store.usage()
-        *_, total = self._tree.totals()
+        _, files, _, total = tree.totals()
+        here = total if self._is_complete else await asyncio.to_thread(self._here_bytes, tree)
         return HostStatus(
             host=socket.gethostname(),
             mountpoint="" if presented is None else presented.mountpoint,
@@ -166,8 +173,16 @@ class HostFiles(Relay):
             why="" if presented is None else presented.why,
             is_complete=self._is_complete,
             is_open=presented is not None and presented.is_open,
+            files=files,
             total_bytes=total,
+            here_bytes=here,
             fetched_bytes=0 if self._delivery is None else self._delivery.fetched_bytes,
             cached_bytes=cached,
             problem=self._problem,
         )
+
+    def _here_bytes(self, tree: _core.Tree) -> int:
+        names = tree.chunks()
+        *_, total = tree.totals()
+        missing = len(self._store.missing(names))
+        return total if not missing else total * (len(names) - missing) // len(names)

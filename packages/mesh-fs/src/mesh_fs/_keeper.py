@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from mesh_core import Actor, MeshError, SupervisionError, endpoint, this_host
 from mesh_fs._errors import SnapshotError
-from mesh_fs._host_files import HostFiles, HostStatus
+from mesh_fs._shown_hosts import ShownHosts, places_in
 from mesh_fs._source import Source
 from mesh_fs._watcher import Watcher
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from mesh_core import HostMesh, MeshFailure, ProcMesh, ValueMesh
+    from mesh_core import HostMesh, MeshFailure, ProcMesh
+    from mesh_fs._host_files import HostFiles
     from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
+    from mesh_fs._shown_hosts import Revival
     from mesh_fs._source import Taken
 
 __all__ = ["Keeper"]
@@ -30,81 +30,108 @@ class Keeper(Actor):
     Args:
         root: The directory.
         snapshot: What of it is taken.
-        hosts: Where it is to be shown.
-        mountpoint: Where on each host; `$SUBDIR` in it stands for the host's place in the mesh.
         cache: Where hosts keep chunks.
         options: How the tree is shown.
     """
 
     def __init__(
-        self,
-        root: str,
-        snapshot: SnapshotOptions,
-        hosts: HostMesh,
-        mountpoint: str,
-        cache: CacheOptions,
-        options: MountOptions,
+        self, root: str, snapshot: SnapshotOptions, cache: CacheOptions, options: MountOptions
     ) -> None:
         self._root = root
         self._snapshot = snapshot
-        self._hosts = hosts
-        self._mountpoint = mountpoint
         self._cache = cache
         self._options = options
-        self._owned: list[ProcMesh] = []
+        self._near: ProcMesh | None = None
         self._source: Source | None = None
-        self._files: HostFiles | None = None
+        self._shown: list[ShownHosts] = []
         self._watcher: Watcher | None = None
-        self._shown = b""
+        self._taken: Taken | None = None
+        self._has_lost = False
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         """Goes on with the other hosts; those that fetched from a lost one ask the next."""
+        self._has_lost = True
         return True
 
     @endpoint
-    def open(self) -> tuple[str, ...]:
-        """Shows the directory everywhere, or nowhere; gives what could not be read of it."""
+    def open(self, keeper: Keeper, hosts: HostMesh, mountpoint: str) -> tuple[str, ...]:
+        """Shows the directory everywhere, or nowhere; gives what could not be read of it.
+
+        Args:
+            keeper: The handle of this actor.
+            hosts: Where it is to be shown.
+            mountpoint: Where on each host; `$SUBDIR` in it stands for the host's place in the mesh.
+        """
         try:
             # In a process of its own: it hashes and serves while the program computes.
-            near = this_host().spawn_procs(name="mesh-fs-source")
-            self._owned.append(near)
-            source = near.spawn("source", Source, self._root, self._snapshot)
-            walk = source.take.call_one()
+            self._near = this_host().spawn_procs(name="mesh-fs-source")
+            self._source = self._near.spawn("source", Source, self._root, self._snapshot)
+            walk = self._source.take.call_one()
             # While it walks, the hosts get ready.
-            far = self._hosts.spawn_procs(name="mesh-fs")
-            self._owned.append(far)
-            files = far.spawn("mesh-fs", HostFiles, self._mountpoint, self._cache, self._options)
-            self._source, self._files = source, files
-            files.follow.call(files.flatten("host"), source).get()
-            taken = walk.get()
-            files.show.call(taken.recipe).get()
+            shown = self._started(hosts, places_in(hosts, mountpoint))
+            self._taken = walk.get()
+            shown.files.show.call(self._taken.recipe).get()
+            shown.watch_returns(keeper)
         except BaseException:
             self._close()
             raise
-        self._shown = taken.id
-        return taken.skipped
+        return self._taken.skipped
+
+    @endpoint
+    def add(self, keeper: Keeper, hosts: HostMesh, mountpoint: str) -> int:
+        """Shows the directory on those hosts of a mesh that do not show it yet, or on none.
+
+        Returns:
+            How many have come.
+        """
+        assert self._taken is not None, "the handler asks only between `open` and `close`"
+        flat, places = hosts.flatten("host"), places_in(hosts, mountpoint)
+        known = {
+            shown.hosts.slice(host=rank)
+            for shown in self._shown
+            for rank in range(len(shown.hosts))
+        }
+        new = [rank for rank in range(len(flat)) if flat.slice(host=rank) not in known]
+        if not new:
+            return 0
+        shown = self._started(flat.slice(host=new), [places[rank] for rank in new])
+        try:
+            shown.files.show.call(self._taken.recipe).get()
+            shown.watch_returns(keeper)
+        except BaseException:
+            self._shown.remove(shown)
+            _end([shown])
+            raise
+        return len(new)
 
     @endpoint
     def refresh(self) -> bool:
-        """Shows the directory as it is now on all hosts that are left; says whether it is new."""
+        """Shows the directory as it is now on all hosts that are left; says whether it is new.
+
+        Processes that were killed on hosts that are there are started again.
+        """
         taken = self._take()
-        if taken.id == self._shown:
-            return False
-        shown = self._opened().show.options(return_exceptions=True).call(taken.recipe).get()
-        answers = shown.values()
-        errors = [answer for answer in answers if isinstance(answer, MeshError)]
-        if len(errors) == len(answers):
-            raise errors[0]
-        self._shown = taken.id
-        return True
+        is_new = self._taken is None or taken.id != self._taken.id
+        self._taken = taken
+        errors: list[MeshError] = []
+        if is_new:
+            answers = [one for shown in self._shown for one in shown.show(taken.recipe).values()]
+            errors = [answer for answer in answers if isinstance(answer, MeshError)]
+        if errors or self._has_lost:
+            count = sum(revival.count for revival in self._revive())
+            if errors and not count:
+                raise errors[0]
+        return is_new
 
     @endpoint
-    def status(self, is_complete: bool) -> ValueMesh[HostStatus | MeshError]:
-        """Says how far each host is; waits until all have everything if that is asked for."""
-        files = self._opened()
-        asked = files.complete if is_complete else files.status
-        statuses: ValueMesh[Any] = asked.options(return_exceptions=True).call().get()
-        return statuses
+    def revive(self) -> bool:
+        """Has hosts that are there again show the directory; says whether all can."""
+        return not any(revival.failures for revival in self._revive())
+
+    @endpoint
+    def shown(self) -> list[HostFiles]:
+        """Gives those who show it, mesh by mesh in the order in which they came."""
+        return [shown.files for shown in self._shown]
 
     @endpoint
     def watch(self, keeper: Keeper) -> None:
@@ -112,8 +139,8 @@ class Keeper(Actor):
         if self._watcher is not None:
             return
         assert self._source is not None, "the handler asks only between `open` and `close`"
-        near = self._owned[0]
-        watcher = near.spawn("watcher", Watcher, self._root, self._source, keeper)
+        assert self._near is not None, "it is the process of the source"
+        watcher = self._near.spawn("watcher", Watcher, self._root, self._source, keeper)
         try:
             watcher.begin.call_one().get()
         except BaseException:
@@ -144,22 +171,43 @@ class Keeper(Actor):
                 f"the process that reads {self._root!r} has ended: close() and open() it again"
             ) from error
 
+    def _started(self, hosts: HostMesh, mountpoints: list[str]) -> ShownHosts:
+        assert self._source is not None, "it is started before those who fetch from it"
+        before = tuple(shown.files for shown in self._shown)
+        shown = ShownHosts(hosts, mountpoints, before, self._cache, self._options)
+        self._shown.append(shown)
+        try:
+            shown.follow(self._source)
+        except BaseException:
+            self._shown.remove(shown)
+            _end([shown])
+            raise
+        return shown
+
+    def _revive(self) -> list[Revival]:
+        """Has hosts that are there again show the directory."""
+        assert self._source is not None, "the handler asks only between `open` and `close`"
+        assert self._taken is not None, "what is shown was taken before"
+        revivals = [shown.revive(self._source, self._taken.recipe) for shown in self._shown]
+        self._has_lost = any(revival.failures for revival in revivals)
+        return revivals
+
     def _close(self) -> None:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             with suppress(MeshError):
                 watcher.end.call_one().get()
-        files, self._files, self._source = self._files, None, None
-        owned, self._owned = self._owned, []
-        if files is not None:
-            # A host that is lost shows nothing either.
+        shown, self._shown = self._shown, []
+        near, self._near, self._source = self._near, None, None
+        _end(shown)
+        if near is not None:
             with suppress(MeshError):
-                files.close.options(return_exceptions=True).call().get()
-        stops = [procs.stop() for procs in reversed(owned)]
-        for stop in stops:
-            with suppress(MeshError):
-                stop.get()
+                near.stop().get()
 
-    def _opened(self) -> HostFiles:
-        assert self._files is not None, "the handler asks only between `open` and `close`"
-        return self._files
+
+def _end(shown: list[ShownHosts]) -> None:
+    """Shows nothing on some hosts any more."""
+    stops = [stop for one in reversed(shown) for stop in one.close()]
+    for stop in stops:
+        with suppress(MeshError):
+            stop.get()

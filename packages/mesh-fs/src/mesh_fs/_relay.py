@@ -12,10 +12,10 @@ from mesh_fs import _core
 from mesh_fs._chunk_names import parts
 from mesh_fs._delivery import BATCH_MAX, Delivery
 from mesh_fs._errors import SnapshotError
-from mesh_fs._followers import nearest_first
 from mesh_fs._window import Windows
 
 if TYPE_CHECKING:
+    from mesh_fs._followers import Followers
     from mesh_fs._options import CacheOptions
     from mesh_fs._source import Source
     from mesh_rdma import RDMABuffer
@@ -37,17 +37,17 @@ class Relay(Actor):
         self._store = _core.Store(
             os.fspath(cache.place()), budget_bytes=cache.budget_bytes, keep_cached=False
         )
+        # Among the hosts of its mesh, whoever else a message is for.
+        self._rank = current_rank().rank
         self._windows = Windows()
         self._delivery: Delivery | None = None
         self._problem: str | None = None
 
     @endpoint
-    async def follow(self, hosts: Relay, source: Source) -> None:
+    async def follow(self, followers: Followers[Relay], source: Source) -> None:
         """Says who gives chunks to this host: those above it, and the client when they are gone."""
-        rank = current_rank().rank
-        reader = f"{rank}/{socket.gethostname()}/{os.getpid()}"
-        above = (hosts.slice(host=one) for one in nearest_first(rank))
-        providers: list[Relay | Source] = [*above, source]
+        reader = f"{followers.place_of(self._rank)}/{socket.gethostname()}/{os.getpid()}"
+        providers: list[Relay | Source] = [*followers.above(self._rank), source]
         self._delivery = Delivery(self._store, providers, reader, self._on_arrival)
 
     @concurrent_endpoint

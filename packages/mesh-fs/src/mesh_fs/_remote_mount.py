@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
-from mesh_core import this_proc
+from mesh_core import Extent, ValueMesh, this_proc
 from mesh_fs._errors import MountError, SnapshotError
 from mesh_fs._keeper import Keeper
 from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
+from mesh_fs._progress import Arrived, shown_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
+    from typing import Any
 
-    from mesh_core import HostMesh, MeshError, ValueMesh
+    from mesh_core import Future, HostMesh, MeshError
     from mesh_fs._host_files import HostStatus
 
 __all__ = ["MountHandler", "remotemount"]
+
+#: How often hosts are asked how far they are, for who wants to see it.
+_PROGRESS_S = 0.2
 
 
 class MountHandler:
@@ -64,13 +71,11 @@ class MountHandler:
             Keeper,
             self.sourcepath,
             self._snapshot,
-            self._hosts,
-            self.mntpoint,
             self._cache,
             self._mount,
         )
         try:
-            self.skipped = keeper.open.call_one().get()
+            self.skipped = keeper.open.call_one(keeper, self._hosts, self.mntpoint).get()
         except BaseException as error:
             stopped = keeper.stop()
             # Whoever interrupts the program does not want to wait for a host.
@@ -91,12 +96,40 @@ class MountHandler:
 
         What is the same stays cached on the hosts, and only what is different is sent. Who has a
         file open that was edited reads on in what it was, and sees what it is on opening it again.
+        Where the process that shows it was killed, another one is started.
 
         Raises:
             SnapshotError: The directory cannot be read as it is at one moment.
             MountError: It is not open, or no host can show it any more.
         """
         return self._opened().refresh.call_one().get()
+
+    def add_hosts(self, host_mesh: HostMesh, mntpoint: str | os.PathLike[str] | None = None) -> int:
+        """Shows it on further hosts as well, as on those of another mesh, or of a larger slice.
+
+        They fetch from the hosts that have it; the client sends nothing again. They are refreshed,
+        watched and closed with the others.
+
+        Args:
+            host_mesh: Where; hosts that show it already are left as they are.
+            mntpoint: Where it is on them; as on the others if left out. `$SUBDIR` stands for the
+                place in this mesh.
+
+        Returns:
+            How many hosts have come.
+
+        Raises:
+            MountError: It is not open, or one of them cannot show it there: none of them does then.
+            StoreError: One of them cannot keep files.
+
+        Example:
+            >>> files = remotemount(job.state().trainers, "project", "/mnt/project").open()
+            >>> files.add_hosts(job.state().readers)
+            4
+        """
+        there = self.mntpoint if mntpoint is None else _absolute(os.fspath(mntpoint))
+        keeper = self._opened()
+        return keeper.add.call_one(keeper, host_mesh, there).get()
 
     def watch(self) -> None:
         """Refreshes by itself from now on, whenever the directory has changed.
@@ -113,16 +146,46 @@ class MountHandler:
         keeper.watch.call_one(keeper).get()
 
     def status(self) -> ValueMesh[HostStatus | MeshError]:
-        """Says how far each host is; the error stands for a host that is lost."""
-        return self._opened().status.call_one(is_complete=False).get()
+        """Says how far each host is; the error stands for a host that is lost.
 
-    def wait(self, timeout: float | None = None) -> ValueMesh[HostStatus | MeshError]:
+        It has the dimensions of the mesh; where hosts were added, all are in one, `hosts`.
+        """
+        shown = self._opened().shown.call_one().get()
+        return self._told([one.status.options(return_exceptions=True).call() for one in shown])
+
+    def wait(
+        self, timeout: float | None = None, *, progress: bool | None = False
+    ) -> ValueMesh[HostStatus | MeshError]:
         """Waits until every host has every file that can be had, and says how they are.
+
+        Args:
+            timeout: For how many seconds; without a limit if left out.
+            progress: Show on stderr meanwhile how far it is: by a bar where that is a terminal and
+                `mesh-fs[progress]` is installed, else by a line each second. None shows it on a
+                terminal alone.
 
         Raises:
             TimeoutError: They have not after so many seconds; they go on.
         """
-        return self._opened().status.call_one(is_complete=True).get(timeout)
+        latest = None if timeout is None else time.monotonic() + timeout
+        shown = self._opened().shown.call_one().get()
+        ends = [one.complete.options(return_exceptions=True).call() for one in shown]
+        with shown_progress(progress) as tell:
+            while True:
+                left_s = None if latest is None else max(0.0, latest - time.monotonic())
+                step_s = left_s if tell is None else min(_PROGRESS_S, left_s or _PROGRESS_S)
+                try:
+                    for end in ends:
+                        end.get(step_s)
+                except TimeoutError:
+                    if tell is None or (left_s is not None and left_s <= 0):
+                        raise
+                    tell(Arrived.of(self.status().values()))
+                    continue
+                told = self._told(ends)
+                if tell is not None:
+                    tell(Arrived.of(told.values()))
+                return told
 
     def explain(self) -> str:
         """Says, for each host, how it shows the directory and why in this way."""
@@ -154,6 +217,12 @@ class MountHandler:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _told(self, answers: Sequence[Future[ValueMesh[Any]]]) -> ValueMesh[HostStatus | MeshError]:
+        values = [value for answer in answers for value in answer.get().values()]
+        is_one_mesh = len(answers) == 1
+        extent = self._hosts.extent if is_one_mesh else Extent(["hosts"], [len(values)])
+        return ValueMesh(extent, values)
 
     def _opened(self) -> Keeper:
         if self._keeper is None:
@@ -201,14 +270,18 @@ def remotemount(
     if not os.path.isdir(source):
         raise SnapshotError(f"{source!r} is no directory: give one that is")
     there = source if mntpoint is None else os.fspath(mntpoint)
-    if not os.path.isabs(there):
-        raise MountError(f"{there!r} is a relative path: give the whole path, as hosts know it")
     return MountHandler(
         host_mesh,
         source,
-        there,
+        _absolute(there),
         snapshot or SnapshotOptions(),
         mount or MountOptions(),
         cache or CacheOptions(),
         is_watched=watch,
     )
+
+
+def _absolute(there: str) -> str:
+    if not os.path.isabs(there):
+        raise MountError(f"{there!r} is a relative path: give the whole path, as hosts know it")
+    return there

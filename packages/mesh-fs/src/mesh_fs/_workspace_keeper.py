@@ -5,13 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from mesh_core import Actor, MeshError, endpoint
+from mesh_core import Actor, MeshError, SupervisionError, ValueMesh, endpoint
 from mesh_fs._errors import FilesError, SnapshotError
+from mesh_fs._followers import Followers
 from mesh_fs._host_workspace import HostSync, HostWorkspace
 from mesh_fs._origin import Origin
+from mesh_fs._revival import revived
 
 if TYPE_CHECKING:
-    from mesh_core import HostMesh, MeshFailure, ProcMesh, ValueMesh
+    from mesh_core import HostMesh, MeshFailure, ProcMesh
     from mesh_fs._options import CacheOptions
     from mesh_fs._source import Source
 
@@ -58,7 +60,7 @@ class WorkspaceKeeper(Actor):
         workspaces = self._procs.spawn(
             "mesh-fs-workspace", HostWorkspace, self._remote, self._root, self._cache
         )
-        workspaces.follow.call(workspaces.flatten("host"), self._source).get()
+        workspaces.follow.call(Followers(workspaces.flatten("host")), self._source).get()
         self._workspaces = workspaces
         return tuple(sorted(set(workspaces.directory.call().get().values())))
 
@@ -78,11 +80,31 @@ class WorkspaceKeeper(Actor):
             raise SnapshotError(f"{self._root!r} cannot be looked at: {error}") from error
         syncing = self._workspaces.sync.options(return_exceptions=True)
         done = cast("ValueMesh[HostSync | MeshError]", syncing.call(taken.recipe, origin).get())
-        failed = [answer for answer in done.values() if isinstance(answer, MeshError)]
+        answers = [
+            self._once_more(rank, taken.recipe, origin)
+            if isinstance(answer, SupervisionError)
+            else answer
+            for rank, answer in enumerate(done.values())
+        ]
+        done = ValueMesh(done.extent, answers)
+        failed = [answer for answer in answers if isinstance(answer, MeshError)]
         told = [answer for answer in failed if isinstance(answer, FilesError)]
         if told or len(failed) == len(done.values()):
             raise [*told, *failed][0]
         return done
+
+    def _once_more(self, rank: int, recipe: bytes, origin: Origin) -> HostSync | MeshError:
+        """Writes it on a host whose process was lost, if that can be started again."""
+        assert self._procs is not None, "it is asked only after `open`"
+        assert self._workspaces is not None, "it is asked only after `open`"
+        every = self._workspaces.flatten("host")
+        one = every.slice(host=rank)
+        try:
+            if revived(self._hosts.flatten("host"), self._procs, rank):
+                one.follow.call_one(Followers(every), self._source).get()
+            return one.sync.call_one(recipe, origin).get()
+        except MeshError as error:
+            return error
 
     def __cleanup__(self, error: Exception | None) -> None:
         procs, self._procs = self._procs, None

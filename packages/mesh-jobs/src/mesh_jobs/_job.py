@@ -12,7 +12,10 @@ from typing import Any, Self
 from mesh_core import ConfigError
 from mesh_jobs._applying import begin, carry_on, give_back, resize
 from mesh_jobs._backend import Backend
+from mesh_jobs._equipment import Equipment
+from mesh_jobs._equipped import Equipped
 from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnreachable
+from mesh_jobs._held_equipment import HeldEquipment
 from mesh_jobs._inside import check_fits
 from mesh_jobs._job_state import JobState, attach_known, attach_mesh, detach_meshes
 from mesh_jobs._known_hosts import known_hosts, note_hosts
@@ -76,6 +79,7 @@ class Job:
         # A job that was loaded is what it is: it is never applied implicitly.
         self._is_declared = True
         self._is_applied = False
+        self._equipped = Equipped()
 
     @classmethod
     def of(
@@ -100,6 +104,7 @@ class Job:
         job._folder = find_folder(context, folder)
         job._is_declared = True
         job._is_applied = False
+        job._equipped = Equipped()
         return job
 
     @classmethod
@@ -110,6 +115,7 @@ class Job:
         job._folder = folder
         job._is_declared = False
         job._is_applied = False
+        job._equipped = Equipped()
         return job
 
     @property
@@ -144,6 +150,25 @@ class Job:
         """
         mesh = MeshSpec(name, hosts, cpus, memory, gpus, options)
         self._spec = dataclasses.replace(self._spec, meshes=(*self._spec.meshes, mesh))
+        return self
+
+    def equip(self, *equipment: Equipment) -> Self:
+        """Gives the hosts what other packages have for them, such as files; before `state`.
+
+        It is opened when `state` has attached to the hosts, refreshed when it is asked again, and
+        closed by `detach` and `kill`, and with the program at the latest. What the next program is
+        to find as well, it equips its job with too.
+
+            from mesh_fs import RemoteMount
+
+            job.equip(RemoteMount("project", "/mnt/project"))
+            state = job.state()
+
+        Args:
+            equipment: What they are to have, in this order.
+        """
+        for one in equipment:
+            self._equipped.want(one)
         return self
 
     def plan(self) -> str:
@@ -251,7 +276,7 @@ class Job:
         }
         if not self._folder.is_inside:
             note_hosts(self._folder, record, meshes, sum(hosts.values(), ()), gateway)
-        return JobState(meshes)
+        return JobState(self._equipped.used(record.order_id, meshes))
 
     def _found_again(self, progress: Progress | None, is_beside: bool) -> JobState | None:
         """Attaches to the workers that served the program before this one, if they still do.
@@ -272,7 +297,7 @@ class Job:
             return None
         if progress is not None:
             progress(self._status(record, Report(Phase.RUNNING, hosts=known.hosts)))
-        return JobState(meshes)
+        return JobState(self._equipped.used(record.order_id, meshes))
 
     def wait_up(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:
         """Waits until all hosts are up, as `state` does, and does not attach to them.
@@ -433,6 +458,7 @@ class Job:
 
     def detach(self) -> None:
         """Stops what this program runs on the hosts, and leaves them to the next."""
+        self._equipped.close()
         record = self._folder.read()
         if record is not None:
             detach_meshes(record.order_id)
@@ -451,11 +477,13 @@ class Job:
             SchedulerUnreachable: The scheduler cannot be asked: call it again later.
         """
         self._is_applied = False
+        self._equipped.close()
         if self._folder.is_inside:
             self.detach()
             return
         if not self._folder.path.exists():
             return
+        HeldEquipment(self._folder).end()
         with self._folder.locked():
             record = self._folder.read()
             if record is not None:

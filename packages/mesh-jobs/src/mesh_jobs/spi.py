@@ -2,10 +2,16 @@
 
 A backend is a class that derives from `Backend`, offered under a name in the entry-point group
 `mesh_jobs.backends`. `mesh_jobs.testing` has the tests that it must pass.
+
+What hosts are to have besides is an `Equipment`, which `Job.equip` takes. Commands hold one that
+is offered under a name in the group `mesh_jobs.equipment`, and ask for it by a `CommandDoor`.
 """
 
 from mesh_jobs._attachment import Attachment as Attachment
 from mesh_jobs._backend import Backend as Backend
+from mesh_jobs._command_door import CommandDoor as CommandDoor
+from mesh_jobs._equipment import Equipment as Equipment
+from mesh_jobs._equipment import OpenEquipment as OpenEquipment
 from mesh_jobs._files import read_json as read_json
 from mesh_jobs._files import write_private as write_private
 from mesh_jobs._follower import Follower as Follower

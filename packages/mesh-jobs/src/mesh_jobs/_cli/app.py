@@ -30,6 +30,8 @@ GROUP = "mesh.commands"
 # What follows a command belongs to that: its options are not ours.
 _WITH_COMMAND = {"allow_interspersed_args": False}
 
+_WITH_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
+
 _COMMANDS: dict[str, Callable[..., None]] = {
     "apply": allocation.apply,
     "plan": allocation.plan,
@@ -51,11 +53,17 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "contexts": allocation.contexts,
     "doctor": health.doctor,
 }
+# What is found by its name before the package that brings it is installed.
+_ELSEWHERE = {"mount": "mesh-fs", "mounts": "mesh-fs", "sync": "mesh-fs", "umount": "mesh-fs"}
 _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
 
 
-def make_app() -> typer.Typer:
-    """Puts the command together."""
+def make_app(chosen: str | None = None) -> typer.Typer:
+    """Puts the command together.
+
+    Args:
+        chosen: Which command will be run; those of other packages are loaded only if it is theirs.
+    """
     app = typer.Typer(
         name="mesh",
         help="Get hosts from a scheduler once, and run program after program on them.",
@@ -66,9 +74,14 @@ def make_app() -> typer.Typer:
     for name, function in _COMMANDS.items():
         settings = _WITH_COMMAND if name in _RUNNING else None
         app.command(name, context_settings=settings)(function)
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
-        if point.name not in _COMMANDS:
-            _add(app, point)
+    if chosen in _COMMANDS:
+        return app
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    for name in sorted(points.keys() - _COMMANDS.keys()):
+        if chosen not in points or name == chosen:
+            _add(app, points[name])
+    for name in sorted(_ELSEWHERE.keys() - points.keys()):
+        app.command(name, hidden=True, context_settings=_WITH_ANY)(_missing(name))
     return app
 
 
@@ -91,5 +104,12 @@ def _broken(point: EntryPoint, error: Exception) -> Callable[[], None]:
             f"the command {point.name!r} of {point.value} cannot be loaded: "
             f"{type(error).__name__}: {error}: mend or remove the package that brings it"
         )
+
+    return complain
+
+
+def _missing(name: str) -> Callable[[], None]:
+    def complain() -> None:
+        raise JobError(f"mesh {name} comes with {_ELSEWHERE[name]}: pip install {_ELSEWHERE[name]}")
 
     return complain

@@ -26,6 +26,7 @@ def main() -> None:
     """Runs the command line; ends the program with its exit status."""
     try:
         from mesh_jobs._cli.app import make_app
+        from mesh_jobs._cli.door import JobCommands
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
@@ -35,7 +36,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminate)
     try:
-        make_app()()
+        make_app(next(iter(sys.argv[1:]), None))(obj=JobCommands())
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     except BrokenPipeError:

@@ -1,0 +1,266 @@
+"""The commands of `mesh` about files: mount, umount, mounts and sync."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+import typer
+
+from mesh_core import MeshError
+from mesh_fs._errors import MountError
+from mesh_fs._options import SnapshotOptions
+from mesh_fs._progress import Arrived, shown_progress
+from mesh_fs._workspace import sync_workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from mesh_core import HostMesh
+
+__all__ = ["mount", "mounts", "sync", "umount"]
+
+_KIND = "mount"
+_LOOK_S = 0.2
+
+Context = Annotated[
+    str | None, typer.Option("--context", "-c", help="Which job, where there are several.")
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", metavar="PATTERN", help="Leave out, as a .gitignore says it."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Meshes = Annotated[
+    list[str] | None, typer.Option("--mesh", "-m", help="On which mesh; on all if left out.")
+]
+
+
+class _Door(Protocol):
+    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+
+    def attached(
+        self, context: str | None, mesh: str | None, timeout: float | None
+    ) -> AbstractContextManager[Mapping[str, HostMesh]]: ...
+
+    def hold(
+        self, context: str | None, kind: str, name: str, fields: Mapping[str, Any]
+    ) -> Mapping[str, Any]: ...
+
+    def held(self, context: str | None, kind: str) -> Sequence[Mapping[str, Any]]: ...
+
+    def release(self, context: str | None, kind: str, name: str) -> None: ...
+
+    def print_json(self, value: Any) -> None: ...
+
+    def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None: ...
+
+
+def mount(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(help="A directory of this machine.")],
+    mntpoint: Annotated[
+        str | None,
+        typer.Argument(help="Where on the hosts; the same path if left out.", show_default=False),
+    ] = None,
+    meshes: Meshes = None,
+    is_watched: Annotated[
+        bool, typer.Option("--watch", help="Show changes as they are made.")
+    ] = False,
+    way: Annotated[str, typer.Option(help="How it is shown; see the guide on files.")] = "auto",
+    ignore: Ignore = None,
+    is_for_others: Annotated[
+        bool, typer.Option("--allow-other", help="Let other users of the hosts read it.")
+    ] = False,
+    is_waiting: Annotated[
+        bool, typer.Option("--wait", help="Wait until all files are on the hosts.")
+    ] = False,
+    context: Context = None,
+    is_json: Json = False,
+) -> None:
+    """Show a directory on the hosts of a job, until umount or the end of the job.
+
+    The same once more shows what has changed.
+    """
+    door: _Door = ctx.obj
+    path = os.path.abspath(source)
+    there = path if mntpoint is None else mntpoint
+    fields = {
+        "source": path,
+        "mntpoint": there,
+        "meshes": meshes or None,
+        "way": way,
+        "watch": is_watched,
+        "ignore": ignore or [],
+        "allow_other": is_for_others,
+    }
+    status = door.hold(context, _KIND, there, fields)
+    if is_waiting:
+        status = _waited(door, context, there, is_quiet=is_json)
+    if is_json:
+        door.print_json(status)
+    else:
+        _print_mounts(door, [status])
+
+
+def umount(
+    ctx: typer.Context,
+    mntpoint: Annotated[
+        str | None, typer.Argument(help="Where it is on the hosts.", show_default=False)
+    ] = None,
+    is_all: Annotated[bool, typer.Option("--all", help="All that mesh mounts lists.")] = False,
+    context: Context = None,
+    is_json: Json = False,
+) -> None:
+    """Take a directory from the hosts that mount has shown there."""
+    if (mntpoint is None) == (not is_all):
+        raise MountError("nothing to unmount, or two things: give a mountpoint or --all")
+    door: _Door = ctx.obj
+    if is_all:
+        names = [str(one["name"]) for one in door.held(context, _KIND)]
+    else:
+        # As mount has named it where that was the path of the directory.
+        names = [os.path.abspath(str(mntpoint))]
+    for name in names:
+        door.release(context, _KIND, name)
+    if is_json:
+        door.print_json({"unmounted": names})
+
+
+def mounts(ctx: typer.Context, context: Context = None, is_json: Json = False) -> None:
+    """List what mount has shown on the hosts of a job, and how far it is."""
+    door: _Door = ctx.obj
+    found = door.held(context, _KIND)
+    if is_json:
+        door.print_json(list(found))
+    else:
+        _print_mounts(door, found)
+
+
+def sync(
+    ctx: typer.Context,
+    workspace: Annotated[str, typer.Argument(help="A directory of this machine.")],
+    remote: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TO]",
+            help="Where on the hosts; $WORKSPACE_DIR there, or the same path, if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    meshes: Meshes = None,
+    ignore: Ignore = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", "-t", help="Wait so many seconds for hosts.")
+    ] = None,
+    context: Context = None,
+    is_json: Json = False,
+) -> None:
+    """Write a directory into one of each host; what is the same is not sent, and others' stays."""
+    door: _Door = ctx.obj
+    snapshot = SnapshotOptions(ignore=tuple(ignore or ()))
+    rows: list[dict[str, Any]] = []
+    with door.attached(context, None, timeout) as found:
+        unknown = [name for name in meshes or () if name not in found]
+        if unknown:
+            raise MountError(f"the job has no mesh {unknown[0]!r}: it has {', '.join(found)}")
+        for name in meshes or found:
+            with sync_workspace(found[name], workspace, remote, snapshot=snapshot) as written:
+                rows += [
+                    {"mesh": name, "rank": rank, **_synced(one)}
+                    for rank, one in enumerate(written.result.hosts.values())
+                ]
+    if is_json:
+        door.print_json(rows)
+    else:
+        columns = ("mesh", "rank", "directory", "written", "removed", "overwritten", "error")
+        door.print_table(
+            [column.upper() for column in columns],
+            ([str(row.get(column, "-")) for column in columns] for row in rows),
+        )
+    if any("error" in row for row in rows):
+        raise typer.Exit(1)
+
+
+def _synced(host: Any) -> dict[str, Any]:
+    if isinstance(host, MeshError):
+        return {"error": str(host).partition("\n")[0]}
+    return {
+        "directory": host.directory,
+        "written": host.written,
+        "removed": host.removed,
+        "overwritten": host.overwritten,
+        "written_bytes": host.written_bytes,
+    }
+
+
+def _waited(door: _Door, context: str | None, name: str, *, is_quiet: bool) -> Mapping[str, Any]:
+    """Waits until all hosts that are there have all files that can be had."""
+    with shown_progress(False if is_quiet else None) as tell:
+        while True:
+            status = _found(door, context, name)
+            hosts = [one for one in status.get("hosts", ()) if "error" not in one]
+            if tell is not None:
+                tell(_arrived(hosts))
+            if all(one["is_complete"] or one["problem"] for one in hosts):
+                return status
+            time.sleep(_LOOK_S)
+
+
+def _found(door: _Door, context: str | None, name: str) -> Mapping[str, Any]:
+    for one in door.held(context, _KIND):
+        if one["name"] == name:
+            return one
+    raise MountError(f"{name!r} was unmounted meanwhile: mount it again")
+
+
+def _arrived(hosts: Sequence[Mapping[str, Any]]) -> Arrived:
+    return Arrived(
+        hosts=len(hosts),
+        whole_hosts=sum(bool(one["is_complete"]) for one in hosts),
+        files=max((one["files"] for one in hosts), default=0),
+        total_bytes=sum(one["total_bytes"] for one in hosts),
+        here_bytes=sum(one["here_bytes"] for one in hosts),
+    )
+
+
+def _print_mounts(door: _Door, found: Sequence[Mapping[str, Any]]) -> None:
+    if not found:
+        sys.stdout.write("nothing is mounted by mesh mount\n")
+        return
+    columns = ("SOURCE", "MOUNTPOINT", "WAY", "HOSTS", "FILES", "HERE", "STATE")
+    door.print_table(columns, (_row(one) for one in found))
+
+
+def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
+    told = status.get("hosts", ())
+    hosts = [one for one in told if "error" not in one]
+    open_ = [one for one in hosts if one["is_open"]]
+    arrived = _arrived(hosts)
+    ways = ", ".join(sorted({one["way"] for one in open_})) or "-"
+    here = 100 if not arrived.total_bytes else 100 * arrived.here_bytes // arrived.total_bytes
+    return (
+        str(status.get("source", "-")),
+        str(status["name"]),
+        ways,
+        f"{len(open_)} of {len(told)}",
+        str(arrived.files),
+        f"{here} %",
+        _state(status, hosts),
+    )
+
+
+def _state(status: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> str:
+    """Says in a few words how a mount is; the worst first."""
+    problems = [status.get("problem"), *(one["problem"] for one in hosts)]
+    if problem := next((one for one in problems if one), None):
+        return str(problem)
+    if lost := len(status["hosts"]) - len(hosts):
+        return f"{lost} lost"
+    if not all(one["is_open"] for one in hosts):
+        return "unmounted by others"
+    return "complete" if all(one["is_complete"] for one in hosts) else "fetching"

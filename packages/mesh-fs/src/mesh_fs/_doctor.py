@@ -1,0 +1,131 @@
+"""Whether hosts can show files, and in which way: `mesh doctor fs`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mesh_core import Actor, endpoint
+from mesh_fs._options import CacheOptions
+
+if TYPE_CHECKING:
+    from mesh_core import HostMesh
+
+__all__ = ["Diagnosis", "HostAbilities", "examine_hosts"]
+
+_LITTLE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class HostAbilities:
+    """What a host has for showing files.
+
+    Attributes:
+        host: The machine's name.
+        is_root: Whether its processes may do all.
+        has_device: Whether they may open `/dev/fuse`.
+        has_fusermount: Whether `fusermount3` is there.
+        has_images: Whether its kernel knows erofs now.
+        store: Where it keeps chunks.
+        free_bytes: How much room there is.
+    """
+
+    host: str
+    is_root: bool
+    has_device: bool
+    has_fusermount: bool
+    has_images: bool
+    store: str
+    free_bytes: int
+
+    @property
+    def way(self) -> str:
+        """In which way it shows a directory."""
+        can_mount = self.has_device and (self.is_root or self.has_fusermount)
+        return "fuse" if can_mount else "unpack"
+
+    @property
+    def findings(self) -> list[str]:
+        """What is to be mended."""
+        found = []
+        if not self.has_device:
+            found.append(
+                "no /dev/fuse that may be opened: load the module fuse, or have the "
+                "container given the device; until then files are written out"
+            )
+        elif self.way == "unpack":
+            found.append(
+                "no fusermount3: install the package fuse3; until then files are written out"
+            )
+        if self.free_bytes < _LITTLE_BYTES:
+            found.append(
+                f"{self.free_bytes >> 20} MiB free at {self.store}: make room, or name "
+                "another folder in MESH_FS_CACHE"
+            )
+        return [f"{self.host}: {one}" for one in found]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found on the hosts of a mesh; as text it is what a user reads.
+
+    Attributes:
+        hosts: What each has.
+    """
+
+    hosts: tuple[HostAbilities, ...]
+
+    @property
+    def findings(self) -> list[str]:
+        """What is to be mended."""
+        return [finding for host in self.hosts for finding in host.findings]
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives plain values."""
+        hosts = [{**asdict(host), "way": host.way} for host in self.hosts]
+        return {"hosts": hosts, "findings": self.findings}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{one.host}: {one.way}, erofs {'yes' if one.has_images else 'no'}, "
+            f"{one.free_bytes / 1e9:.1f} GB free at {one.store}"
+            for one in self.hosts
+        ]
+        return "\n".join([*lines, *(self.findings or ["nothing to mend"])])
+
+
+class _Examined(Actor):
+    @endpoint
+    def examine(self) -> HostAbilities:
+        store = CacheOptions().place()
+        above = next(one for one in (store, *store.parents) if one.is_dir())
+        return HostAbilities(
+            host=socket.gethostname(),
+            is_root=os.geteuid() == 0,
+            has_device=os.access("/dev/fuse", os.R_OK | os.W_OK),
+            has_fusermount=shutil.which("fusermount3") is not None,
+            has_images="\terofs\n" in Path("/proc/filesystems").read_text(),
+            store=str(store),
+            free_bytes=shutil.disk_usage(above).free,
+        )
+
+
+def examine_hosts(hosts: HostMesh) -> Diagnosis:
+    """Looks at what each host of a mesh has for showing files.
+
+    Args:
+        hosts: The hosts.
+
+    Raises:
+        SupervisionError: One is lost.
+    """
+    procs = hosts.spawn_procs(name="mesh-fs-doctor")
+    try:
+        told = procs.spawn("examined", _Examined).examine.call().get()
+        return Diagnosis(tuple(told.values()))
+    finally:
+        procs.stop().get()

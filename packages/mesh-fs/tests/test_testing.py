@@ -1,0 +1,23 @@
+"""What the package offers to the tests of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mesh_core import this_host
+from mesh_fs import CacheOptions, remotemount
+from mesh_fs._fixtures import _mounted_below
+from mesh_fs.testing import mount_place as mount_place
+
+
+@pytest.mark.usefixtures("needs_mounts")
+def test_a_place_for_mounts_sees_what_stays_mounted(
+    source: Path, mount_place: Path, cache: CacheOptions
+) -> None:
+    point = mount_place / "with a blank"
+    handler = remotemount(this_host(), source, point, cache=cache).open()
+    assert len(_mounted_below(mount_place)) == 1
+    handler.close()
+    assert _mounted_below(mount_place) == []
