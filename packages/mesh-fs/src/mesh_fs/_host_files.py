@@ -151,8 +151,9 @@ class HostFiles(Relay):
             self._presented.view.refuse(joined(refused))
 
     def _on_arrival(self, names: bytes) -> None:
-        if isinstance(self._presented, Mounted):
-            self._presented.view.arrived(names)
+        presented = self._presented
+        if isinstance(presented, Mounted):
+            presented.view.arrived(names)
 
     def _status(self) -> HostStatus:
         assert self._tree is not None, "it is asked for a tree that is shown"
