@@ -11,7 +11,7 @@ const HASH_BYTES: usize = 24;
 /// The name of a chunk: the front of the BLAKE3 hash of its bytes, and a sum of them.
 ///
 /// The hash tells all chunks apart; it is taken once, by who has a file. Whoever has the name only
-/// needs to see whether bytes have stayed what they were, and that the sum tells many times as fast.
+/// needs to see whether bytes have stayed what they were: the sum tells that many times as fast.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub [u8; 32]);
 

@@ -27,8 +27,9 @@
 //! # What makes it safe
 //! Who adds to a pack holds a lock on its file, which ends with the process. The bytes of a chunk
 //! are written before its record, and what is written is never moved; a chunk is only given out
-//! after its sum has been compared with its name. Nothing is forced to the disk, so that after a failure of
-//! power some chunks are damaged: they are found when they are read, and are missing from then on.
+//! after its sum has been compared with its name. Nothing is forced to the disk, so that after a
+//! failure of power some chunks are damaged: they are found when they are read, and are missing
+//! from then on.
 
 mod catalogue;
 mod check;
