@@ -10,7 +10,7 @@ from mesh_core import MeshError
 from mesh_fs._chunk_names import joined, split
 from mesh_fs._errors import StoreError
 from mesh_fs._window import SLOT_BYTES, Slots
-from mesh_rdma import allocate
+from mesh_rdma import RDMATransportError, allocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -38,9 +38,23 @@ class _Source:
 
     def __init__(self, provider: Provider, window: RDMABuffer) -> None:
         self.provider = provider
-        self.window = window
         self.slots = Slots()
-        self.memory = allocate(len(window))
+        self._window = window
+        self._is_seen = True
+        try:
+            # A provider on this machine is looked over the shoulder: nothing need be copied.
+            self._memory = window.view()
+        except RDMATransportError:
+            self._is_seen = False
+            self._memory = allocate(len(window))
+
+    async def bytes_of(self, slot: int, count: int) -> memoryview:
+        """Gives what the provider has put into a slot, until that is given back."""
+        start = slot * SLOT_BYTES
+        memory = self._memory[start : start + count]
+        if count and not self._is_seen:
+            await self._window.read_into(memory, offset=start, length=count)
+        return memory
 
 
 class Delivery:
@@ -50,7 +64,7 @@ class Delivery:
         store: Where chunks go.
         providers: Who has them, the nearest first. The next one is asked when one is lost.
         reader: What this process is called by them.
-        on_arrival: Called with names of chunks as they come.
+        on_arrival: Called with names of chunks as they come, in any thread.
     """
 
     def __init__(
@@ -68,6 +82,13 @@ class Delivery:
         self._coming: dict[bytes, asyncio.Task[None]] = {}
         self._refused: dict[bytes, str] = {}
         self.fetched_bytes = 0
+
+    def prepare(self) -> None:
+        """Connects to the nearest provider; whoever fetches first need not wait for that then."""
+        if self._source is None and self._providers:
+            self._source = asyncio.ensure_future(self._connect(self._providers[0]))
+            # What is wrong with it is heard of by whoever fetches.
+            self._source.add_done_callback(lambda made: made.cancelled() or made.exception())
 
     async def bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
         """Waits until chunks are in the store; gives those that cannot be had, and why."""
@@ -109,14 +130,10 @@ class Delivery:
         """Fetches as many as fit into a slot, and gives those that are left."""
         source = await self._connected()
         slot = await source.slots.take(is_urgent=is_urgent)
-        start = slot * SLOT_BYTES
-        memory = source.memory[start : start + SLOT_BYTES]
         try:
             lengths = await source.provider.fetch.call_one(self._reader, slot, joined(names))
             count = sum(length for length in lengths if length > 0)
-            if count:
-                await source.window.read_into(memory[:count], offset=start, length=count)
-            return await self._take_in(names, lengths, memory)
+            return await self._take_in(names, lengths, await source.bytes_of(slot, count))
         except StoreError:
             raise
         except MeshError as error:
@@ -133,12 +150,19 @@ class Delivery:
             [name for name, length in told if length < 0], "its file was changed on the client"
         )
         come = [(name, length) for name, length in told if length >= 0]
-        ids, sizes = joined(name for name, _ in come), [length for _, length in come]
-        damaged = await asyncio.to_thread(self._store.take_in, ids, sizes, memory)
-        self.fetched_bytes += sum(sizes)
-        bad = {come[place][0] for place in damaged}
-        self._on_arrival(joined(name for name, _ in come if name not in bad))
+        bad = await asyncio.to_thread(self._keep, come, memory)
+        self.fetched_bytes += sum(length for _, length in come)
         return [*bad, *names[len(lengths) :]]
+
+    def _keep(self, come: list[tuple[bytes, int]], memory: memoryview) -> set[bytes]:
+        """Puts chunks into the store, and has those be answered who wait; gives damaged ones.
+
+        In a thread of its own: answering takes as long as the bytes are many.
+        """
+        ids, sizes = joined(name for name, _ in come), [length for _, length in come]
+        bad = {come[place][0] for place in self._store.take_in(ids, sizes, memory)}
+        self._on_arrival(joined(name for name, _ in come if name not in bad) if bad else ids)
+        return bad
 
     async def _connected(self) -> _Source:
         """Gives the nearest provider, connected once however many ask."""

@@ -157,8 +157,9 @@ class HostFiles(Relay):
             self._presented.view.refuse(joined(refused))
 
     def _on_arrival(self, names: bytes) -> None:
-        if isinstance(self._presented, Mounted):
-            self._presented.view.arrived(names)
+        presented = self._presented
+        if isinstance(presented, Mounted):
+            presented.view.arrived(names)
 
     async def _told(self) -> HostStatus:
         tree, presented = self._tree, self._presented

@@ -49,6 +49,7 @@ class Relay(Actor):
         reader = f"{followers.place_of(self._rank)}/{socket.gethostname()}/{os.getpid()}"
         providers: list[Relay | Source] = [*followers.above(self._rank), source]
         self._delivery = Delivery(self._store, providers, reader, self._on_arrival)
+        self._delivery.prepare()
 
     @concurrent_endpoint
     async def join(self, reader: str) -> RDMABuffer:
@@ -94,4 +95,4 @@ class Relay(Actor):
         return refused
 
     def _on_arrival(self, names: bytes) -> None:
-        """Is called with names of chunks as they come."""
+        """Is called with names of chunks as they come, in any thread."""

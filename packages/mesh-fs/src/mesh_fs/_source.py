@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh_core import Actor, concurrent_endpoint, endpoint
+from mesh_core import Actor, concurrent_endpoint
 from mesh_fs import _core
 from mesh_fs._window import Windows
 
@@ -46,16 +46,18 @@ class Source(Actor):
         self._snapshot: _core.Snapshot | None = None
         # Hosts may still fetch what they have begun to when there is a newer one.
         self._before: _core.Snapshot | None = None
+        self._taking = asyncio.Lock()
         self._windows = Windows()
         self._served_bytes = 0
 
-    @endpoint
+    @concurrent_endpoint
     async def take(self) -> Taken:
-        """Reads the directory as it is now."""
-        snapshot = await asyncio.to_thread(self._take)
-        if self._snapshot is None or snapshot.id() != self._snapshot.id():
-            self._before = self._snapshot
-        self._snapshot = snapshot
+        """Reads the directory as it is now; what was taken before is served meanwhile."""
+        async with self._taking:
+            snapshot = await asyncio.to_thread(self._take)
+            if self._snapshot is None or snapshot.id() != self._snapshot.id():
+                self._before = self._snapshot
+            self._snapshot = snapshot
         skipped = tuple(str(path) for path in snapshot.skipped())
         return Taken(snapshot.id(), snapshot.recipe(), skipped)
 

@@ -18,6 +18,7 @@
 //!
 //! # Layout
 //! - [`Store`] is all that others use; `reading` and `writing` are its halves;
+//! - `id` is what chunks are called, and `check` the part of that by which damage is seen;
 //! - `folder` is the door to the disk. In it are packs: a file of chunks, and one of `record`s;
 //! - `pack` is one of them, `writer` adds to one, and `turn` says which thread uses which writer;
 //! - `catalogue` knows which chunk lies where, and `looking` brings it up to date;
@@ -26,10 +27,12 @@
 //! # What makes it safe
 //! Who adds to a pack holds a lock on its file, which ends with the process. The bytes of a chunk
 //! are written before its record, and what is written is never moved; a chunk is only given out
-//! after its hash has been compared. Nothing is forced to the disk, so that after a failure of
-//! power some chunks are damaged: they are found when they are read, and are missing from then on.
+//! after its sum has been compared with its name. Nothing is forced to the disk, so that after a
+//! failure of power some chunks are damaged: they are found when they are read, and are missing
+//! from then on.
 
 mod catalogue;
+mod check;
 mod error;
 mod folder;
 mod id;

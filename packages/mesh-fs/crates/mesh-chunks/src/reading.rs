@@ -45,14 +45,14 @@ impl Store {
         let mut bytes = Vec::new();
         let is_there = self.read_verified(id, |file, place| {
             bytes = read_new(file, place)?;
-            Ok(ChunkId::of(&bytes) == *id)
+            Ok(id.fits(&bytes))
         })?;
         Ok(is_there.then_some(bytes))
     }
 
     /// Reads a part of a chunk, from the byte `start` on; false if it is not there, or is damaged.
     ///
-    /// All of the chunk is compared with its hash in any case. To read all of it is fastest: its
+    /// All of the chunk is compared with its name in any case. To read all of it is fastest: its
     /// bytes then go to the buffer at once. When there is none, the buffer is zero or as it was.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl Scratch {
 /// Reads a whole chunk to where it is wanted; tells whether it is right.
 fn read_into(id: &ChunkId, file: &OwnedFd, place: Place, into: &mut [u8]) -> io::Result<bool> {
     let length = read_fully(file, into, u64::from(place.offset));
-    let is_good = length.as_ref().is_ok_and(|read| *read == into.len()) && ChunkId::of(into) == *id;
+    let is_good = length.as_ref().is_ok_and(|read| *read == into.len()) && id.fits(into);
     if !is_good {
         // Nobody shall take for the chunk what is not.
         into.fill(0);

@@ -106,7 +106,7 @@ fn take_in(
     for (place, (id, length)) in ids.iter().zip(lengths).enumerate() {
         let end = start + *length as usize;
         match memory.get(start..end) {
-            Some(bytes) if ChunkId::of(bytes) == *id => good.push((*id, bytes)),
+            Some(bytes) if id.fits(bytes) => good.push((*id, bytes)),
             _ => damaged.push(place),
         }
         start = end;
