@@ -38,14 +38,14 @@ mod worker;
 
 pub use directory::DirectoryReply;
 pub use error::MountError;
-pub use guardian::Guardian;
 pub use file_system::{Answer, Attributes, Entry, FileSystem, Kind, ROOT, Seek, Space};
+pub use guardian::Guardian;
 pub use mount::Mount;
 pub use options::{MountOptions, PanicHook, Panicked};
 pub use point::check as check_point;
 pub use reply::ReadReply;
-pub use table::{Mounted, find_mount};
 pub use rustix::io::Errno;
+pub use table::{Mounted, find_mount};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

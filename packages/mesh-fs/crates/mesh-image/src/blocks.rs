@@ -36,7 +36,8 @@ impl Blocks {
     /// Makes the file.
     pub(crate) fn make(path: PathBuf) -> Result<Self, ImageError> {
         let failed = ImageError::system("make a file", &path);
-        let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
+        let options =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
         let file = options.open(&path).map_err(failed)?;
         let (kept, fresh, used) = (HashMap::new(), HashMap::new(), HashMap::new());
         Ok(Self { path, file, kept, kept_len: 0, len: 0, fresh, used_len: 0, used })

@@ -6,7 +6,8 @@ use crate::format::{BLOCK, ENTRY_LEN, entry_type};
 
 /// The names of a directory with those of itself and of the one it is in, sorted by their bytes.
 fn names(tree: &Tree, directory: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
-    let mut own = [(&b"."[..], directory), (&b".."[..], tree.parent(directory))].into_iter().peekable();
+    let mut own =
+        [(&b"."[..], directory), (&b".."[..], tree.parent(directory))].into_iter().peekable();
     let mut others = tree.children(directory).peekable();
     std::iter::from_fn(move || match (own.peek(), others.peek()) {
         (Some((one, _)), Some((other, _))) if one < other => own.next(),

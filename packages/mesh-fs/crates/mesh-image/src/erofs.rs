@@ -10,7 +10,9 @@ use rustix::io::Errno;
 
 use crate::error::ImageError;
 use crate::folder::Folder;
-use crate::format::{self, BLOCK, ENTRY_LEN, INODE_ALIGNMENT, INODES_AT, Inode, Layout, Superblock};
+use crate::format::{
+    self, BLOCK, ENTRY_LEN, INODE_ALIGNMENT, INODES_AT, Inode, Layout, Superblock,
+};
 use crate::loop_device::LoopDevice;
 use crate::mounting::{Refusal, make};
 use crate::writer::Image;
@@ -22,8 +24,7 @@ const REMEDY: &str = "run as root, on a kernel with erofs (modprobe erofs) and, 
 
 /// Makes a mount of an image that is nowhere in the tree.
 pub(crate) fn mount(image: &Image) -> Result<OwnedFd, ImageError> {
-    let forbidden =
-        |said| ImageError::Forbidden { what: WHAT, said, remedy: REMEDY };
+    let forbidden = |said| ImageError::Forbidden { what: WHAT, said, remedy: REMEDY };
     match mount_files(&image.path, image.blocks.as_deref()) {
         Ok(mount) => Ok(mount),
         // A kernel that mounts no files asks for a device, or takes our words for others.
@@ -59,14 +60,8 @@ pub(crate) fn try_out(folder: &Folder) -> Result<(), ImageError> {
 /// An image of an empty directory.
 fn empty() -> Vec<u8> {
     let root = (INODES_AT / INODE_ALIGNMENT) as u16;
-    let mut out = format::head(&Superblock {
-        root,
-        inodes: 1,
-        blocks: 1,
-        file_blocks: 0,
-        has_maps: false,
-        uuid: [0; 16],
-    });
+    let mut out =
+        format::head(&Superblock { root, inodes: 1, blocks: 1, file_blocks: 0, has_maps: false });
     let names = [".", ".."];
     let mut listing = Vec::new();
     let mut name_at = (names.len() * ENTRY_LEN) as u16;
@@ -78,8 +73,7 @@ fn empty() -> Vec<u8> {
     }
     names.iter().for_each(|name| listing.extend(name.bytes()));
     let layout = Layout::Inline { blocks: 0, tail: listing.len() as u16 };
-    let inode =
-        Inode { layout, start: 0, size: listing.len() as u64, xattrs_len: 0, number: 1 };
+    let inode = Inode { layout, start: 0, size: listing.len() as u64, xattrs_len: 0, number: 1 };
     let attributes = Attributes {
         kind: Kind::Directory,
         permissions: 0o755,

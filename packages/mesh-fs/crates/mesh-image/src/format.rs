@@ -161,7 +161,6 @@ pub(crate) struct Superblock {
     /// Blocks of files, in a second file; without any, there is no such file.
     pub(crate) file_blocks: u32,
     pub(crate) has_maps: bool,
-    pub(crate) uuid: [u8; 16],
 }
 
 /// Writes the image up to the first inode.
@@ -180,7 +179,9 @@ pub(crate) fn head(superblock: &Superblock) -> Vec<u8> {
     put32(&mut out, superblock.blocks);
     // Inodes and shared attributes are counted from the beginning of the image.
     out.extend([0; 8]);
-    out.extend(superblock.uuid);
+    // Without a name of its own: an overlay over one with a name goes by its numbers of inodes,
+    // which are others in the next image.
+    out.extend([0; 16]);
     out.extend(*b"mesh\0\0\0\0\0\0\0\0\0\0\0\0");
     let chunked = if superblock.has_maps { CHUNKED_FILES } else { 0 };
     put32(&mut out, chunked | if has_device { DEVICE_TABLE } else { 0 });

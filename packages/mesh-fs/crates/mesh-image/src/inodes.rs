@@ -15,13 +15,7 @@ use crate::xattrs;
 const PORTION: usize = 1 << 20;
 
 /// Writes it; the tails of files behind their inodes are left zero.
-pub(crate) fn write(
-    image: &File,
-    tree: &Tree,
-    plan: &Plan,
-    file_blocks: u32,
-    uuid: [u8; 16],
-) -> io::Result<()> {
+pub(crate) fn write(image: &File, tree: &Tree, plan: &Plan, file_blocks: u32) -> io::Result<()> {
     let superblock = Superblock {
         // The root is the first of all.
         root: number(&plan.places[0]) as u16,
@@ -29,7 +23,6 @@ pub(crate) fn write(
         blocks: plan.blocks,
         file_blocks,
         has_maps: plan.has_maps,
-        uuid,
     };
     let mut out = Sequel { image, written: 0, pending: format::head(&superblock) };
     for (node, place) in nodes(tree).zip(&plan.places) {
@@ -38,7 +31,9 @@ pub(crate) fn write(
     }
     for (node, place) in nodes(tree).zip(&plan.places) {
         let bytes = own_bytes(tree, plan, node);
-        if let Some(blocks) = bytes.get(..bytes.len() - tail_len(place)).filter(|b| !b.is_empty()) {
+        if let Some(blocks) =
+            bytes.get(..bytes.len() - tail_len(place)).filter(|blocks| !blocks.is_empty())
+        {
             out.advance(u64::from(place.start) * BLOCK)?;
             out.pending.extend(blocks);
         }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +28,10 @@ pub struct Overlay {
     place: Place,
     lower: PathBuf,
     upper: PathBuf,
-    /// How many were shown; each has a directory of its own to work in.
-    shown: u64,
+    /// How many were made; each has a directory of its own to work in.
+    made: u64,
+    /// When the directory of what is written was changed last by us, and not by the host.
+    adopted: Option<(i64, i64)>,
 }
 
 impl Overlay {
@@ -42,7 +44,7 @@ impl Overlay {
     pub fn new(folder: Arc<Folder>, point: &Path) -> Result<Self, ImageError> {
         let place = Place::new(check_point(point, false)?);
         let (lower, upper) = (folder.directory("lower")?, folder.directory("upper")?);
-        let mut overlay = Self { folder, place, lower, upper, shown: 0 };
+        let mut overlay = Self { folder, place, lower, upper, made: 0, adopted: None };
         // Over nothing, and nowhere in the tree.
         drop(overlay.make()?);
         Ok(overlay)
@@ -60,18 +62,16 @@ impl Overlay {
     /// [`ImageError::Forbidden`]: overlayfs does not take it; [`ImageError::System`]: it cannot be
     /// put there.
     pub fn show(&mut self) -> Result<(), ImageError> {
-        if self.shown <= 1 {
-            let path = self.upper.clone();
-            self.adopt_root().map_err(ImageError::system("set the attributes of a folder", &path))?;
-        }
+        let upper = self.upper.clone();
+        self.adopt_root().map_err(ImageError::system("set the attributes of a folder", &upper))?;
         let mount = self.make()?;
         let failed = ImageError::system("mount an overlay", self.place.point());
         self.place.show(&mount).map_err(failed)
     }
 
-    fn make(&mut self) -> Result<std::os::fd::OwnedFd, ImageError> {
-        self.shown += 1;
-        let work = self.folder.directory(&format!("work/{}", self.shown))?;
+    fn make(&mut self) -> Result<OwnedFd, ImageError> {
+        self.made += 1;
+        let work = self.folder.directory(&format!("work/{}", self.made))?;
         let open = |path: &Path| directory(path).map_err(ImageError::system("open a folder", path));
         let (lower, upper, work) = (open(&self.lower)?, open(&self.upper)?, open(&work)?);
         let paths = [&lower, &upper, &work].map(|fd| by_number(fd.as_fd()));
@@ -80,12 +80,12 @@ impl Overlay {
             ("lowerdir", &paths[0]),
             ("upperdir", &paths[1]),
             ("workdir", &paths[2]),
-            // Directories of the tree can be renamed.
-            ("redirect_dir", OsStr::new("on")),
-            // Two of them share what is written, for as long as somebody has files open in the
-            // older one; and what is written does not depend on what the tree had.
+            // Only without all of these the tree below may be another one the next time; and two
+            // overlays share what is written while somebody has files open in the older one.
+            ("redirect_dir", OsStr::new("nofollow")),
             ("index", OsStr::new("off")),
             ("metacopy", OsStr::new("off")),
+            ("xino", OsStr::new("off")),
         ];
         make(KIND, &options, true).map_err(|Refusal { errno, said }| match errno {
             Errno::NOSPC | Errno::DQUOT => {
@@ -95,14 +95,21 @@ impl Overlay {
         })
     }
 
-    /// The directory itself is that of what is written: it begins as the one of the tree.
-    fn adopt_root(&self) -> io::Result<()> {
-        let told = fs::metadata(&self.lower)?;
+    /// The directory itself is that of what is written: it is as the one of the tree, until the
+    /// host writes there.
+    fn adopt_root(&mut self) -> io::Result<()> {
+        let (told, own) = (fs::metadata(&self.lower)?, fs::metadata(&self.upper)?);
+        if self.adopted.is_some_and(|adopted| adopted != (own.ctime(), own.ctime_nsec())) {
+            return Ok(());
+        }
         chown(&self.upper, Some(told.uid()), Some(told.gid()))?;
         fs::set_permissions(&self.upper, fs::Permissions::from_mode(told.mode() & 0o7777))?;
         let time = Timespec { tv_sec: told.mtime(), tv_nsec: told.mtime_nsec() };
         let times = Timestamps { last_access: time, last_modification: time };
-        Ok(rustix::fs::utimensat(CWD, &self.upper, &times, AtFlags::empty())?)
+        rustix::fs::utimensat(CWD, &self.upper, &times, AtFlags::empty())?;
+        let own = fs::metadata(&self.upper)?;
+        self.adopted = Some((own.ctime(), own.ctime_nsec()));
+        Ok(())
     }
 
     /// Whether nobody else has taken it away.

@@ -50,7 +50,8 @@ pub(crate) fn plan(tree: &Tree, files: &mut Blocks) -> Result<Plan, ImageError> 
     for node in nodes(tree) {
         let given = tree.attributes(node);
         let xattrs_len = xattrs::encode(tree.xattrs(node)).len() as u32;
-        let size = if given.kind == Kind::Directory { directory::size(tree, node) } else { given.size };
+        let size =
+            if given.kind == Kind::Directory { directory::size(tree, node) } else { given.size };
         let layout = layout(tree.extents(node), &given, size, xattrs_len)?;
         let (start, is_new) = match given.kind {
             Kind::File => files.take(key(tree.extents(node), layout), count(tree, node, layout))?,
@@ -150,16 +151,16 @@ pub(crate) struct Piece {
 pub(crate) fn pieces(extents: &[Extent], size: u64, layout: Layout) -> Vec<Piece> {
     let Layout::Mapped { pieces, piece_bits } = layout else { return Vec::new() };
     let len = BLOCK << piece_bits;
-    let piece = |nth: u64| Piece {
-        has_bytes: false,
-        blocks: (size - nth * len).min(len).div_ceil(BLOCK),
-    };
+    let piece =
+        |nth: u64| Piece { has_bytes: false, blocks: (size - nth * len).min(len).div_ceil(BLOCK) };
     let mut found: Vec<_> = (0..u64::from(pieces)).map(piece).collect();
     let mut start = 0;
     for Extent { end, chunk } in extents {
         if chunk.is_some() {
             let (first, last) = (start / len, end.div_ceil(len));
-            found[first as usize..last as usize].iter_mut().for_each(|piece| piece.has_bytes = true);
+            found[first as usize..last as usize]
+                .iter_mut()
+                .for_each(|piece| piece.has_bytes = true);
         }
         start = *end;
     }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use mesh_chunks::Store;
 use mesh_snapshot::Tree;
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::blocks::Blocks;
 use crate::content;
@@ -86,10 +85,7 @@ impl Writer {
             return Err(ImageError::OverBudget { bytes, budget: self.budget });
         }
         let image = make(path)?;
-        let mut uuid = [0; 16];
-        getrandom(&mut uuid, GetRandomFlags::empty())
-            .map_err(ImageError::system("take random numbers", path))?;
-        inodes::write(&image, tree, plan, blocks.len(), uuid)
+        inodes::write(&image, tree, plan, blocks.len())
             .map_err(ImageError::system("write an image", path))?;
         content::write(tree, store, plan, content::Targets { image: &image, blocks, path })
     }
