@@ -100,9 +100,7 @@ FLAGS = {
 
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize("more", [0, os.O_NOFOLLOW, os.O_PATH])
-def test_open_gives_the_same_or_the_same_error(
-    pair: Pair, way: str, name: str, more: int
-) -> None:
+def test_open_gives_the_same_or_the_same_error(pair: Pair, way: str, name: str, more: int) -> None:
     if way == "image" and name == "O_DIRECT":
         pytest.skip("the kernel reads from files that are mounted only by way of its cache")
     for path in PATHS:

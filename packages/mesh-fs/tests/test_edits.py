@@ -29,6 +29,7 @@ LIMIT_S = 60.0
 #: What a reader may be told of what is edited: it is gone, or is something else now.
 EXPECTED = {os.strerror(number) for number in (ENOENT, ENOTDIR, EISDIR, ELOOP)}
 
+
 @pytest.fixture
 def edited(tmp_path: Path) -> Path:
     """A directory for games."""

@@ -150,12 +150,14 @@ def test_a_refresh_for_which_there_is_no_room_leaves_what_was_shown(
 def test_a_host_process_that_is_killed_leaves_nothing(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
-    with remotemount(this_host(), source, mountpoint, cache=cache, mount=IMAGE):
-        with (mountpoint / "package/module.py").open() as file:
-            os.kill(the_process(HOST), signal.SIGKILL)
-            wait_until(lambda: not os.path.ismount(mountpoint), LIMIT_S)
-            wait_until(lambda: left(cache) == [], LIMIT_S)
-            assert file.read() == "ANSWER = 42\n"
+    with (
+        remotemount(this_host(), source, mountpoint, cache=cache, mount=IMAGE),
+        (mountpoint / "package/module.py").open() as file,
+    ):
+        os.kill(the_process(HOST), signal.SIGKILL)
+        wait_until(lambda: not os.path.ismount(mountpoint), LIMIT_S)
+        wait_until(lambda: left(cache) == [], LIMIT_S)
+        assert file.read() == "ANSWER = 42\n"
 
 
 def test_what_is_mounted_over_it_by_others_is_not_taken_away(

@@ -72,9 +72,7 @@ class Imaged:
     way = "image"
     needs_all = True
 
-    def __init__(
-        self, image: _core.Image, store: _core.Store, mountpoint: str, why: str
-    ) -> None:
+    def __init__(self, image: _core.Image, store: _core.Store, mountpoint: str, why: str) -> None:
         self._image = image
         self._store = store
         self.mountpoint = mountpoint
