@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,28 @@ def test_a_host_process_that_is_killed_leaves_nothing(
         wait_until(lambda: not os.path.ismount(mountpoint), LIMIT_S)
         wait_until(lambda: left(cache) == [], LIMIT_S)
         assert file.read() == "ANSWER = 42\n"
+
+
+def test_files_in_memory_are_mounted_by_loop_devices_that_go_with_their_owner(
+    source: Path, mountpoint: Path
+) -> None:
+    if not os.path.exists("/dev/loop-control"):
+        pytest.skip("there are no loop devices")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        cache = CacheOptions(folder=f"{folder}/chunks")
+        with remotemount(this_host(), source, mountpoint, cache=cache, mount=IMAGE) as handler:
+            (source / "added").write_bytes(os.urandom(9000))
+            assert handler.refresh() is True
+            assert (mountpoint / "added").read_bytes() == (source / "added").read_bytes()
+            assert filecmp.cmp(mountpoint / LARGE, source / LARGE, shallow=False)
+            os.kill(the_process(HOST), signal.SIGKILL)
+            wait_until(lambda: not os.path.ismount(mountpoint), LIMIT_S)
+            wait_until(lambda: left(cache) == [], LIMIT_S)
+        listed = ["losetup", "--list", "--noheadings", "--output", "BACK-FILE"]
+        wait_until(
+            lambda: folder not in subprocess.run(listed, capture_output=True, text=True).stdout,
+            LIMIT_S,
+        )
 
 
 def test_what_is_mounted_over_it_by_others_is_not_taken_away(
