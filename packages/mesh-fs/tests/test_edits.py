@@ -17,12 +17,13 @@ from typing import Any
 
 import edited_trees
 import pytest
+from conftest import needs
 from edited_trees import EditedTree, differences, sealed, seen
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 
-WAYS = ["fuse", "unpack"]
+WAYS = ["fuse", "image", "unpack"]
 GAMES = 15
 STEPS = 10
 #: Edits of one file, each of which is a version of it, and how long it may get, nearly.
@@ -31,8 +32,6 @@ FILE_LEN_MAX = 800_000
 LIMIT_S = 60.0
 #: What a reader may be told of what is edited: it is gone, or is something else now.
 EXPECTED = {os.strerror(number) for number in (ENOENT, ENOTDIR, EISDIR, ELOOP)}
-
-pytestmark = pytest.mark.usefixtures("needs_mounts")
 
 
 @pytest.fixture
@@ -78,6 +77,7 @@ def play_all(
     seeds: range, edited: Path, mountpoint: Path, cache: CacheOptions, way: str
 ) -> dict[str, Any]:
     """Plays games beside a reader; gives what it has seen."""
+    needs(way)
     options = MountOptions(way=way)
     with (
         remotemount(this_host(), edited, mountpoint, cache=cache, mount=options) as handler,
@@ -100,6 +100,7 @@ def test_each_tree_is_seen_as_it_is_and_no_file_torn(
     assert told["errors"].keys() <= EXPECTED
 
 
+@pytest.mark.usefixtures("needs_mounts")
 def test_no_read_is_of_two_versions_while_one_takes_the_place_of_the_other(
     edited: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
@@ -131,6 +132,7 @@ def test_who_has_a_file_open_reads_on_in_what_it_was(
 ) -> None:
     before, after = os.urandom(50_000), os.urandom(60_000)
     (edited / "file").write_bytes(before)
+    needs(way)
     options = MountOptions(way=way)
     with remotemount(this_host(), edited, mountpoint, cache=cache, mount=options) as handler:
         handler.wait(LIMIT_S)

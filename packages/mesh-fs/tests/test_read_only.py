@@ -17,7 +17,7 @@ from pathlib import Path
 
 import every_kind
 import pytest
-from conftest import why_no_mounts
+from conftest import needs
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
@@ -30,16 +30,21 @@ _SET_FLAGS = 0x4008_6602
 KINDS = ["file", "empty", "directory", "directory/empty", "link", "directory/inner/file", "sparse"]
 
 
+@pytest.fixture(scope="module", params=["fuse", "image"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How it is shown."""
+    needs(request.param)
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def shown(tmp_path_factory: pytest.TempPathFactory, way: str) -> Iterator[Path]:
     """A mount; all is there at the end as it was."""
-    if (why := why_no_mounts()) is not None:
-        pytest.skip(why)
     folder = tmp_path_factory.mktemp("shown")
     source, mountpoint = folder / "source", folder / "mount"
     every_kind.make(source)
     cache = CacheOptions(folder=str(folder / "chunks"))
-    options = MountOptions(way="fuse")
+    options = MountOptions(way=way)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options):
         before = _names(mountpoint)
         yield mountpoint
@@ -141,11 +146,15 @@ def test_an_open_file_cannot_be_changed(shown: Path) -> None:
         os.close(file)
 
 
-def test_what_writes_nothing_is_allowed(shown: Path) -> None:
+def test_what_writes_nothing_is_allowed(shown: Path, way: str) -> None:
     file = os.open(shown / "file", os.O_RDONLY | os.O_CREAT)
     try:
-        os.fsync(file)
-        os.fdatasync(file)
+        if way == "fuse":
+            os.fsync(file)
+            os.fdatasync(file)
+        else:
+            # The kernel has nothing to write from an image, and says so.
+            assert error(lambda: os.fsync(file)) == error(lambda: os.fdatasync(file)) == "EINVAL"
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         other = os.open(shown / "file", os.O_RDONLY)
         assert error(lambda: fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)) == "EAGAIN"

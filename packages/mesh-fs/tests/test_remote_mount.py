@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from conftest import needs
 
 from mesh_core import Actor, endpoint, this_host
 from mesh_core.testing import wait_until
@@ -28,7 +29,7 @@ from mesh_fs import (
 )
 
 LIMIT_S = 60.0
-WAYS = ["fuse", "unpack"]
+WAYS = ["fuse", "image", "unpack"]
 
 pytestmark = pytest.mark.usefixtures("needs_mounts")
 
@@ -62,6 +63,7 @@ def listing(root: Path) -> dict[str, tuple[object, ...]]:
 def test_the_tree_is_there_as_it_is_on_the_client(
     source: Path, mountpoint: Path, cache: CacheOptions, way: str
 ) -> None:
+    needs(way)
     options = MountOptions(way=way)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options) as handler:
         assert listing(mountpoint) == listing(source)
@@ -121,6 +123,7 @@ def test_it_is_read_only(source: Path, mountpoint: Path, cache: CacheOptions) ->
 def test_changes_are_seen_after_a_refresh(
     source: Path, mountpoint: Path, cache: CacheOptions, way: str
 ) -> None:
+    needs(way)
     options = MountOptions(way=way)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options) as handler:
         assert listing(mountpoint) == listing(source)

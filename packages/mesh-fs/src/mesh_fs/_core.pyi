@@ -5,7 +5,17 @@ from os import PathLike
 from pathlib import Path
 from typing import final
 
-__all__ = ["Recipe", "Snapshot", "Store", "Tree", "Unpacked", "View", "Workspace"]
+__all__ = [
+    "Image",
+    "Overlay",
+    "Recipe",
+    "Snapshot",
+    "Store",
+    "Tree",
+    "Unpacked",
+    "View",
+    "Workspace",
+]
 
 @final
 class Snapshot:
@@ -62,6 +72,31 @@ class View:
     def refuse(self, ids: bytes) -> None: ...
     def is_open(self) -> bool: ...
     def close(self) -> None: ...
+
+@final
+class Image:
+    def __new__(
+        cls,
+        mountpoint: str | PathLike[str],
+        *,
+        folder: str | PathLike[str],
+        budget_bytes: int,
+        is_writable: bool,
+    ) -> Image: ...
+    def show(self, tree: Tree, store: Store) -> None: ...
+    def is_open(self) -> bool: ...
+    def close(self) -> None: ...
+
+@final
+class Overlay:
+    def __new__(
+        cls, mountpoint: str | PathLike[str], *, folder: str | PathLike[str]
+    ) -> Overlay: ...
+    def lower(self) -> Path: ...
+    def show(self) -> None: ...
+    def is_open(self) -> bool: ...
+    def close(self) -> None: ...
+    def clear(self) -> None: ...
 
 @final
 class Unpacked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mesh_core import MeshError
 
 __all__ = [
+    "ChunksMissing",
     "FilesError",
     "MountError",
     "MountForbidden",
@@ -34,6 +35,10 @@ class MountError(FilesError):
 
 class MountForbidden(MountError):
     """This machine lets this user mount nothing at all."""
+
+
+class ChunksMissing(MountError):
+    """Chunks that were there are damaged or gone, which was seen when they were read."""
 
 
 class WatchError(FilesError):

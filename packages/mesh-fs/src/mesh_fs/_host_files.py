@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from mesh_core import concurrent_endpoint, endpoint
 from mesh_fs._chunk_names import joined, split
 from mesh_fs._delivery import BATCH_MAX, in_background
-from mesh_fs._errors import MountError
-from mesh_fs._presented import Mounted, WrittenOut, present
+from mesh_fs._errors import ChunksMissing, MountError
+from mesh_fs._presented import Mounted, present
 from mesh_fs._relay import Relay
 
 if TYPE_CHECKING:
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
     from mesh_fs import _core
     from mesh_fs._options import CacheOptions, MountOptions
+    from mesh_fs._presented import Presented
 
 __all__ = ["HostFiles", "HostStatus"]
+
+#: How often it is tried to show a tree whose chunks were damaged on the disk.
+_TRIES_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class HostStatus:
     Attributes:
         host: The machine's name.
         mountpoint: Where the files are.
-        way: How they are shown: `"fuse"` or `"unpack"`.
+        way: How they are shown: `"fuse"`, `"image"` or `"unpack"`.
         why: Why in this way.
         is_complete: Whether all files are on the host.
         is_open: Whether they are shown; not any more if somebody has unmounted them.
@@ -72,7 +76,8 @@ class HostFiles(Relay):
         super().__init__(cache)
         self._mountpoint = mountpoints[self._rank]
         self._options = options
-        self._presented: Mounted | WrittenOut | None = None
+        self._cache = cache
+        self._presented: Presented | None = None
         self._tree: _core.Tree | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # What could be fetched has been; it is complete if that was all.
@@ -88,14 +93,15 @@ class HostFiles(Relay):
         self._is_complete, self._problem = False, None
         if self._presented is None:
             presented = await asyncio.to_thread(
-                present, tree, self._store, self._mountpoint, self._options
+                present, tree, self._store, self._mountpoint, self._options, self._cache
             )
             self._presented = presented
             if isinstance(presented, Mounted):
                 asyncio.get_running_loop().add_reader(presented.view, self._on_wanted)
         if self._presented.needs_all:
-            await self._fetch_all(tree)
-        await asyncio.to_thread(self._presented.show, tree)
+            await self._show_all(self._presented, tree)
+        else:
+            await asyncio.to_thread(self._presented.show, tree)
         if self._options.is_prefetched and not self._presented.needs_all:
             in_background(self._fetch_all(tree), self._tasks)
 
@@ -131,6 +137,19 @@ class HostFiles(Relay):
             if isinstance(presented, Mounted):
                 asyncio.get_running_loop().remove_reader(presented.view)
             await asyncio.to_thread(presented.close)
+
+    async def _show_all(self, presented: Presented, tree: _core.Tree) -> None:
+        """Shows a tree all of whose files have to be there."""
+        for tries_left in reversed(range(_TRIES_MAX)):
+            await self._fetch_all(tree)
+            try:
+                return await asyncio.to_thread(presented.show, tree)
+            except ChunksMissing as error:
+                if not self._is_complete:
+                    raise MountError(f"not all files can be had: {self._problem}") from error
+                # What was damaged on the disk is missing from now on, and is fetched again.
+                if tries_left == 0:
+                    raise
 
     async def _fetch_all(self, tree: _core.Tree) -> None:
         """Fetches all files of a tree, as far as they can be had."""

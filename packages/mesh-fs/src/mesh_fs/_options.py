@@ -9,6 +9,7 @@ from pathlib import Path
 __all__ = ["CacheOptions", "GatherOptions", "MountOptions", "SnapshotOptions"]
 
 _FOLDER_VARIABLE = "MESH_FS_CACHE"
+_WAYS = ("auto", "fuse", "image", "unpack")
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,14 @@ class MountOptions:
     """How a tree is shown on a host.
 
     Attributes:
-        way: `"auto"` takes the first of the others that the host allows; `"fuse"` mounts;
-            `"unpack"` writes the files into the directory.
+        way: `"auto"` takes the first of the others that the host allows; `"fuse"` mounts at once;
+            `"image"` mounts when all files are there, and takes root; `"unpack"` writes the files
+            into the directory.
+        writable: Let programs of the host write: what they do is seen by that host alone, and
+            thrown away by `close`. It takes root, but with `"unpack"`.
         allow_other: Let other users read it too; without root the host's `/etc/fuse.conf` must
-            allow that.
+            allow that. It is for `"fuse"` without `writable` alone: otherwise they may do what the
+            modes of the files say.
         read_limit_s: A read of a file that has not come yet fails after so many seconds.
         read_ahead_bytes: What is fetched behind a read that had to wait.
         is_prefetched: Fetch all files in the background, and not only those that are read.
@@ -69,11 +74,16 @@ class MountOptions:
     """
 
     way: str = "auto"
+    writable: bool = False
     allow_other: bool = False
     read_limit_s: float = 60.0
     read_ahead_bytes: int = 4 << 20
     is_prefetched: bool = True
     threads: int = 4
+
+    def __post_init__(self) -> None:
+        if self.way not in _WAYS:
+            raise ValueError(f"way={self.way!r}: take one of {', '.join(_WAYS)}")
 
 
 @dataclass(frozen=True)

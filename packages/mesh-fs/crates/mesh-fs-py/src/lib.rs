@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod chunk_list;
 mod errors;
+mod image;
 mod memory;
 mod snapshot;
 mod store;
@@ -15,6 +16,8 @@ mod workspace;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::PySnapshot>()?;
+    module.add_class::<image::PyImage>()?;
+    module.add_class::<image::PyOverlay>()?;
     module.add_class::<store::PyStore>()?;
     module.add_class::<tree::PyRecipe>()?;
     module.add_class::<tree::PyTree>()?;

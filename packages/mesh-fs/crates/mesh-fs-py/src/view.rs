@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mesh_fuse::{Mount, MountError, MountOptions};
-use mesh_view::{Stale, Unpacked, View, ViewOptions};
+use mesh_view::{Stale, UnpackError, Unpacked, View, ViewOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -148,7 +148,10 @@ impl PyUnpacked {
             let mut unpacked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             unpacked.as_mut().map_or(Ok(()), |unpacked| unpacked.show(tree, &store))
         })
-        .map_err(|error| raise(py, "MountError", &error))
+        .map_err(|error| {
+            let is_missing = matches!(error, UnpackError::Missing(..));
+            raise(py, if is_missing { "ChunksMissing" } else { "MountError" }, &error)
+        })
     }
 
     /// Removes what was written.

@@ -1,6 +1,5 @@
-//! A process that unmounts when this one dies, however that happens.
+//! A process that tidies up when this one dies, however that happens.
 
-use crate::attach::KIND;
 use crate::error::MountError;
 use crate::spawn::spawn;
 use rustix::io::Errno;
@@ -9,9 +8,10 @@ use rustix::net::{
 };
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::env;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 
 const SHELL: &std::ffi::CStr = c"/bin/sh";
 /// Where programs are besides what `PATH` says.
@@ -19,12 +19,12 @@ const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 /// What is said to it when there is nothing left to do.
 const DISMISSAL: &[u8] = b"closed\n";
 
-/// What it runs: `$1` is the kind of the mount, `$2` its source.
+/// What it runs for a mount: `$1` is the kind of the mount, `$2` its source.
 ///
 /// It reads until the other end of the line is closed. It unmounts what has our source and nothing
 /// mounted over it. The `x` keeps what a path may end with; `printf` reads the octal numbers that
 /// the table has instead of blanks.
-const SCRIPT: &str = r#"
+pub(crate) const UNMOUNTING: &str = r#"
 trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU
 cd /
 read -r word
@@ -44,25 +44,32 @@ while read -r id _ _ _ point rest; do
 done < /proc/self/mountinfo
 "#;
 
-/// A process that unmounts what has one source when this process dies.
+/// A process that runs a script for the shell when this process dies, or when this is dropped.
+///
+/// The script reads a line, which is empty then; it is `closed` when there is nothing to do.
 #[derive(Debug)]
-pub(crate) struct Guardian {
+pub struct Guardian {
     pid: Pid,
-    /// It looks after the mount when this is closed.
+    /// It goes to work when this is closed.
     line: OwnedFd,
 }
 
 impl Guardian {
-    /// Starts it, before there is anything to look after.
-    pub(crate) fn start(source: &str) -> Result<Self, MountError> {
-        Self::try_start(source).map_err(|error| MountError::Unguarded { source: error.into() })
+    /// Starts it, before there is anything to look after; the arguments are `$1` and so on.
+    ///
+    /// # Errors
+    /// [`MountError::Unguarded`]: it cannot be started.
+    pub fn start(script: &str, arguments: &[&OsStr]) -> Result<Self, MountError> {
+        Self::try_start(script, arguments)
+            .map_err(|error| MountError::Unguarded { source: error.into() })
     }
 
-    fn try_start(source: &str) -> Result<Self, Errno> {
+    fn try_start(script: &str, arguments: &[&OsStr]) -> Result<Self, Errno> {
         let (line, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let arguments = ["sh", "-c", SCRIPT, "mesh-fuse-guardian", KIND, source];
-        let texts: Result<Vec<_>, _> = arguments.into_iter().map(CString::new).collect();
+        let words = ["sh", "-c", script, "mesh-fuse-guardian"].map(OsStr::new);
+        let words = words.iter().chain(arguments).map(|word| CString::new(word.as_bytes()));
+        let texts: Result<Vec<_>, _> = words.collect();
         let path = env::var("PATH").unwrap_or_default();
         let path = CString::new(format!("PATH={path}:{USUAL}"));
         let (arguments, path) = (texts.or(Err(Errno::INVAL))?, path.or(Err(Errno::INVAL))?);
@@ -76,14 +83,14 @@ impl Guardian {
     }
 
     /// Has it end without doing anything.
-    pub(crate) fn dismiss(self) {
+    pub fn dismiss(self) {
         // If it has died, it needs not be told.
         let _ = send(&self.line, DISMISSAL, SendFlags::NOSIGNAL);
     }
 }
 
 impl Drop for Guardian {
-    /// Has it look after the mount, and end.
+    /// Has it go to work, and end.
     fn drop(&mut self) {
         // For copies in other processes as well.
         let _ = shutdown(&self.line, Shutdown::Both);

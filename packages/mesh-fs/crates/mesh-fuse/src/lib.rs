@@ -9,6 +9,7 @@
 //!   the directory, `attach` mounts with our own rights or through a `deputy`, `table` reads what
 //!   is mounted, and a `guardian`, a process of its own, unmounts when we die; `greeting` settles
 //!   with the kernel what is spoken;
+//! - [`Guardian`], [`check_point`] and [`find_mount`] do for those who mount something else, too;
 //! - behind it, `worker` threads receive from a `device`, `decode` and `encode` by the numbers of
 //!   `abi`, and have a `server` answer for the one `session` of all; `parked` are the reads that
 //!   are not answered yet.
@@ -38,10 +39,13 @@ mod worker;
 pub use directory::DirectoryReply;
 pub use error::MountError;
 pub use file_system::{Answer, Attributes, Entry, FileSystem, Kind, ROOT, Seek, Space};
+pub use guardian::Guardian;
 pub use mount::Mount;
 pub use options::{MountOptions, PanicHook, Panicked};
+pub use point::check as check_point;
 pub use reply::ReadReply;
 pub use rustix::io::Errno;
+pub use table::{Mounted, find_mount};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

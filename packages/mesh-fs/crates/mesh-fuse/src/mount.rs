@@ -1,13 +1,13 @@
 //! Files that are shown at a directory.
 
 use crate::abi::{self, notice};
-use crate::attach::{self, Attachment};
+use crate::attach::{self, Attachment, KIND};
 use crate::device::Device;
 use crate::encode;
 use crate::error::MountError;
 use crate::file_system::{Answer, FileSystem};
 use crate::greeting;
-use crate::guardian::Guardian;
+use crate::guardian::{self, Guardian};
 use crate::lock;
 use crate::options::MountOptions;
 use crate::point;
@@ -15,6 +15,7 @@ use crate::session::Session;
 use crate::worker;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -59,7 +60,8 @@ impl Mount {
     ) -> Result<Self, MountError> {
         let point = point::check(mountpoint, options.over_full)?;
         let source = unique(&options.name)?;
-        let guardian = Guardian::start(&source)?;
+        let told = [KIND, &source].map(OsStr::new);
+        let guardian = Guardian::start(guardian::UNMOUNTING, &told)?;
         // If anything fails from here on, the guardian is dropped, and takes away what is there.
         let (device, attachment) = attach::attach(&point, &source, options, &guardian)?;
         let features = greeting::greet(&device, options.read_ahead_bytes)?;

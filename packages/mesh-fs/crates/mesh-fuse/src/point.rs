@@ -5,8 +5,11 @@ use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Looks whether it can be mounted on; gives its path from the root on.
-pub(crate) fn check(point: &Path, over_full: bool) -> Result<PathBuf, MountError> {
+/// Looks whether a directory can be mounted on; gives its path from the root on.
+///
+/// # Errors
+/// It is no directory, or is not empty and may not be.
+pub fn check(point: &Path, over_full: bool) -> Result<PathBuf, MountError> {
     let failed = |source| failure(point, source);
     let whole = point.canonicalize().map_err(failed)?;
     if !whole.metadata().map_err(failed)?.is_dir() {

@@ -10,19 +10,28 @@ const PATH: &str = "/proc/self/mountinfo";
 
 /// One of our mounts, where it is now.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Mounted {
+pub struct Mounted {
     /// The device's two numbers, with a colon between them.
-    pub(crate) device: String,
+    pub device: String,
     /// Where it is: directories above it may have been renamed.
-    pub(crate) point: PathBuf,
+    pub point: PathBuf,
     /// Whether something else is mounted over it, which an unmount would meet first.
-    pub(crate) is_covered: bool,
+    pub is_covered: bool,
 }
 
 /// Finds what has that source, and that type.
 pub(crate) fn find(kind: &str, source: &str) -> io::Result<Vec<Mounted>> {
     let table = fs::read(PATH)?;
-    Ok(find_in(&table, kind, source))
+    Ok(find_in(&table, |line| line.kind == kind.as_bytes() && line.source == source.as_bytes()))
+}
+
+/// Finds the mount of a number, as `statx` tells it; none if it is not mounted any more.
+///
+/// # Errors
+/// The table cannot be read.
+pub fn find_mount(number: u64) -> io::Result<Option<Mounted>> {
+    let table = fs::read(PATH)?;
+    Ok(find_in(&table, |line| line.id == number.to_string().as_bytes()).pop())
 }
 
 /// One line: `36 35 98:0 /root /point options [fields] - type source options`.
@@ -46,11 +55,9 @@ impl<'a> Line<'a> {
     }
 }
 
-fn find_in(table: &[u8], kind: &str, source: &str) -> Vec<Mounted> {
+fn find_in(table: &[u8], is_ours: impl Fn(&Line<'_>) -> bool) -> Vec<Mounted> {
     let lines: Vec<_> = table.split(|byte| *byte == b'\n').filter_map(Line::read).collect();
-    let ours = lines
-        .iter()
-        .filter(|line| line.kind == kind.as_bytes() && line.source == source.as_bytes());
+    let ours = lines.iter().filter(|line| is_ours(line));
     let mounted = ours.map(|ours| Mounted {
         device: String::from_utf8_lossy(ours.device).into_owned(),
         point: OsString::from_vec(unescape(ours.point)).into(),
@@ -86,18 +93,22 @@ mod tests {
 39 22 0:34 / /e rw - tmpfs one rw\n\
 short line\n";
 
+    fn is_of(source: &str) -> impl Fn(&Line<'_>) -> bool {
+        move |line| line.kind == b"fuse.mesh" && line.source == source.as_bytes()
+    }
+
     #[test]
     fn a_mount_is_found_by_its_source() {
-        let found = find_in(TABLE, "fuse.mesh", "one");
+        let found = find_in(TABLE, is_of("one"));
         let expected =
             Mounted { device: "0:31".into(), point: "/a b\\c".into(), is_covered: false };
         assert_eq!(found, [expected]);
-        assert_eq!(find_in(TABLE, "fuse.mesh", "three"), []);
+        assert_eq!(find_in(TABLE, is_of("three")), []);
     }
 
     #[test]
     fn what_is_mounted_over_it_is_seen() {
-        let found = find_in(TABLE, "fuse.mesh", "two");
+        let found = find_in(TABLE, is_of("two"));
         assert!(found.iter().all(|mounted| mounted.is_covered) && found.len() == 1);
     }
 

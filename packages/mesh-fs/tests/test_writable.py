@@ -1,0 +1,191 @@
+"""What programs of a host write over a tree: seen there, kept over a refresh, and thrown away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import mount_table, needs
+from edited_trees import seen
+from mount_processes import HOST, the_process
+
+from mesh_core import this_host
+from mesh_core.testing import wait_until
+from mesh_fs import CacheOptions, MountHandler, MountOptions, SnapshotOptions, remotemount
+
+LIMIT_S = 60.0
+LARGE = "package/inner/large.bin"
+
+
+@pytest.fixture(params=["fuse", "image"])
+def writable(request: pytest.FixtureRequest) -> MountOptions:
+    """Each way over which a host can write."""
+    needs(request.param, writable=True)
+    return MountOptions(way=request.param, writable=True)
+
+
+def left(cache: CacheOptions) -> list[Path]:
+    """What is left of mounts, in what the host keeps."""
+    return list((cache.place() / "shown").iterdir())
+
+
+def opened(
+    source: Path, mountpoint: Path, cache: CacheOptions, options: MountOptions
+) -> MountHandler:
+    """A handler that is not open yet."""
+    return remotemount(this_host(), source, mountpoint, cache=cache, mount=options)
+
+
+def run(*words: str | Path) -> str:
+    """Runs a program as users of the host do."""
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def test_it_is_the_tree_until_somebody_writes(
+    source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
+) -> None:
+    with opened(source, mountpoint, cache, writable) as handler:
+        handler.wait(LIMIT_S)
+        assert seen(os.fsencode(mountpoint)) == seen(os.fsencode(source))
+        (source / "package/module.py").write_text("ANSWER = 43\n")
+        (source / "added").write_text("added")
+        assert handler.refresh() is True
+        assert seen(os.fsencode(mountpoint)) == seen(os.fsencode(source))
+
+
+def test_what_is_written_is_seen_on_the_host_alone_and_vanishes(
+    source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
+) -> None:
+    before = seen(os.fsencode(source))
+    other = mountpoint.with_name("other")
+    with opened(source, mountpoint, cache, writable), opened(source, other, cache, writable):
+        run("sh", "-c", f"echo own > {mountpoint}/own; echo more >> {mountpoint}/script.sh")
+        run("rm", "-r", mountpoint / "package/inner", mountpoint / "link")
+        run("mv", mountpoint / "package", mountpoint / "moved")
+        os.setxattr(mountpoint / "same.sh", "user.note", b"own")
+        (mountpoint / "same.sh").chmod(0o700)
+        assert run("cat", mountpoint / "own") == "own\n"
+        assert run("cat", mountpoint / "script.sh").endswith("mount\nmore\n")
+        assert sorted(os.listdir(mountpoint / "moved")) == ["module.py"]
+        assert {"link", "package"}.isdisjoint(os.listdir(mountpoint))
+        assert seen(os.fsencode(other)) == before
+    assert seen(os.fsencode(source)) == before
+    assert os.listdir(mountpoint) == []
+    assert left(cache) == []
+    with opened(source, mountpoint, cache, writable):
+        assert seen(os.fsencode(mountpoint)) == before
+
+
+def test_python_writes_its_byte_code_and_takes_it_the_next_time(
+    source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
+) -> None:
+    without = SnapshotOptions(ignore=("__pycache__",))
+    handler = remotemount(
+        this_host(), source, mountpoint, cache=cache, mount=writable, snapshot=without
+    )
+    code = f"import sys; sys.path.insert(0, {str(mountpoint / 'package')!r}); import module"
+
+    def said() -> str:
+        words, usual = [sys.executable, "-v", "-c", code], {"PYTHONDONTWRITEBYTECODE": ""}
+        done = subprocess.run(
+            words, env=os.environ | usual, capture_output=True, text=True, check=True
+        )
+        return done.stderr
+
+    with handler:
+        assert f"created '{mountpoint}/package/__pycache__" in said()
+        again = said()
+        assert f"matches {mountpoint}/package/module.py" in again
+        assert handler.refresh() is False
+    assert not (source / "package/__pycache__").exists()
+
+
+def test_a_refresh_keeps_what_the_host_has_written(
+    source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
+) -> None:
+    with opened(source, mountpoint, cache, writable) as handler:
+        handler.wait(LIMIT_S)
+        (mountpoint / "own").write_text("own")
+        (mountpoint / "script.sh").write_text("the host's")
+        (mountpoint / "empty").rmdir()
+        (mountpoint / "package/module.py").unlink()
+        (source / "script.sh").write_text("the client's")
+        (source / "package/module.py").write_text("ANSWER = 43\n")
+        (source / "package/added.py").write_text("ADDED = 1\n")
+        (source / LARGE).write_bytes(b"other")
+        assert handler.refresh() is True
+        # Where both have changed it, the host's is seen.
+        assert (mountpoint / "own").read_text() == "own"
+        assert (mountpoint / "script.sh").read_text() == "the host's"
+        assert not (mountpoint / "empty").exists()
+        assert not (mountpoint / "package/module.py").exists()
+        assert (mountpoint / "package/added.py").read_text() == "ADDED = 1\n"
+        assert (mountpoint / LARGE).read_bytes() == b"other"
+        (mountpoint / "after").write_text("after")
+        assert mount_table(mountpoint.parent) == [str(mountpoint)]
+
+
+def test_who_has_a_file_open_goes_on_over_a_refresh(
+    source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
+) -> None:
+    with opened(source, mountpoint, cache, writable) as handler:
+        handler.wait(LIMIT_S)
+        content = (source / LARGE).read_bytes()
+        with (
+            (mountpoint / LARGE).open("rb", buffering=0) as file,
+            (mountpoint / "log").open("a") as log,
+        ):
+            assert file.read(100) == content[:100]
+            log.write("before\n")
+            (source / LARGE).write_bytes(b"other")
+            assert handler.refresh() is True
+            assert file.read() == content[100:]
+            log.write("after\n")
+        assert (mountpoint / LARGE).read_bytes() == b"other"
+        assert (mountpoint / "log").read_text() == "before\nafter\n"
+
+
+def test_a_host_process_that_is_killed_leaves_nothing(
+    source: Path, mountpoint: Path, cache: CacheOptions, writable: MountOptions
+) -> None:
+    with opened(source, mountpoint, cache, writable):
+        (mountpoint / "own").write_bytes(os.urandom(1_000_000))
+        os.kill(the_process(HOST), signal.SIGKILL)
+        wait_until(lambda: not os.path.ismount(mountpoint), LIMIT_S)
+        wait_until(lambda: left(cache) == [], LIMIT_S)
+    assert mount_table(mountpoint.parent.parent) == []
+
+
+def test_where_the_host_writes_a_file_is_still_brought(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    needs("fuse", writable=True)
+    lazy = MountOptions(way="fuse", writable=True, is_prefetched=False)
+    with opened(source, mountpoint, cache, lazy):
+        # It is copied before it is changed.
+        with (mountpoint / LARGE).open("r+b") as file:
+            file.seek(1_000_000)
+            file.write(b"own")
+        content = bytearray((source / LARGE).read_bytes())
+        content[1_000_000:1_000_003] = b"own"
+        assert (mountpoint / LARGE).read_bytes() == content
+
+
+def test_a_directory_that_is_written_out_can_be_written_anyway(
+    source: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    options = MountOptions(way="unpack", writable=True)
+    with opened(source, mountpoint, cache, options) as handler:
+        (mountpoint / "own").write_text("own")
+        (mountpoint / "script.sh").write_text("the host's")
+        (mountpoint / "package/module.py").write_text("ANSWER = 0\n")
+        (source / "package/module.py").write_text("ANSWER = 43\n")
+        assert handler.refresh() is True
+        assert (mountpoint / "own").read_text() == "own"
+        assert (mountpoint / "script.sh").read_text() == "the host's"
+        # Where both have changed it, the client's is seen.
+        assert (mountpoint / "package/module.py").read_text() == "ANSWER = 43\n"
