@@ -58,6 +58,8 @@ _ROWS = {
     "fs": ROWS_FS,
     "tensor": ROWS_TENSOR,
 }
+_PEERS = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_FILES, PEER_TENSOR)
+
 #: The exit status that says a gate could not be judged; a miss is 1.
 _UNJUDGED = 2
 
@@ -71,8 +73,7 @@ def main() -> int:
     if arguments.peer_python is None and importlib.util.find_spec("monarch") is not None:
         arguments.peer_python = sys.executable
     if arguments.peer_python is not None:
-        peers = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_FILES, PEER_TENSOR)
-        interpreters |= dict.fromkeys(peers, arguments.peer_python)
+        interpreters |= dict.fromkeys(_PEERS, arguments.peer_python)
     results = Results()
     machines = []
     errors: list[dict[str, Any]] = []
@@ -87,7 +88,7 @@ def main() -> int:
     _report(verdicts, machines, results, errors, arguments)
     if arguments.command == "counts" and arguments.check:
         return _gate(verdicts)
-    return 1 if any(error["driver"] == OURS for error in errors) else 0
+    return 1 if any(error["driver"] not in _PEERS for error in errors) else 0
 
 
 def _arguments() -> argparse.Namespace:
