@@ -47,6 +47,8 @@ class Keeper(Actor):
         self._watcher: Watcher | None = None
         self._taken: Taken | None = None
         self._has_lost = False
+        # Whether hosts that are there show an older tree than they were told to.
+        self._has_refused = False
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         """Goes on with the other hosts; those that fetched from a lost one ask the next."""
@@ -108,19 +110,24 @@ class Keeper(Actor):
     def refresh(self) -> bool:
         """Shows the directory as it is now on all hosts that are left; says whether it is new.
 
-        Processes that were killed on hosts that are there are started again.
+        Where that cannot be shown, what was there before stays. Processes that were killed on
+        hosts that are there are started again.
         """
         taken = self._take()
         is_new = self._taken is None or taken.id != self._taken.id
         self._taken = taken
         errors: list[MeshError] = []
-        if is_new:
+        if is_new or self._has_refused:
             answers = [one for shown in self._shown for one in shown.show(taken.recipe).values()]
             errors = [answer for answer in answers if isinstance(answer, MeshError)]
+        refusals = [error for error in errors if not isinstance(error, SupervisionError)]
+        self._has_refused = bool(refusals)
         if errors or self._has_lost:
             count = sum(revival.count for revival in self._revive())
             if errors and not count:
                 raise errors[0]
+        if refusals:
+            raise refusals[0]
         return is_new
 
     @endpoint

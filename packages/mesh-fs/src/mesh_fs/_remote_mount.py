@@ -101,6 +101,7 @@ class MountHandler:
         Raises:
             SnapshotError: The directory cannot be read as it is at one moment.
             MountError: It is not open, or no host can show it any more.
+            StoreError: A host has no room for it, and shows what it did before; the others show it.
         """
         return self._opened().refresh.call_one().get()
 
