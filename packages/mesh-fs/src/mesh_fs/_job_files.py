@@ -133,7 +133,7 @@ class RemoteMount:
 class _OpenMount:
     def __init__(self, handler: MountHandler, names: frozenset[str], python: str | None) -> None:
         self.handler = handler
-        self.is_open = True
+        self.is_open: bool = True
         self._names = names
         self._python = python
 
