@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,13 +22,11 @@ class Chain:
     Attributes:
         frame: It, over the empty table of the planning session.
         table: The table's name.
-        qualifier: What the columns of its output are qualified with.
         is_selective: Whether it leaves rows out.
     """
 
     frame: datafusion.DataFrame
     table: str
-    qualifier: str
     is_selective: bool
 
 
@@ -50,7 +49,7 @@ def chain_of(
     below = chain_of(node.inputs[0], session, schemas)
     if below is None:
         return None
-    frame, qualifier, is_selective = below.frame, below.qualifier, below.is_selective
+    frame, is_selective = below.frame, below.is_selective
     if node.kind == "Filter":
         predicate = expression(node.variant.predicate())
         if not is_pushable(predicate):
@@ -58,14 +57,14 @@ def chain_of(
         frame, is_selective = frame.filter(predicate), True
     elif node.kind == "Projection":
         expressions = [expression(each) for each in node.variant.projections()]
-        if not expressions or not all(is_pushable(each) for each in expressions):
+        if not all(is_pushable(each) for each in expressions):
             return None
-        frame = frame.select(*expressions)
+        # Where only the number of rows counts there are no expressions: any column will do.
+        frame = frame.select(*(expressions or [named(frame.schema().names[0])]))
     else:
-        qualifier = node.variant.alias()
         columns = [named(name) for name in frame.schema().names]
-        frame = frame.select(*columns).alias(quoted(qualifier))
-    return Chain(frame, below.table, qualifier, is_selective)
+        frame = frame.select(*columns).alias(quoted(node.variant.alias()))
+    return Chain(frame, below.table, is_selective)
 
 
 def _scan(
@@ -83,15 +82,24 @@ def _scan(
         frame = frame.filter(each)
     columns = [name for _, name in node.variant.projection()] or schemas[table].names[:1]
     frame = frame.select(*(datafusion.col(f"{quoted(table)}.{quoted(each)}") for each in columns))
-    return Chain(frame, table, node.variant.table_name(), bool(filters))
+    return Chain(frame, table, bool(filters))
+
+
+_COMMON = re.compile(r"__common_expr_\d+")
+
+
+def _shown(frame: datafusion.DataFrame) -> str:
+    """Gives the plan as text in which what DataFusion numbers as it goes has numbers of ours."""
+    text = frame.optimized_logical_plan().display_indent_schema()
+    order = {name: f"__common_{at}" for at, name in enumerate(dict.fromkeys(_COMMON.findall(text)))}
+    return _COMMON.sub(lambda match: order[match[0]], text)
 
 
 def statement(frame: datafusion.DataFrame, session: datafusion.SessionContext) -> str | None:
     """Writes a frame as SQL; None if what is written would be read as another plan."""
     try:
         sql = Unparser(Dialect.default()).plan_to_sql(frame.logical_plan())
-        meant = frame.optimized_logical_plan().display_indent_schema()
-        read = session.sql(sql).optimized_logical_plan().display_indent_schema()
+        meant, read = _shown(frame), _shown(session.sql(sql))
     except Exception:  # DataFusion has no narrower class
         return None
     return sql if read == meant else None

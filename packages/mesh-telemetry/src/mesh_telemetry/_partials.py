@@ -24,6 +24,7 @@ _SAME_AGAIN: dict[str, Callable[[datafusion.Expr], datafusion.Expr]] = {
     "bit_or": functions.bit_or,
     "bit_xor": functions.bit_xor,
 }
+_PART = "part of an average"
 
 
 @dataclass
@@ -103,7 +104,7 @@ def _place(places: list[datafusion.Expr], expr: datafusion.Expr) -> int:
 
 def partials_of(node: Node, below: datafusion.DataFrame) -> Partials | None:
     """Splits an aggregate over `below`; None if the whole cannot be made from parts."""
-    groups = [expression(each) for each in node.variant.group_by_exprs()]
+    groups = [_unaliased(expression(each)) for each in node.variant.group_by_exprs()]
     if any(each.variant_name() == "GroupingSet" or not is_pushable(each) for each in groups):
         return None
     shipped = _Shipped(below, groups)
@@ -208,13 +209,12 @@ def _filtered_parts(
 
     An expression does not show its filter, but its text does.
     """
-    query = Unparser(Dialect.default()).plan_to_sql(below.aggregate([], [bare]).logical_plan())
-    text, start = query, "SELECT avg("
-    end = text.rfind(" FROM ") if text.count(" FROM ") == 1 else -1
+    frame = below.aggregate([], [bare])
+    part = named(frame.schema().names[0]).alias(_PART)
+    text = Unparser(Dialect.default()).plan_to_sql(frame.select(part).logical_plan())
+    start, end = "SELECT avg(", text.find(f' AS "{_PART}" FROM ')
     if not text.startswith(start) or end < 0:
         return None
     call = text[len(start) : end]
     found = [below.parse_sql_expr(f"{name}({call}") for name in ("sum", "count")]
     return found[0], found[1]
-
-

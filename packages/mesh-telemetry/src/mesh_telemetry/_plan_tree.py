@@ -15,6 +15,8 @@ __all__ = [
     "is_pushable",
     "named",
     "plan_tree",
+    "qualifiers_of",
+    "qualify",
     "quoted",
     "quoted_literal",
 ]
@@ -57,6 +59,45 @@ def plan_tree(plan: datafusion.LogicalPlan) -> Node:
     elif kind == "SubqueryAlias":
         qualifiers = frozenset({variant.alias()})
     return Node(plan, kind, variant, inputs, qualifiers)
+
+
+def qualifiers_of(node: Node, count: int) -> list[str | None]:
+    """Says for each of the columns of a node's output what it is qualified with, if anything."""
+    if node.kind in ("Filter", "Sort", "Limit"):
+        return qualifiers_of(node.inputs[0], count)
+    if node.kind == "Projection":
+        return [_relation(expression(each)) for each in node.variant.projections()]
+    if node.kind == "Aggregate":
+        groups = [_relation(expression(each)) for each in node.variant.group_by_exprs()]
+        return [*groups, *[None] * (count - len(groups))]
+    return list(node.qualifiers)[:1] * count
+
+
+def _relation(expr: datafusion.Expr) -> str | None:
+    relation: str | None = None
+    if expr.variant_name() == "Column":
+        relation = expr.to_variant().relation()
+    return relation
+
+
+def qualify(frame: datafusion.DataFrame, qualifiers: list[str | None]) -> datafusion.DataFrame:
+    """Gives the frame with its columns qualified one by one."""
+    names = {each for each in qualifiers if each is not None}
+    if not names:
+        return frame
+    (name,) = names
+    frame = frame.alias(quoted(name))
+    if None not in qualifiers:
+        return frame
+    columns = [f"{quoted(name)}.{quoted(each)}" for each in frame.schema().names]
+    return frame.select(
+        *(
+            datafusion.col(column).alias(own) if qualifier is None else datafusion.col(column)
+            for column, own, qualifier in zip(
+                columns, frame.schema().names, qualifiers, strict=True
+            )
+        )
+    )
 
 
 def expression(raw: Any) -> datafusion.Expr:

@@ -11,7 +11,16 @@ from mesh_telemetry._chains import Chain, chain_of, statement
 from mesh_telemetry._lineage import Lineage
 from mesh_telemetry._partials import partials_of
 from mesh_telemetry._plain_types import plain_type
-from mesh_telemetry._plan_tree import Node, expression, is_pushable, named, plan_tree, quoted
+from mesh_telemetry._plan_tree import (
+    Node,
+    expression,
+    is_pushable,
+    named,
+    plan_tree,
+    qualifiers_of,
+    qualify,
+    quoted,
+)
 from mesh_telemetry._scans import embedded_units
 from mesh_telemetry._units import Link, Unit
 
@@ -142,7 +151,8 @@ class _Division:
         self._lineage.note(node, unit, wanted.names)
         shipped = self._session.table(quoted(unit.fills))
         back = [datafusion.col(f"c{at}").alias(name) for at, name in enumerate(names)]
-        return shipped.select(*back).alias(quoted(chain.qualifier))
+        qualifiers = qualifiers_of(node, len(names)) or [None] * len(names)
+        return qualify(shipped.select(*back), qualifiers)
 
     def _shipped(
         self,
@@ -189,7 +199,7 @@ class _Division:
         self._lineage.note(node, unit, wanted.names[: partials.group_count])
         shipped = self._session.table(quoted(unit.fills))
         whole = partials.finish(shipped, wanted.names, wanted.types)
-        return whole.alias(quoted(chain.qualifier))
+        return qualify(whole, qualifiers_of(node, len(wanted.names)))
 
     def _top(self, node: Node, wanted: pa.Schema) -> datafusion.DataFrame | None:
         """Has the first rows of each host shipped, of which the first are the first of all."""
