@@ -152,8 +152,12 @@ class QueryMaker:
             f"count({of}s)" + filtered,
             f"sum({of}{pick('k', 'u', 'small', 'dec', 'f', 'x')})" + filtered,
             f"avg({of}{pick('k', 'u', 'f', 'x', 'dec')})" + filtered,
-            f"min({of}{pick('k', 's', 'x', 't', 'dec', 'v', 'd', 'b', 'f')})" + filtered,
-            f"max({of}{pick('k', 's', 'x', 't', 'dec', 'v', 'd', 'b', 'f')})" + filtered,
+            f"min({of}{pick('k', 's', 't', 'dec', 'v', 'd', 'b')})" + filtered,
+            # Which of NaN and a number is the greater depends on their order in DataFusion.
+            f"min(nanvl({of}{pick('x', 'f')}, 0))" + filtered,
+            f"max({of}{pick('k', 's', 't', 'dec', 'v', 'd', 'b')})" + filtered,
+            # Which of NaN and a number is the greater depends on their order in DataFusion.
+            f"max(nanvl({of}{pick('x', 'f')}, 0))" + filtered,
             f"count(DISTINCT {of}{pick('k', 's', 'x', 'd', 'b', 't')})",
             f"sum(DISTINCT {of}k)",
             f"bool_and({of}b)" + filtered,
@@ -241,10 +245,7 @@ class QueryMaker:
             f"SELECT k FROM kinds EXCEPT SELECT k FROM events{self._where()}",
             "SELECT 'events' AS what, count(*) AS n FROM events UNION ALL SELECT 'actors', count(*)"
             " FROM actors UNION ALL SELECT 'kinds', count(*) FROM kinds",
-            f"SELECT s, {self._aggregate()} AS a FROM events GROUP BY s UNION ALL"
-            f" SELECT s, {self._aggregate()} AS a FROM events GROUP BY s"
-            if False
-            else f"SELECT k, count(*) AS n FROM events{self._where()} GROUP BY k UNION ALL"
+            f"SELECT k, count(*) AS n FROM events{self._where()} GROUP BY k UNION ALL"
             " SELECT rank, count(*) FROM actors GROUP BY rank",
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -85,21 +84,12 @@ def _scan(
     return Chain(frame, table, bool(filters))
 
 
-_COMMON = re.compile(r"__common_expr_\d+")
-
-
-def _shown(frame: datafusion.DataFrame) -> str:
-    """Gives the plan as text in which what DataFusion numbers as it goes has numbers of ours."""
-    text = frame.optimized_logical_plan().display_indent_schema()
-    order = {name: f"__common_{at}" for at, name in enumerate(dict.fromkeys(_COMMON.findall(text)))}
-    return _COMMON.sub(lambda match: order[match[0]], text)
-
-
 def statement(frame: datafusion.DataFrame, session: datafusion.SessionContext) -> str | None:
     """Writes a frame as SQL; None if what is written would be read as another plan."""
     try:
         sql = Unparser(Dialect.default()).plan_to_sql(frame.logical_plan())
-        meant, read = _shown(frame), _shown(session.sql(sql))
+        meant = frame.optimized_logical_plan().display_indent_schema()
+        read = session.sql(sql).optimized_logical_plan().display_indent_schema()
     except Exception:  # DataFusion has no narrower class
         return None
     return sql if read == meant else None

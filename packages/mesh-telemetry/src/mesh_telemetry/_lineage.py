@@ -18,7 +18,6 @@ _DROPS = {
     "Left": (False, True),
     "Right": (True, False),
     "LeftSemi": (True, True),
-    "LeftAnti": (False, True),
 }
 
 

@@ -174,6 +174,10 @@ def _split_distinct(
     """Ships the distinct values themselves, as further groups."""
     if len(arguments) != 1 or "FILTER (WHERE" in text:
         return None
+    (kind,) = shipped.below.select(arguments[0].alias("a")).schema().types
+    # As a group, -0.0 is another value than 0.0; as a distinct value it is not.
+    if pa.types.is_floating(kind):
+        return None
     place = shipped.distinct_at(arguments[0])
     if function == "count":
         return [place], lambda value: _Whole([functions.count(value, distinct=True)], _only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 
@@ -29,6 +30,14 @@ _WAYS = {
     "top": "its first rows",
     "scan": "the columns that it needs",
 }
+
+
+_CATALOG = re.compile(r"information_schema|^\s*(?:show|desc)", re.IGNORECASE)
+
+
+def _may_read(sql: str, table: str) -> bool:
+    """Says whether a query may read a table: to plan it, the others need not be there."""
+    return table.lower() in sql.lower() or _CATALOG.search(sql) is not None
 
 
 class QueryLimits:
@@ -82,13 +91,17 @@ class Query:
         text = read_query(sql)
         self._as_of_us = text.as_of_us
         self._is_explained = text.is_explained
-        plain = {table: plain_schema(schema) for table, schema in schemas.items()}
+        plain = {
+            table: plain_schema(schema)
+            for table, schema in schemas.items()
+            if _may_read(text.sql, table)
+        }
         self._schemas = plain
         self._session = new_session(self._limits.memory_max_bytes)
         for table, schema in plain.items():
             self._session.register_record_batches(quoted(table), [[empty_batch(schema)]])
         values = values_of(parameters, text.marks)
-        frame = open_frame(self._session, text.sql, values)
+        frame = open_frame(self._session, text.sql, schemas, values)
         self._wanted = plain_schema(frame.schema())
         try:
             self._split = split(frame, self._session, plain)

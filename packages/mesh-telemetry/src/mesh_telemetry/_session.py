@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import datafusion
 import pyarrow as pa
 
 from mesh_telemetry._errors import QueryError
 
-__all__ = ["empty_batch", "new_session", "open_frame", "readable", "tables_in"]
+__all__ = ["empty_batch", "new_session", "open_frame", "readable"]
 
 _READ_ONLY = (
     datafusion.SQLOptions()
@@ -43,7 +44,10 @@ def new_session(memory_max_bytes: int, partitions: int = 1) -> datafusion.Sessio
         .with_disk_manager_disabled()
         .with_greedy_memory_pool(memory_max_bytes)
     )
-    return datafusion.SessionContext(config, runtime)
+    session = datafusion.SessionContext(config, runtime)
+    # Its parts may come out nullable otherwise than planned, which then fails the query.
+    session.remove_optimizer_rule("common_sub_expression_eliminate")
+    return session
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
@@ -54,9 +58,18 @@ def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def open_frame(
-    session: datafusion.SessionContext, sql: str, values: dict[str, pa.Scalar] | None = None
+    session: datafusion.SessionContext,
+    sql: str,
+    tables: Iterable[str],
+    values: dict[str, pa.Scalar] | None = None,
 ) -> datafusion.DataFrame:
     """Plans a statement that reads.
+
+    Args:
+        session: Where its tables are.
+        sql: The statement.
+        tables: The tables that there are, for what is said when it names another.
+        values: Those of its parameters.
 
     Raises:
         QueryError: It cannot be parsed or planned, or it would change something.
@@ -64,12 +77,7 @@ def open_frame(
     try:
         return session.sql_with_options(sql, _READ_ONLY, values)
     except Exception as error:
-        raise QueryError(_advice(str(error), tables_in(session))) from None
-
-
-def tables_in(session: datafusion.SessionContext) -> list[str]:
-    """Names the tables that a query can read, sorted."""
-    return sorted(session.catalog().schema().table_names())
+        raise QueryError(_advice(str(error), sorted(tables))) from None
 
 
 def readable(text: str) -> str:

@@ -26,13 +26,13 @@ from mesh_telemetry._units import Link, Unit
 
 __all__ = ["Split", "split"]
 
+# Not those of rows without a partner: that NULL is special to NOT IN cannot be seen in a plan.
 _JOINS = {
     "Inner": "inner",
     "Left": "left",
     "Right": "right",
     "Full": "full",
     "LeftSemi": "semi",
-    "LeftAnti": "anti",
 }
 _TOP_ROWS_MAX = 100_000
 

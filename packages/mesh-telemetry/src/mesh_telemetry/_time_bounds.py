@@ -27,7 +27,7 @@ def since_us_of(fragment: Fragment, schemas: Mapping[str, pa.Schema]) -> dict[st
     session = new_session(_MEMORY_MAX_BYTES)
     for table in fragment.tables:
         session.register_record_batches(f'"{table}"', [[empty_batch(schemas[table])]])
-    root = plan_tree(open_frame(session, fragment.sql).optimized_logical_plan())
+    root = plan_tree(open_frame(session, fragment.sql, fragment.tables).optimized_logical_plan())
     scans: dict[str, list[int | None]] = {}
     _visit(root, None, scans)
     return {
