@@ -9,6 +9,8 @@ import pyarrow as pa
 _TEXTS = ["", "a", "ab", "b%", "it's", 'q"q', "ünï", "NULL", "A", "z_z", "line\nbreak"]
 _FLOATS = [0.0, -0.0, 0.25, -1.5, 3.75, 1e6, float("nan"), float("inf"), -2.0, 17.5]
 
+_NAME_IS_A = " AND a.name = 'a'"
+
 EVENTS = pa.schema(
     [
         ("uid", pa.int64()),
@@ -38,9 +40,7 @@ def random_tables(rng: random.Random) -> dict[str, pa.Table]:
     counts = [rng.choice([0, 1, 30, 200]), rng.choice([0, 5, 40]), rng.choice([0, 3, 25])]
     schemas = {"events": EVENTS, "actors": ACTORS, "kinds": KINDS}
     return {
-        name: pa.Table.from_arrays(
-            [_column(field, count, rng) for field in schema], schema=schema
-        )
+        name: pa.Table.from_arrays([_column(field, count, rng) for field in schema], schema=schema)
         for (name, schema), count in zip(schemas.items(), counts, strict=True)
     }
 
@@ -121,7 +121,7 @@ class QueryMaker:
             f"{of}t > TIMESTAMP '1970-01-01T0{number % 6}:00:00'",
             f"{of}dec < {number}.50",
             f"{of}timestamp_us >= {number * 9}",
-            f"{of}\"Mixed Case\" IN (1, 2, 3, {number})",
+            f'{of}"Mixed Case" IN (1, 2, 3, {number})',
             f"abs({of}k - 6) < 3 OR abs({of}k - 6) > 5",
             f"length({of}s) > 1",
             f"coalesce({of}k, -1) < {number}",
@@ -131,16 +131,38 @@ class QueryMaker:
 
     def _value(self, of: str = "") -> str:
         return self._pick(
-            f"{of}k", f"{of}s", f"{of}x", f"{of}d", f"{of}v", f"{of}b", f"{of}t", f"{of}dec",
-            f"{of}f", f"{of}small", f'{of}"Mixed Case"', f"{of}k + {of}u", f"upper({of}s)",
+            f"{of}k",
+            f"{of}s",
+            f"{of}x",
+            f"{of}d",
+            f"{of}v",
+            f"{of}b",
+            f"{of}t",
+            f"{of}dec",
+            f"{of}f",
+            f"{of}small",
+            f'{of}"Mixed Case"',
+            f"{of}k + {of}u",
+            f"upper({of}s)",
             f"CASE WHEN {of}k > 5 THEN 'high' WHEN {of}k IS NULL THEN NULL ELSE 'low' END",
-            f"CAST({of}k AS VARCHAR)", f"date_trunc('hour', {of}t)", f"-{of}x", f"{of}s || '!'",
+            f"CAST({of}k AS VARCHAR)",
+            f"date_trunc('hour', {of}t)",
+            f"-{of}x",
+            f"{of}s || '!'",
         )
 
     def _group(self, of: str = "") -> str:
         return self._pick(
-            f"{of}k", f"{of}s", f"{of}d", f"{of}v", f"{of}b", f"{of}u % 4", f"upper({of}s)",
-            f"date_trunc('hour', {of}t)", f"{of}small", f"{of}x",
+            f"{of}k",
+            f"{of}s",
+            f"{of}d",
+            f"{of}v",
+            f"{of}b",
+            f"{of}u % 4",
+            f"upper({of}s)",
+            f"date_trunc('hour', {of}t)",
+            f"{of}small",
+            f"{of}x",
             f"CASE WHEN {of}b THEN 'yes' ELSE 'no' END",
         )
 
@@ -212,7 +234,7 @@ class QueryMaker:
             f"SELECT e.uid, a.uid AS other, {self._value('e.')} AS v1, a.name FROM events e {how}"
             f" actors a ON {on}"
             f"{self._where('e.') or ' WHERE 1 = 1'}"
-            f"{self._pick('', ' AND a.rank > 3', chr(32) + 'AND a.name = ' + chr(39) + 'a' + chr(39))}"
+            f"{self._pick('', ' AND a.rank > 3', _NAME_IS_A)}"
         )
 
     def _join_groups(self) -> str:
@@ -225,16 +247,19 @@ class QueryMaker:
     def _subquery(self) -> str:
         inner = self._condition()
         return self._pick(
-            f"SELECT uid FROM events WHERE k > (SELECT avg(rank) FROM actors WHERE rank < 9)",
-            f"SELECT uid, k FROM events WHERE k IN (SELECT k FROM actors WHERE rank > 2) AND {inner}",
-            f"SELECT name FROM actors a WHERE EXISTS (SELECT 1 FROM events e WHERE e.k = a.k AND e.b)",
-            f"SELECT uid FROM events e WHERE NOT EXISTS (SELECT 1 FROM kinds q WHERE q.k = e.k)",
-            f"SELECT uid FROM events WHERE k NOT IN (SELECT k FROM kinds WHERE k IS NOT NULL)",
-            f"SELECT uid FROM events e WHERE x > (SELECT min(q.x) FROM kinds q WHERE q.k = e.k)",
+            "SELECT uid FROM events WHERE k > (SELECT avg(rank) FROM actors WHERE rank < 9)",
+            "SELECT uid, k FROM events WHERE k IN (SELECT k FROM actors WHERE rank > 2) AND"
+            f" {inner}",
+            "SELECT name FROM actors a WHERE EXISTS (SELECT 1 FROM events e WHERE e.k = a.k"
+            " AND e.b)",
+            "SELECT uid FROM events e WHERE NOT EXISTS (SELECT 1 FROM kinds q WHERE q.k = e.k)",
+            "SELECT uid FROM events WHERE k NOT IN (SELECT k FROM kinds WHERE k IS NOT NULL)",
+            "SELECT uid FROM events e WHERE x > (SELECT min(q.x) FROM kinds q WHERE q.k = e.k)",
             f"SELECT uid FROM events WHERE k IN (SELECT k FROM kinds) OR {inner}",
-            f"SELECT uid, (SELECT count(*) FROM kinds q WHERE q.k = e.k) AS n FROM events e",
+            "SELECT uid, (SELECT count(*) FROM kinds q WHERE q.k = e.k) AS n FROM events e",
             f"SELECT count(*) FROM (SELECT DISTINCT k, s FROM events WHERE {inner}) z",
-            f"SELECT z.g, z.n FROM (SELECT k AS g, count(*) AS n FROM events GROUP BY k) z WHERE z.n > 3",
+            "SELECT z.g, z.n FROM (SELECT k AS g, count(*) AS n FROM events GROUP BY k) z"
+            " WHERE z.n > 3",
         )
 
     def _union(self) -> str:
@@ -251,22 +276,29 @@ class QueryMaker:
 
     def _window(self) -> str:
         return self._pick(
-            f"SELECT uid, row_number() OVER (PARTITION BY s ORDER BY uid) AS r FROM events{self._where()}",
+            "SELECT uid, row_number() OVER (PARTITION BY s ORDER BY uid) AS r FROM"
+            f" events{self._where()}",
             f"SELECT uid, sum(k) OVER (ORDER BY uid) AS r FROM events{self._where()}",
-            "SELECT k, count(*) AS n, rank() OVER (ORDER BY count(*) DESC) AS r FROM events GROUP BY k",
-            f"SELECT uid, lag(k) OVER (ORDER BY uid) AS r FROM events{self._where()} ORDER BY uid LIMIT 7",
+            "SELECT k, count(*) AS n, rank() OVER (ORDER BY count(*) DESC) AS r FROM events"
+            " GROUP BY k",
+            f"SELECT uid, lag(k) OVER (ORDER BY uid) AS r FROM events{self._where()} ORDER BY"
+            " uid LIMIT 7",
         )
 
     def _with(self) -> str:
         return self._pick(
-            f"WITH p AS (SELECT k, {self._aggregate()} AS a, count(*) AS n FROM events{self._where()}"
+            f"WITH p AS (SELECT k, {self._aggregate()} AS a, count(*) AS n FROM"
+            f" events{self._where()}"
             " GROUP BY k) SELECT actors.name, p.a, p.n FROM actors JOIN p ON actors.k = p.k",
             "WITH p AS (SELECT k, count(*) AS n FROM events GROUP BY k)"
             " SELECT a.k, a.n, b.n AS m FROM p a JOIN p b ON a.n = b.n AND a.k < b.k",
-            f"WITH p AS (SELECT * FROM events{self._where()}), q AS (SELECT k FROM kinds WHERE k > 3)"
+            f"WITH p AS (SELECT * FROM events{self._where()}), q AS (SELECT k FROM kinds"
+            " WHERE k > 3)"
             " SELECT p.uid, q.k FROM p LEFT JOIN q ON p.k = q.k",
-            "SELECT a.uid, b.uid AS other FROM events a JOIN events b ON a.k = b.u WHERE a.b AND NOT b.b",
-            "SELECT CASE WHEN n > 3 THEN 'many' ELSE 'few' END AS w, count(*) AS groups, sum(n) AS n"
+            "SELECT a.uid, b.uid AS other FROM events a JOIN events b ON a.k = b.u WHERE a.b"
+            " AND NOT b.b",
+            "SELECT CASE WHEN n > 3 THEN 'many' ELSE 'few' END AS w, count(*) AS groups,"
+            " sum(n) AS n"
             " FROM (SELECT s, count(*) AS n FROM events GROUP BY s) z GROUP BY 1",
         )
 
@@ -274,7 +306,8 @@ class QueryMaker:
         return self._pick(
             f"SELECT DISTINCT {self._group()} AS g FROM events{self._where()}",
             f"SELECT DISTINCT k, s FROM events{self._where()}",
-            f"SELECT count(DISTINCT s) AS a, count(DISTINCT k) AS b, count(*) AS c FROM events{self._where()}",
+            "SELECT count(DISTINCT s) AS a, count(DISTINCT k) AS b, count(*) AS c FROM"
+            f" events{self._where()}",
             f"SELECT k, count(DISTINCT s) AS n FROM events{self._where()} GROUP BY k",
-            f"SELECT b, k, count(*) AS n FROM events GROUP BY ROLLUP(b, k)",
+            "SELECT b, k, count(*) AS n FROM events GROUP BY ROLLUP(b, k)",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -84,12 +85,38 @@ def _scan(
     return Chain(frame, table, bool(filters))
 
 
+class _Seen:
+    """Which statements were compared with their plans, and with what result."""
+
+    def __init__(self, count_max: int) -> None:
+        self._results: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self._count_max = count_max
+
+    def get(self, key: tuple[str, str]) -> bool | None:
+        return self._results.get(key)
+
+    def add(self, key: tuple[str, str], result: bool) -> None:
+        self._results[key] = result
+        while len(self._results) > self._count_max:
+            self._results.popitem(last=False)
+
+
+# As with regular expressions, the same ones come again and again.
+_SEEN = _Seen(count_max=512)
+
+
 def statement(frame: datafusion.DataFrame, session: datafusion.SessionContext) -> str | None:
     """Writes a frame as SQL; None if what is written would be read as another plan."""
     try:
-        sql = Unparser(Dialect.default()).plan_to_sql(frame.logical_plan())
-        meant = frame.optimized_logical_plan().display_indent_schema()
-        read = session.sql(sql).optimized_logical_plan().display_indent_schema()
+        plan = frame.logical_plan()
+        sql: str = Unparser(Dialect.default()).plan_to_sql(plan)
+        key = sql, plan.display_indent_schema()
+        result = _SEEN.get(key)
+        if result is None:
+            meant = frame.optimized_logical_plan().display_indent_schema()
+            read = session.sql(sql).optimized_logical_plan().display_indent_schema()
+            result = read == meant
+            _SEEN.add(key, result)
     except Exception:  # DataFusion has no narrower class
         return None
-    return sql if read == meant else None
+    return sql if result else None

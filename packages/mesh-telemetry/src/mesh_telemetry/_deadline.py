@@ -14,7 +14,7 @@ __all__ = ["Late", "remaining_s", "within"]
 T = TypeVar("T")
 
 
-class Late(Exception):  # noqa: N818
+class Late(Exception):
     """The work had not ended at its deadline."""
 
 

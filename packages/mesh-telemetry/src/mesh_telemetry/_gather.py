@@ -51,7 +51,10 @@ class Gathering:
         answers: SimpleQueue[_Item] = SimpleQueue()
         wanted = [fragment for _, fragment, _ in fragments]
         Thread(
-            target=_ask_all, args=(self._ask, wanted, answers), name="mesh-telemetry-ask", daemon=True
+            target=_ask_all,
+            args=(self._ask, wanted, answers),
+            name="mesh-telemetry-ask",
+            daemon=True,
         ).start()
         batches: list[list[pa.RecordBatch]] = [[] for _ in fragments]
         heard: list[set[str]] = [set() for _ in fragments]
@@ -80,7 +83,8 @@ class Gathering:
             tuple(sorted(self._hosts - self._failures.keys())),
             tuple(HostFailure(host, cause) for host, cause in failed),
             tuple(
-                Shipped(table, rows, count) for table, (rows, count) in sorted(self._shipped.items())
+                Shipped(table, rows, count)
+                for table, (rows, count) in sorted(self._shipped.items())
             ),
         )
 
@@ -124,7 +128,7 @@ class Gathering:
     def _fail(self, host: str, cause: str) -> None:
         for fault in (QUERY_FAULT, TOO_MUCH):
             if fault in cause:
-                raise QueryError(f"{host}: {cause[cause.index(fault):]}")
+                raise QueryError(f"{host}: {cause[cause.index(fault) :]}")
         self._failures.setdefault(host, cause)
 
     def _note_late(self, heard: list[set[str]], is_over: bool) -> None:
@@ -147,4 +151,3 @@ def _ask_all(ask: Ask, fragments: list[Fragment], answers: SimpleQueue[_Item]) -
             answers.put((at, None))
     except BaseException as error:
         answers.put((0, error))
-

@@ -87,7 +87,9 @@ class Lineage:
                 given = given or inner.to_variant().alias()
                 inner = expression(inner.to_variant().expr())
             its_relation, its_name = _column(inner)
-            if (given or its_name) != name or (given is None and relation not in (None, its_relation)):
+            if (given or its_name) != name or (
+                given is None and relation not in (None, its_relation)
+            ):
                 continue
             return self._origin(node.inputs[0], its_relation, its_name)
         return None

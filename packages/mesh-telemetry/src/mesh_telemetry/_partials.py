@@ -57,9 +57,7 @@ class Partials:
         columns = list(groups)
         for whole in self._wholes:
             first = len(aggregates)
-            aggregates += [
-                each.alias(f"w{first + at}") for at, each in enumerate(whole.aggregates)
-            ]
+            aggregates += [each.alias(f"w{first + at}") for at, each in enumerate(whole.aggregates)]
             ours = [datafusion.col(f"w{at}") for at in range(first, len(aggregates))]
             columns.append(whole.made(ours))
         frame = shipped.aggregate(groups, aggregates)

@@ -23,7 +23,9 @@ __all__ = [
 
 # What gives another value each time must be computed once, where the query is finished; what
 # asks another plan, where that plan is.
-_STAYS = re.compile(r"\b(random|uuid\w*|rand)\(|<subquery>|outer_ref\(|__grouping_id", re.IGNORECASE)
+_STAYS = re.compile(
+    r"\b(random|uuid\w*|rand)\(|<subquery>|outer_ref\(|__grouping_id", re.IGNORECASE
+)
 
 
 @dataclass(eq=False)
@@ -70,7 +72,8 @@ def qualifiers_of(node: Node, count: int) -> list[str | None]:
     if node.kind == "Aggregate":
         groups = [_relation(expression(each)) for each in node.variant.group_by_exprs()]
         return [*groups, *[None] * (count - len(groups))]
-    return list(node.qualifiers)[:1] * count
+    only: list[str | None] = [*node.qualifiers]
+    return only[:1] * count
 
 
 def _relation(expr: datafusion.Expr) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -40,24 +41,23 @@ def _may_read(sql: str, table: str) -> bool:
     return table.lower() in sql.lower() or _CATALOG.search(sql) is not None
 
 
+@dataclass(frozen=True)
 class QueryLimits:
-    """What one query may take.
+    """What one query may take, and when it pays to ask twice.
 
-    Args:
+    Attributes:
         rows_max: So many rows of each host and statement.
         host_memory_max_bytes: So much of each host, besides its tables.
         memory_max_bytes: So much here.
+        keys_max: So many keys of one side of a join go into the filter of the other.
+        reduced_rows_min: The other side is filtered so only if it has as many rows.
     """
 
-    def __init__(
-        self,
-        rows_max: int = 1_000_000,
-        host_memory_max_bytes: int = 512 << 20,
-        memory_max_bytes: int = 1 << 30,
-    ) -> None:
-        self.rows_max = rows_max
-        self.host_memory_max_bytes = host_memory_max_bytes
-        self.memory_max_bytes = memory_max_bytes
+    rows_max: int = 1_000_000
+    host_memory_max_bytes: int = 512 << 20
+    memory_max_bytes: int = 1 << 30
+    keys_max: int = 10_000
+    reduced_rows_min: int = 1_000
 
 
 class Query:
@@ -172,7 +172,7 @@ class Query:
                     for link in links
                     if link.reduced is unit
                 ]
-                sql = with_keys(unit, filters)
+                sql = with_keys(unit, filters, self._limits.keys_max)
                 fragment = self._fragment(sql, (unit.table,), until_us, deadline)
                 fragments.append((unit.table, fragment, unit.schema))
             for unit, table in zip(now, gathering.round(fragments), strict=True):
@@ -181,9 +181,7 @@ class Query:
         for unit, table in came.items():
             self._fill(unit, table)
 
-    def _links(
-        self, gathering: Gathering, until_us: int | None, deadline: float
-    ) -> list[Link]:
+    def _links(self, gathering: Gathering, until_us: int | None, deadline: float) -> list[Link]:
         """Asks how many rows the sides of joins have, if shipping some first may pay."""
         links = useful_links(self._split.links)
         if not links:
@@ -195,7 +193,7 @@ class Query:
         row_counts = dict.fromkeys(units, 0)
         for row in counts.to_pylist():
             row_counts[units[row["unit"]]] += row["row_count"]
-        return chosen(links, row_counts)
+        return chosen(links, row_counts, self._limits.reduced_rows_min)
 
     def _fragment(
         self, sql: str, tables: tuple[str, ...], until_us: int | None, deadline: float

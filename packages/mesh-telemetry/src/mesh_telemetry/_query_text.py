@@ -72,7 +72,9 @@ def read_query(text: str) -> QueryText:
         1000000
     """
     if len(text) > _QUERY_LEN_MAX:
-        raise QueryError(f"a query of {len(text)} characters is too long: pass values as parameters")
+        raise QueryError(
+            f"a query of {len(text)} characters is too long: pass values as parameters"
+        )
     tokens = [each for each in _tokens(text) if each.kind not in ("space", "comment")]
     while tokens and tokens[-1].text == ";":
         tokens.pop()
@@ -123,7 +125,9 @@ def _scalar(name: str, value: Any) -> pa.Scalar:
     try:
         return value if isinstance(value, pa.Scalar) else pa.scalar(value)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise QueryError(f"parameter ${name} has no SQL type ({error}): pass a plain value") from None
+        raise QueryError(
+            f"parameter ${name} has no SQL type ({error}): pass a plain value"
+        ) from None
 
 
 def _tokens(text: str) -> list[_Token]:

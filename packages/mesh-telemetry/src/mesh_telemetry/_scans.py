@@ -43,9 +43,7 @@ def embedded_units(
             ]
         for scan in found:
             scans.setdefault(scan.table, []).append(scan)
-    return [
-        _unit(table, each, session, schemas[table]) for table, each in sorted(scans.items())
-    ]
+    return [_unit(table, each, session, schemas[table]) for table, each in sorted(scans.items())]
 
 
 def _scan_count(node: Node) -> int:
@@ -65,7 +63,9 @@ def _visit(
         columns = tuple(name for _, name in node.variant.projection())
         own = tuple(expression(each) for each in node.variant.filters())
         usable = tuple(each for each in (*conditions, *own) if is_pushable(each))
-        is_cut_there = node.variant.fetch() is not None and not conditions and len(usable) == len(own)
+        is_cut_there = (
+            node.variant.fetch() is not None and not conditions and len(usable) == len(own)
+        )
         rows_max = node.variant.fetch() if is_cut_there else None
         found.append(_Scan(table, columns, usable, rows_max))
         return

@@ -8,11 +8,7 @@ import pyarrow.compute as pc
 from mesh_telemetry._plan_tree import quoted_literal
 from mesh_telemetry._units import Link, Unit
 
-__all__ = ["KEYS_MAX", "chosen", "count_statement", "useful_links", "with_keys"]
-
-KEYS_MAX = 10_000
-# Fewer rows than these are sent as quickly as one more round of questions takes.
-_REDUCED_ROWS_MIN = 1_000
+__all__ = ["chosen", "count_statement", "useful_links", "with_keys"]
 
 
 def useful_links(links: list[Link]) -> list[Link]:
@@ -35,27 +31,30 @@ def count_statement(units: list[Unit]) -> str:
     )
 
 
-def chosen(links: list[Link], row_counts: dict[Unit, int]) -> list[Link]:
-    """Gives the links to follow: from few rows to many, so that they never go in a circle."""
+def chosen(links: list[Link], row_counts: dict[Unit, int], rows_min: int) -> list[Link]:
+    """Gives the links to follow: from few rows to many, so that they never go in a circle.
+
+    Fewer than `rows_min` rows are sent at once: another round of questions takes longer.
+    """
     return [
         link
         for link in links
-        if row_counts[link.reduced] >= _REDUCED_ROWS_MIN
-        and row_counts[link.keys] < row_counts[link.reduced]
+        if row_counts[link.reduced] >= rows_min and row_counts[link.keys] < row_counts[link.reduced]
     ]
 
 
-def with_keys(unit: Unit, filters: list[tuple[int, pa.Table, int]]) -> str:
+def with_keys(unit: Unit, filters: list[tuple[int, pa.Table, int]], keys_max: int) -> str:
     """Gives the statement of a unit with only the rows that have keys of other units.
 
     Args:
         unit: What is to be shipped.
         filters: Columns of it, each with the rows of the other unit and the column of the keys.
+        keys_max: More keys than these are not written out.
     """
     conditions = []
     for at, rows, keys_at in filters:
         keys = pc.unique(rows.column(keys_at)).drop_null()
-        if len(keys) <= KEYS_MAX:
+        if len(keys) <= keys_max:
             listed = ", ".join(_literal(key) for key in keys.to_pylist())
             conditions.append(f"c{at} IN ({listed})" if listed else "false")
     if not conditions:
@@ -64,7 +63,7 @@ def with_keys(unit: Unit, filters: list[tuple[int, pa.Table, int]]) -> str:
 
 
 def _is_writable(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_string(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
 
 
 def _literal(key: int | str) -> str:

@@ -13,10 +13,7 @@ from mesh_telemetry._errors import QueryError
 __all__ = ["empty_batch", "new_session", "open_frame", "readable"]
 
 _READ_ONLY = (
-    datafusion.SQLOptions()
-    .with_allow_ddl(False)
-    .with_allow_dml(False)
-    .with_allow_statements(False)
+    datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 )
 _SETTINGS = {
     # A subquery of its own kind in an expression could not be taken apart; as a join it can.
@@ -27,15 +24,14 @@ _PREFIX = re.compile(
     r"^(?:DataFusion error: |Error during planning: |External error: |Arrow error: "
     r"|Execution error: |SQL error: |Schema error: |caused by\s+)+"
 )
+_NOT_READING = re.compile(r"(?:DDL|DML|Statement) not supported")
 _NO_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?([^']*)' not found")
 
 
 def new_session(memory_max_bytes: int, partitions: int = 1) -> datafusion.SessionContext:
     """Makes a session that holds no more than that for sorting, grouping and joining."""
     config = (
-        datafusion.SessionConfig()
-        .with_information_schema(True)
-        .with_target_partitions(partitions)
+        datafusion.SessionConfig().with_information_schema(True).with_target_partitions(partitions)
     )
     for name, value in _SETTINGS.items():
         config = config.set(name, value)
@@ -89,8 +85,6 @@ def _advice(text: str, tables: list[str]) -> str:
     missing = _NO_TABLE.search(text)
     if missing is not None:
         return f"there is no table {missing[1]}: there are {', '.join(tables) or 'none at all'}"
-    if "not supported: DDL" in text or "not supported: DML" in text or "Statement not" in text:
-        return f"{readable(text)}: only queries that read are answered"
-    if "not supported" in text and "statement" in text.lower():
+    if _NOT_READING.search(text):
         return f"{readable(text)}: only queries that read are answered"
     return f"{readable(text)}: correct the query"

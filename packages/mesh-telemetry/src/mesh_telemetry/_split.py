@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import datafusion
 import pyarrow as pa
@@ -27,7 +28,8 @@ from mesh_telemetry._units import Link, Unit
 __all__ = ["Split", "split"]
 
 # Not those of rows without a partner: that NULL is special to NOT IN cannot be seen in a plan.
-_JOINS = {
+_How = Literal["inner", "left", "right", "full", "semi"]
+_JOINS: dict[str, _How] = {
     "Inner": "inner",
     "Left": "left",
     "Right": "right",
@@ -279,7 +281,7 @@ def _fits(have: pa.Schema, wanted: pa.Schema) -> bool:
     # A scan of no columns is one of some column: there is no other way to send how many rows.
     if not wanted.names:
         return True
-    return have.names == wanted.names and have.types == wanted.types
+    return bool(have.names == wanted.names and have.types == wanted.types)
 
 
 def _bounds(node: Node) -> tuple[int, int | None]:
@@ -294,4 +296,3 @@ def _sort_keys(node: Node) -> list[datafusion.expr.SortExpr]:
         expression(each.expr()).sort(each.ascending(), each.nulls_first())
         for each in node.variant.sort_exprs()
     ]
-
