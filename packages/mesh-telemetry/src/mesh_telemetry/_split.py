@@ -36,6 +36,7 @@ _JOINS: dict[str, _How] = {
     "Full": "full",
     "LeftSemi": "semi",
 }
+_ALWAYS = datafusion.lit(True)
 _TOP_ROWS_MAX = 100_000
 
 
@@ -272,7 +273,7 @@ class _Division:
         further = node.variant.filter()
         if further is not None:
             conditions.append(expression(further))
-        joined = left.join_on(right, *(conditions or [datafusion.lit(True)]), how=_JOINS[how])
+        joined = left.join_on(right, *(conditions or [_ALWAYS]), how=_JOINS[how])
         self.links += self._lineage.links(node, how, pairs)
         return joined
 
