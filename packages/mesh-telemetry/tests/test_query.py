@@ -316,3 +316,14 @@ def test_what_the_asking_raises_comes_out(few: Shards) -> None:
 
     with pytest.raises(RuntimeError, match="no mesh"):
         Query("SELECT id FROM t", None, few.hosts["host0"].schemas).answer(ask)
+
+
+def test_an_answer_takes_no_more_memory_than_it_may(many: Shards) -> None:
+    limits = QueryLimits(memory_max_bytes=1_000_000)
+    for sql in [
+        "SELECT id, x FROM messages",
+        "SELECT a.id FROM actors a, actors b WHERE a.id < 2000",
+    ]:
+        query = Query(sql, None, many.hosts["host0"].schemas, limits)
+        with pytest.raises(QueryError, match=r"more than fits here|Resources exhausted"):
+            query.answer(many.ask, timeout_s=60)

@@ -29,9 +29,11 @@ class Gathering:
         ask: Sends a fragment to every host, and gives one answer of each as they come. It should
             send when it is called: then the fragments of a round are under way together.
         deadline: Until when answers count, on `time.monotonic()`.
+        memory_max_bytes: All that comes together may take so much here.
     """
 
-    def __init__(self, ask: Ask, deadline: float) -> None:
+    def __init__(self, ask: Ask, deadline: float, memory_max_bytes: int) -> None:
+        self._memory_left_bytes = memory_max_bytes
         self._ask = ask
         self._deadline = deadline
         self._hosts: set[str] = set()
@@ -121,6 +123,9 @@ class Gathering:
         except (pa.ArrowException, ValueError) as error:
             self._fail(answer.host, f"its answer cannot be read: {error}")
             return []
+        self._memory_left_bytes -= sum(batch.nbytes for batch in batches)
+        if self._memory_left_bytes < 0:
+            raise QueryError("the hosts send more than fits here: filter, aggregate, or limit them")
         rows += sum(batch.num_rows for batch in batches)
         self._shipped[table] = rows, count + len(answer.body)
         return batches

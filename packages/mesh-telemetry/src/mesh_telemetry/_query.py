@@ -141,16 +141,17 @@ class Query:
             raise TelemetryError("the query has been answered: make another one to ask again")
         self._is_answered = True
         deadline = time.monotonic() + timeout_s
-        gathering = Gathering(ask, deadline)
+        gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
         if self._is_explained:
             return Answer(self._explained(), gathering.coverage())
         if self._as_of_us is not None:
             until_us = self._as_of_us
         self._ship(gathering, until_us, deadline)
         gathering.check(require_full)
+        # The answers of slow hosts may have taken all the time: there is little left to do.
+        end = max(deadline, time.monotonic() + timeout_s / 4)
         try:
-            # The answers of slow hosts may have taken all the time: there is little left to do.
-            table = within(self._finished, max(deadline, time.monotonic() + timeout_s / 4))
+            table = within(lambda: self._finished(end), end)
         except Late:
             raise TelemetryError(
                 f"not finished after {timeout_s:g} s: allow more time, or filter more"
@@ -221,11 +222,19 @@ class Query:
             table = pa.Table.from_arrays(columns, schema=whole)
         self._session.from_arrow(table).write_table(quoted(unit.fills))
 
-    def _finished(self) -> pa.Table:
-        batches = []
+    def _finished(self, deadline: float) -> pa.Table:
+        batches: list[pa.RecordBatch] = []
+        byte_count = 0
         try:
             for batch in self._split.frame.execute_stream():
                 batches.append(batch.to_pyarrow())
+                byte_count += batches[-1].nbytes
+                if byte_count > self._limits.memory_max_bytes:
+                    raise QueryError("the answer is more than fits here: aggregate or limit it")
+                if time.monotonic() > deadline:
+                    raise Late
+        except (QueryError, Late):
+            raise
         except Exception as error:  # DataFusion has no narrower class
             text = readable(str(error))
             raise QueryError(f"{text}: correct the query, or have it take less") from None
