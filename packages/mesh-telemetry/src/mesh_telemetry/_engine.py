@@ -1,0 +1,158 @@
+"""A host's side of a query: one statement over the host's own rows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import datafusion
+import pyarrow as pa
+
+from mesh_telemetry._deadline import Late, within
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH, Fragment
+from mesh_telemetry._plain_types import cast_batch, plain_schema
+from mesh_telemetry._session import empty_batch, new_session, open_frame, readable
+from mesh_telemetry._time_bounds import since_us_of
+
+__all__ = ["Rows", "run_fragment"]
+
+_COMPRESSED_BYTES_MIN = 64 * 1024
+_PARALLEL_ROWS_MIN = 500_000
+_PARTITIONS_MAX = 4
+
+
+class Rows(Protocol):
+    """The rows of a host, table by table."""
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """The columns of each table."""
+
+    def batches(
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
+        """Gives the rows of a table up to a time, all if None.
+
+        Rows before `since_us` are not wanted, but do no harm.
+        """
+
+
+def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
+    """Runs a fragment over the rows of this host.
+
+    Args:
+        fragment: What is asked, and its limits.
+        rows: The tables.
+
+    Returns:
+        An Arrow IPC stream with plain types.
+
+    Raises:
+        QueryError: The query is to blame: it divides by zero, or it wants more rows or memory
+            than its limits allow.
+        TelemetryError: The host cannot answer: it does not have the table, or it is too slow.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> class Two:
+        ...     schemas = {"t": pa.schema([("x", pa.int64())])}
+        ...     def batches(self, table, since_us, until_us):
+        ...         return [pa.record_batch({"x": [1, 2]})]
+        >>> fragment = Fragment("SELECT sum(x) AS s FROM t", ("t",), None, 10, 1 << 26, 5.0)
+        >>> pa.ipc.open_stream(run_fragment(fragment, Two())).read_all().to_pylist()
+        [{'s': 3}]
+    """
+    deadline = time.monotonic() + fragment.deadline_s
+    try:
+        return within(lambda: _run(fragment, rows, deadline), deadline)
+    except Late:
+        raise TelemetryError(
+            f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+        ) from None
+
+
+def _run(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
+    tables = _tables(fragment, rows)
+    row_count = sum(batch.num_rows for batches in tables.values() for batch in batches)
+    partitions = 1
+    if row_count >= _PARALLEL_ROWS_MIN:
+        partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
+    session = new_session(fragment.memory_max_bytes, partitions)
+    for table, batches in tables.items():
+        filled = batches or [empty_batch(rows.schemas[table])]
+        parts = [filled[at::partitions] for at in range(partitions)]
+        session.register_record_batches(f'"{table}"', [part for part in parts if part])
+    frame = open_frame(session, fragment.sql, fragment.tables)
+    return _collect(frame, fragment, deadline)
+
+
+def _tables(fragment: Fragment, rows: Rows) -> dict[str, list[pa.RecordBatch]]:
+    missing = [table for table in fragment.tables if table not in rows.schemas]
+    if missing:
+        raise TelemetryError(f"this host has no table {missing[0]}: update what runs on it")
+    since_us = since_us_of(fragment, rows.schemas)
+    return {
+        table: rows.batches(table, since_us.get(table), fragment.until_us)
+        for table in fragment.tables
+    }
+
+
+def _collect(frame: datafusion.DataFrame, fragment: Fragment, deadline: float) -> bytes:
+    schema = plain_schema(frame.schema())
+    batches: list[pa.RecordBatch] = []
+    row_count = byte_count = 0
+    stream = _executed(frame)
+    while (batch := _next(stream)) is not None:
+        row_count += batch.num_rows
+        byte_count += batch.nbytes
+        if row_count > fragment.rows_max:
+            raise QueryError(
+                f"{TOO_MUCH}more than {fragment.rows_max} rows to send: filter, aggregate, or"
+                " limit them"
+            )
+        if byte_count > fragment.memory_max_bytes:
+            raise QueryError(
+                f"{TOO_MUCH}more than {fragment.memory_max_bytes} bytes to send: filter,"
+                " aggregate, or name fewer columns"
+            )
+        if time.monotonic() > deadline:
+            raise Late
+        if batch.num_rows:
+            batches.append(cast_batch(batch, schema))
+    return _written(batches, schema, byte_count)
+
+
+def _executed(frame: datafusion.DataFrame) -> datafusion.RecordBatchStream:
+    try:
+        return frame.execute_stream()
+    except Exception as error:
+        raise _blamed(error) from None
+
+
+def _next(stream: datafusion.RecordBatchStream) -> pa.RecordBatch | None:
+    try:
+        return stream.next().to_pyarrow()
+    except StopIteration:
+        return None
+    except Exception as error:
+        raise _blamed(error) from None
+
+
+def _blamed(error: Exception) -> QueryError:
+    text = readable(str(error))
+    if "Resources exhausted" in text:
+        return QueryError(f"{TOO_MUCH}out of its memory ({text}): filter or aggregate more")
+    return QueryError(f"{QUERY_FAULT}{text}")
+
+
+def _written(batches: list[pa.RecordBatch], schema: pa.Schema, byte_count: int) -> bytes:
+    compression = "lz4" if byte_count >= _COMPRESSED_BYTES_MIN else None
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())

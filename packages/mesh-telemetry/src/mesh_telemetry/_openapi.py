@@ -1,0 +1,108 @@
+"""What the HTTP server answers, in words that programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["OPENAPI"]
+
+_ERROR = {
+    "description": "It cannot be answered; the message says what to do.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+                    }
+                },
+            }
+        }
+    },
+}
+_QUESTION = {
+    "type": "object",
+    "required": ["sql"],
+    "properties": {
+        "sql": {"type": "string", "description": "A query that reads."},
+        "params": {
+            "oneOf": [{"type": "array"}, {"type": "object"}],
+            "description": "The values of ?, of $1 and on, or of $name.",
+        },
+        "as_of": {
+            "type": "integer",
+            "description": "Rows of a later time are left out; microseconds since the epoch.",
+        },
+    },
+}
+_COVERAGE = {
+    "type": "object",
+    "properties": {
+        "asked": {"type": "array", "items": {"type": "string"}},
+        "answered": {"type": "array", "items": {"type": "string"}},
+        "failed": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"host": {"type": "string"}, "cause": {"type": "string"}},
+            },
+        },
+        "shipped": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "table": {"type": "string"},
+                    "rows": {"type": "integer"},
+                    "bytes": {"type": "integer"},
+                },
+            },
+        },
+        "is_full": {"type": "boolean"},
+    },
+}
+
+OPENAPI: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "mesh-telemetry", "version": "1"},
+    "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    "security": [{"token": []}],
+    "paths": {
+        "/query": {
+            "post": {
+                "summary": "Asks the running system.",
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": _QUESTION}},
+                },
+                "responses": {
+                    "200": {
+                        "description": "The rows. As Arrow if that is accepted, with the coverage"
+                        " as JSON in the header Mesh-Coverage.",
+                        "content": {
+                            "application/json": {
+                                "schema": {
+                                    "type": "object",
+                                    "properties": {
+                                        "rows": {"type": "array", "items": {"type": "object"}},
+                                        "coverage": _COVERAGE,
+                                    },
+                                }
+                            },
+                            "application/vnd.apache.arrow.stream": {},
+                        },
+                    },
+                    "default": _ERROR,
+                },
+            }
+        },
+        "/openapi.json": {
+            "get": {
+                "summary": "Says what can be asked.",
+                "responses": {"200": {"description": "This document."}},
+            }
+        },
+    },
+}

@@ -1,0 +1,265 @@
+"""A query of the whole system: planned here, computed where the rows are, finished here."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mesh_telemetry._coverage import Answer
+from mesh_telemetry._deadline import Late, within
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._fragment import Fragment
+from mesh_telemetry._gather import Ask, Gathering
+from mesh_telemetry._plain_types import plain_schema, plain_table
+from mesh_telemetry._plan_tree import quoted
+from mesh_telemetry._query_text import read_query, values_of
+from mesh_telemetry._semi_joins import chosen, count_statement, useful_links, with_keys
+from mesh_telemetry._session import empty_batch, new_session, open_frame, readable
+from mesh_telemetry._split import split
+from mesh_telemetry._units import Link, Unit
+
+__all__ = ["Query", "QueryLimits"]
+
+_COUNT_SCHEMA = pa.schema([("unit", pa.int64()), ("row_count", pa.int64())])
+_WAYS = {
+    "rows": "the rows that it needs",
+    "groups": "a row for each group",
+    "top": "its first rows",
+    "scan": "the columns that it needs",
+}
+
+
+_CATALOG = re.compile(r"information_schema|^\s*(?:show|desc)", re.IGNORECASE)
+
+
+def _may_read(sql: str, table: str) -> bool:
+    """Says whether a query may read a table: to plan it, the others need not be there."""
+    return table.lower() in sql.lower() or _CATALOG.search(sql) is not None
+
+
+@dataclass(frozen=True)
+class QueryLimits:
+    """What one query may take, and when it pays to ask twice.
+
+    Attributes:
+        rows_max: So many rows of each host and statement.
+        host_memory_max_bytes: So much of each host, besides its tables.
+        memory_max_bytes: So much here.
+        keys_max: So many keys of one side of a join go into the filter of the other.
+        reduced_rows_min: The other side is filtered so only if it has as many rows.
+    """
+
+    rows_max: int = 1_000_000
+    host_memory_max_bytes: int = 512 << 20
+    memory_max_bytes: int = 1 << 30
+    keys_max: int = 10_000
+    reduced_rows_min: int = 1_000
+
+
+class Query:
+    """One question in SQL; it can be answered once.
+
+    Args:
+        sql: A query that reads. `EXPLAIN` before it says what would be shipped; `AS OF <time>`
+            after it leaves out what is later.
+        parameters: The values of `$1` and on, `?`, or of `$name`; they never become SQL.
+        schemas: The tables that hosts have.
+        limits: What it may take.
+
+    Raises:
+        QueryError: It cannot be understood.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> query = Query("SELECT 1 + $1 AS two", [1], {"t": pa.schema([("x", pa.int64())])})
+        >>> query.answer(lambda fragment: []).table.to_pylist()
+        [{'two': 2}]
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        schemas: Mapping[str, pa.Schema],
+        limits: QueryLimits | None = None,
+    ) -> None:
+        self._limits = limits or QueryLimits()
+        text = read_query(sql)
+        self._as_of_us = text.as_of_us
+        self._is_explained = text.is_explained
+        plain = {
+            table: plain_schema(schema)
+            for table, schema in schemas.items()
+            if _may_read(text.sql, table)
+        }
+        self._schemas = plain
+        self._session = new_session(self._limits.memory_max_bytes)
+        for table, schema in plain.items():
+            self._session.register_record_batches(quoted(table), [[empty_batch(schema)]])
+        values = values_of(parameters, text.marks)
+        frame = open_frame(self._session, text.sql, schemas, values)
+        self._wanted = plain_schema(frame.schema())
+        try:
+            self._split = split(frame, self._session, plain)
+        except Exception as error:  # DataFusion has no narrower class
+            raise QueryError(f"{readable(str(error))}: correct the query") from None
+        self._is_answered = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer."""
+        return self._wanted
+
+    def answer(
+        self,
+        ask: Ask,
+        *,
+        until_us: int | None = None,
+        timeout_s: float = 10.0,
+        require_full: bool = False,
+    ) -> Answer:
+        """Asks the hosts, and finishes over what they send.
+
+        Args:
+            ask: Sends a fragment to every host, and gives one answer of each as they come. It is
+                called in a thread of its own.
+            until_us: Leaves out what is later, in microseconds since the epoch; `AS OF` in the
+                query comes first.
+            timeout_s: How long it may take, in seconds. Hosts that are late are failed ones.
+            require_full: Whether a host that failed is an error.
+
+        Raises:
+            QueryError: It fails on the rows that there are, or takes more than its limits.
+            CoverageError: No host answered, or not all and `require_full` is true.
+            TelemetryError: It is not finished in time, or was answered before.
+        """
+        if self._is_answered:
+            raise TelemetryError("the query has been answered: make another one to ask again")
+        self._is_answered = True
+        deadline = time.monotonic() + timeout_s
+        gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
+        if self._is_explained:
+            return Answer(self._explained(), gathering.coverage())
+        if self._as_of_us is not None:
+            until_us = self._as_of_us
+        self._ship(gathering, until_us, deadline)
+        gathering.check(require_full)
+        # The answers of slow hosts may have taken all the time: there is little left to do.
+        end = max(deadline, time.monotonic() + timeout_s / 4)
+        try:
+            table = within(lambda: self._finished(end), end)
+        except Late:
+            raise TelemetryError(
+                f"not finished after {timeout_s:g} s: allow more time, or filter more"
+            ) from None
+        return Answer(table, gathering.coverage())
+
+    def _ship(self, gathering: Gathering, until_us: int | None, deadline: float) -> None:
+        links = self._links(gathering, until_us, deadline)
+        waiting = list(self._split.units)
+        came: dict[Unit, pa.Table] = {}
+        while waiting:
+            held_back = {link.reduced for link in links if link.keys not in came}
+            now = [unit for unit in waiting if unit not in held_back]
+            assert now, "links go from fewer rows to more, so that one unit waits for none"
+            fragments = []
+            for unit in now:
+                filters = [
+                    (link.reduced_at, came[link.keys], link.keys_at)
+                    for link in links
+                    if link.reduced is unit
+                ]
+                sql = with_keys(unit, filters, self._limits.keys_max)
+                fragment = self._fragment(sql, (unit.table,), until_us, deadline)
+                fragments.append((unit.table, fragment, unit.schema))
+            for unit, table in zip(now, gathering.round(fragments), strict=True):
+                came[unit] = table
+            waiting = [unit for unit in waiting if unit not in came]
+        for unit, table in came.items():
+            self._fill(unit, table)
+
+    def _links(self, gathering: Gathering, until_us: int | None, deadline: float) -> list[Link]:
+        """Asks how many rows the sides of joins have, if shipping some first may pay."""
+        links = useful_links(self._split.links)
+        if not links:
+            return []
+        units = list(dict.fromkeys(unit for link in links for unit in (link.keys, link.reduced)))
+        tables = tuple(sorted({unit.table for unit in units}))
+        fragment = self._fragment(count_statement(units), tables, until_us, deadline)
+        (counts,) = gathering.round([(tables[0], fragment, _COUNT_SCHEMA)])
+        row_counts = dict.fromkeys(units, 0)
+        for row in counts.to_pylist():
+            row_counts[units[row["unit"]]] += row["row_count"]
+        return chosen(links, row_counts, self._limits.reduced_rows_min)
+
+    def _fragment(
+        self, sql: str, tables: tuple[str, ...], until_us: int | None, deadline: float
+    ) -> Fragment:
+        return Fragment(
+            sql,
+            tables,
+            until_us,
+            self._limits.rows_max,
+            self._limits.host_memory_max_bytes,
+            max(0.0, deadline - time.monotonic()),
+        )
+
+    def _fill(self, unit: Unit, table: pa.Table) -> None:
+        if not table.num_rows:
+            return
+        if unit.way == "scan":
+            whole = self._schemas[unit.table]
+            columns = [
+                table.column(field.name)
+                if field.name in table.column_names
+                else pa.nulls(table.num_rows, field.type)
+                for field in whole
+            ]
+            table = pa.Table.from_arrays(columns, schema=whole)
+        self._session.from_arrow(table).write_table(quoted(unit.fills))
+
+    def _finished(self, deadline: float) -> pa.Table:
+        batches: list[pa.RecordBatch] = []
+        byte_count = 0
+        try:
+            for batch in self._split.frame.execute_stream():
+                batches.append(batch.to_pyarrow())
+                byte_count += batches[-1].nbytes
+                if byte_count > self._limits.memory_max_bytes:
+                    raise QueryError("the answer is more than fits here: aggregate or limit it")
+                if time.monotonic() > deadline:
+                    raise Late
+        except (QueryError, Late):
+            raise
+        except Exception as error:  # DataFusion has no narrower class
+            text = readable(str(error))
+            raise QueryError(f"{text}: correct the query, or have it take less") from None
+        schema = batches[0].schema if batches else self._split.frame.schema()
+        table = plain_table(pa.Table.from_batches(batches, schema))
+        if not self._wanted.names:
+            return table
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(table.columns, self._wanted, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=self._wanted)
+
+    def _explained(self) -> pa.Table:
+        steps = [
+            (f"every host sends {_WAYS[unit.way]} of {unit.table}", unit.sql)
+            for unit in self._split.units
+        ]
+        for link in useful_links(self._split.links):
+            steps.append(
+                (
+                    f"{link.reduced.table} may wait for {link.keys.table}",
+                    "only rows with keys that are there are sent, if that are fewer",
+                )
+            )
+        rest = self._split.frame.optimized_logical_plan().display_indent()
+        steps.append(("finished where it is asked", rest))
+        return pa.table({"step": [step for step, _ in steps], "plan": [plan for _, plan in steps]})

@@ -1,0 +1,103 @@
+"""Queries over Flight SQL, by the driver that people have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+from shards import Shards, spread
+
+from mesh_telemetry._coverage import Answer
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._flight import FlightSqlServer
+from mesh_telemetry._query import Query
+
+dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
+
+TOKEN = "a token of the test"
+HEADER = "adbc.flight.sql.authorization_header"
+
+
+@pytest.fixture
+def shards() -> Shards:
+    table = pa.table({"id": pa.array(range(20), pa.int64()), "name": ["a", "b"] * 10})
+    return spread({"t": table, "u": table.slice(0, 3)}, 3, random.Random(1))
+
+
+@pytest.fixture
+def server(shards: Shards) -> Iterator[FlightSqlServer]:
+    schemas = shards.hosts["host0"].schemas
+
+    def answer(sql: str, parameters: object, as_of_us: int | None) -> Answer:
+        return Query(sql, parameters, schemas).answer(shards.ask, until_us=as_of_us)  # type: ignore[arg-type]
+
+    def columns(sql: str, parameters: list[object]) -> pa.Schema:
+        return Query(sql, parameters, schemas).schema
+
+    with FlightSqlServer(answer, columns, schemas, TOKEN) as opened:
+        yield opened
+
+
+@pytest.fixture
+def connection(server: FlightSqlServer) -> Iterator[object]:
+    with dbapi.connect(
+        server.url, db_kwargs={HEADER: f"Bearer {TOKEN}"}, autocommit=True
+    ) as opened:
+        yield opened
+
+
+def fetched(connection, sql: str, parameters: object = None) -> pa.Table:  # noqa: ANN001
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return cursor.fetch_arrow_table()
+
+
+def test_a_driver_asks_over_all_hosts(connection: object) -> None:
+    sql = "SELECT name, count(*) AS n FROM t GROUP BY name ORDER BY name"
+    assert fetched(connection, sql).to_pylist() == [{"name": "a", "n": 10}, {"name": "b", "n": 10}]
+
+
+def test_a_driver_binds_parameters(connection: object) -> None:
+    sql = "SELECT count(*) AS n FROM t WHERE id < ? AND name = ?"
+    assert fetched(connection, sql, (10, "a")).to_pylist() == [{"n": 5}]
+    assert fetched(connection, sql, (10, "a' OR 'a' = 'a")).to_pylist() == [{"n": 0}]
+
+
+def test_a_driver_lists_tables_and_columns(connection) -> None:  # noqa: ANN001
+    assert connection.adbc_get_table_types() == ["TABLE"]
+    assert connection.adbc_get_info()["vendor_name"] == "mesh-telemetry"
+    found = connection.adbc_get_objects(depth="all").read_all().to_pylist()
+    tables = found[0]["catalog_db_schemas"][0]["db_schema_tables"]
+    assert [each["table_name"] for each in tables] == ["t", "u"]
+    assert [each["column_name"] for each in tables[0]["table_columns"]] == ["id", "name"]
+    assert connection.adbc_get_table_schema("t").names == ["id", "name"]
+
+
+def test_a_driver_is_told_what_is_wrong(connection: object) -> None:
+    with pytest.raises(Exception, match="there is no table nowhere"):
+        fetched(connection, "SELECT * FROM nowhere")
+
+
+def test_without_the_token_nothing_is_said(server: FlightSqlServer) -> None:
+    wrong = {HEADER: "Bearer wrong"}
+    with (
+        pytest.raises(Exception, match="no right token"),
+        dbapi.connect(server.url, db_kwargs=wrong, autocommit=True) as opened,
+    ):
+        fetched(opened, "SELECT 1")
+
+
+def test_what_is_not_flight_sql_is_refused(server: FlightSqlServer) -> None:
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    with flight.connect(server.url) as client:
+        for command in [b"", b"\xff\xff", b"\x0a\x05hello"]:
+            with pytest.raises(flight.FlightServerError, match="client of Flight SQL"):
+                client.get_flight_info(flight.FlightDescriptor.for_command(command), options)
+
+
+def test_an_empty_token_is_none() -> None:
+    with pytest.raises(TelemetryError, match="pass a random one"):
+        FlightSqlServer(lambda *_: None, lambda *_: None, {}, "")  # type: ignore[arg-type,return-value]

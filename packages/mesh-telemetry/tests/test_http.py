@@ -1,0 +1,140 @@
+"""Queries over HTTP: who may ask, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from mesh_telemetry._coverage import Answer, Coverage, HostFailure, Shipped
+from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
+from mesh_telemetry._http import ARROW, QueryServer
+
+TOKEN = "a token of the test"
+COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))
+TABLE = pa.table(
+    {
+        "x": [float("nan"), 1.5],
+        "t": [datetime(2026, 1, 2), None],
+        "d": [Decimal("1.50"), None],
+        "b": [b"\x00", None],
+        "l": [[1, None], None],
+    }
+)
+
+
+def answer(sql: str, parameters: object, as_of_us: int | None) -> Answer:
+    if sql == "bad":
+        raise QueryError("no such thing: ask for another")
+    if sql == "nobody":
+        raise CoverageError("no host answered")
+    if sql == "echo":
+        return Answer(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
+    return Answer(TABLE, COVERAGE)
+
+
+@pytest.fixture
+def server() -> Iterator[QueryServer]:
+    with QueryServer(answer, TOKEN) as opened:
+        yield opened
+
+
+def request(
+    server: QueryServer, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    sent = {"Authorization": f"Bearer {TOKEN}"} | headers
+    asked = urllib.request.Request(server.url + path, body, sent)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(asked, timeout=20) as reply:
+            return reply.status, dict(reply.headers), reply.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read()
+
+
+def query(server: QueryServer, **question: object) -> tuple[int, dict[str, str], bytes]:
+    return request(server, "/query", json.dumps(question).encode())
+
+
+def test_rows_come_as_json_with_their_coverage(server: QueryServer) -> None:
+    status, _, body = query(server, sql="rows")
+    reply = json.loads(body)
+    assert status == 200
+    assert reply["rows"][0] == {
+        "x": None,
+        "t": "2026-01-02T00:00:00+00:00",
+        "d": "1.50",
+        "b": "AA==",
+        "l": [1, None],
+    }
+    assert reply["coverage"]["failed"] == [{"host": "b", "cause": "died"}]
+    assert reply["coverage"]["is_full"] is False
+
+
+def test_rows_come_as_arrow_to_who_accepts_it(server: QueryServer) -> None:
+    body = json.dumps({"sql": "rows"}).encode()
+    _, headers, stream = request(server, "/query", body, Accept=ARROW)
+    assert pa.ipc.open_stream(stream).read_all().schema == TABLE.schema
+    assert json.loads(headers["Mesh-Coverage"])["answered"] == ["a"]
+
+
+def test_parameters_and_time_are_handed_on(server: QueryServer) -> None:
+    _, _, body = query(server, sql="echo", params=[1, "x"], as_of=5)
+    assert json.loads(json.loads(body)["rows"][0]["p"]) == [[1, "x"], 5]
+
+
+@pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", TOKEN])
+def test_without_the_token_nothing_is_said(server: QueryServer, token: str) -> None:
+    for path, body in [("/query", b'{"sql": "rows"}'), ("/openapi.json", None)]:
+        status, _, reply = request(server, path, body, Authorization=token)
+        assert (status, json.loads(reply)["error"]["code"]) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b'{"sql": "bad"}', 400, "bad_query"),
+        (b'{"sql": "nobody"}', 502, "no_coverage"),
+        (b"not json", 400, "bad_json"),
+        (b"[]", 400, "bad_json"),
+        (b'{"sql": 5}', 400, "bad_json"),
+        (b'{"sql": "rows", "params": "x"}', 400, "bad_json"),
+        (b'{"sql": "rows", "as_of": "now"}', 400, "bad_json"),
+        (b'{"sql": "' + b"x" * (1 << 20) + b'"}', 413, "too_long"),
+    ],
+)
+def test_what_cannot_be_answered_has_a_code(
+    server: QueryServer, body: bytes, status: int, code: str
+) -> None:
+    try:
+        found, _, reply = request(server, "/query", body)
+    except (urllib.error.URLError, ConnectionError):
+        # It is refused before all of it has been sent.
+        assert status == 413
+        return
+    assert (found, json.loads(reply)["error"]["code"]) == (status, code)
+
+
+def test_it_describes_itself(server: QueryServer) -> None:
+    status, _, body = request(server, "/openapi.json")
+    assert status == 200
+    assert set(json.loads(body)["paths"]) == {"/query", "/openapi.json"}
+    assert request(server, "/other")[0] == 404
+
+
+def test_an_empty_token_is_none() -> None:
+    with pytest.raises(TelemetryError, match="pass a random one"):
+        QueryServer(answer, "")
+
+
+def test_a_port_that_is_taken_is_told(server: QueryServer) -> None:
+    port = int(server.url.rpartition(":")[2])
+    with pytest.raises(TelemetryError, match="choose another"):
+        QueryServer(answer, TOKEN, port)

@@ -1,0 +1,329 @@
+"""What is shipped for a query, what it may take, and of whom its answer is."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from shards import HostRows, Shards, evenly, spread
+
+from mesh_telemetry._coverage import HostFailure
+from mesh_telemetry._engine import run_fragment
+from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
+from mesh_telemetry._fragment import Fragment, ShardAnswer
+from mesh_telemetry._query import Query, QueryLimits
+from mesh_telemetry._query_text import read_query
+
+HOSTS = 8
+ROWS = 1_000_000
+
+
+def answer(sql: str, shards: Shards, parameters: object = None, **options: object):  # noqa: ANN201
+    schemas = next(iter(shards.hosts.values())).schemas
+    return Query(sql, parameters, schemas).answer(shards.ask, timeout_s=60, **options)
+
+
+@pytest.fixture(scope="module")
+def many() -> Shards:
+    """A million rows on eight hosts, and what a few of them belong to."""
+    values = np.random.default_rng(7)
+    messages = pa.table(
+        {
+            "id": np.arange(ROWS),
+            "x": values.integers(0, 10, ROWS),
+            "actor": values.integers(0, 5_000, ROWS),
+            "timestamp_us": np.arange(ROWS),
+        }
+    )
+    actors = pa.table({"id": np.arange(5_000), "name": [f"a{at}" for at in range(5_000)]})
+    return evenly({"messages": messages, "actors": actors}, HOSTS)
+
+
+@pytest.fixture
+def few() -> Shards:
+    """A hundred rows on four hosts."""
+    table = pa.table(
+        {
+            "id": pa.array(range(100), pa.int64()),
+            "name": [f"n{at % 5}" for at in range(100)],
+            "timestamp_us": pa.array(range(100), pa.int64()),
+        }
+    )
+    return spread({"t": table}, 4, random.Random(1))
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows_max", "bytes_max"),
+    [
+        ("SELECT count(*) FROM messages WHERE x > 5", HOSTS, 10_000),
+        ("SELECT sum(id), avg(x), min(id), max(actor) FROM messages", HOSTS, 10_000),
+        ("SELECT x, count(*), avg(id) FROM messages GROUP BY x", 10 * HOSTS, 20_000),
+        ("SELECT DISTINCT x FROM messages", 10 * HOSTS, 20_000),
+        ("SELECT count(DISTINCT x) FROM messages", 10 * HOSTS, 20_000),
+        ("SELECT avg(id) FILTER (WHERE x > 3) FROM messages", HOSTS, 10_000),
+        ("SELECT * FROM messages ORDER BY id DESC LIMIT 5", 5 * HOSTS, 20_000),
+        ("SELECT * FROM messages WHERE x > 3 LIMIT 5", 5 * HOSTS, 20_000),
+        ("SELECT id FROM messages WHERE id = 77", 1, 10_000),
+        ("WITH p AS (SELECT x, count(*) n FROM messages GROUP BY x)"
+         " SELECT max(n) FROM p", 10 * HOSTS, 20_000),
+        ("SELECT 'm' w, count(*) FROM messages UNION ALL SELECT 'a', count(*) FROM actors",
+         2 * HOSTS, 20_000),
+        ("SELECT m.id FROM messages m JOIN actors a ON m.actor = a.id WHERE a.name = 'a7'",
+         500, 40_000),
+        ("SELECT count(*) FROM messages WHERE actor IN (SELECT id FROM actors WHERE name = 'a7')",
+         500, 40_000),
+    ],
+)  # fmt: skip
+def test_hosts_send_no_more_than_the_answer_needs(
+    many: Shards, sql: str, rows_max: int, bytes_max: int
+) -> None:
+    coverage = answer(sql, many).coverage
+    assert coverage.rows_shipped <= rows_max, coverage.shipped
+    assert coverage.bytes_shipped <= bytes_max, coverage.shipped
+
+
+def test_a_statement_that_is_read_twice_is_sent_once(few: Shards) -> None:
+    answer("WITH p AS (SELECT name, count(*) n FROM t GROUP BY name)"
+           " SELECT a.name FROM p a JOIN p b ON a.n = b.n", few)  # fmt: skip
+    assert len({fragment.sql for fragment in few.fragments}) == len(few.fragments)
+
+
+def test_hosts_are_told_from_when_on_rows_are_wanted(few: Shards) -> None:
+    answer("SELECT count(*) FROM t WHERE timestamp_us > 90 AND name = 'n1'", few)
+    assert all(host.since == [("t", 90)] for host in few.hosts.values())
+
+
+def test_a_parameter_never_becomes_sql(few: Shards) -> None:
+    evil = "n1' OR '1' = '1"
+    for sql, parameters in [
+        ("SELECT count(*) AS n FROM t WHERE name = $1", [evil]),
+        ("SELECT count(*) AS n FROM t WHERE name = ?", [evil]),
+        ("SELECT count(*) AS n FROM t WHERE name = $name", {"name": evil}),
+    ]:
+        assert answer(sql, few, parameters).table.to_pylist() == [{"n": 0}]
+
+
+def test_a_parameter_has_its_own_type(few: Shards) -> None:
+    sql = "SELECT count(*) AS n FROM t WHERE id < $1 AND name = $2"
+    assert answer(sql, few, [10, "n1"]).table.to_pylist() == [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "text"),
+    [
+        ("SELECT * FROM nowhere", None, "there is no table nowhere: there are t"),
+        ("SELECT nothing FROM t", None, "No field named nothing"),
+        ("SELEC 1", None, "correct the query"),
+        ("", None, "the query is empty"),
+        ("SELECT ?", [], "1 times \\? and 0 parameters"),
+        ("SELECT $1", [object()], "no SQL type"),
+        ("SELECT $1", "text", "put it into a list"),
+        ("DELETE FROM t", None, "only queries that read"),
+        ("INSERT INTO t VALUES (1, 'a', 1)", None, "only queries that read"),
+        ("CREATE TABLE z AS SELECT 1", None, "only queries that read"),
+        ("DROP TABLE t", None, "only queries that read"),
+        ("SET datafusion.execution.batch_size = 1", None, "only queries that read"),
+        ("COPY t TO '/tmp/stolen.csv'", None, "only queries that read"),
+        ("CREATE EXTERNAL TABLE z STORED AS CSV LOCATION '/etc/passwd'", None, "only queries"),
+        ("SELECT * FROM '/etc/passwd'", None, "there is no table"),
+        ("SELECT 1; SELECT 2", None, "correct the query"),
+        ("SELECT 1 AS OF 'yesterday'", None, "is not a time"),
+    ],
+)
+def test_a_query_that_cannot_be_answered_says_why(
+    few: Shards, sql: str, parameters: object, text: str
+) -> None:
+    with pytest.raises(QueryError, match=text):
+        answer(sql, few, parameters)
+    assert not few.fragments
+
+
+def test_what_fails_on_the_rows_is_the_fault_of_the_query(few: Shards) -> None:
+    with pytest.raises(QueryError, match="Divide by zero"):
+        answer("SELECT id / (id - id) FROM t", few)
+
+
+def test_too_many_rows_are_not_sent(few: Shards) -> None:
+    schemas = next(iter(few.hosts.values())).schemas
+    query = Query("SELECT * FROM t", None, schemas, QueryLimits(rows_max=5))
+    with pytest.raises(QueryError, match="more than 5 rows to send: filter, aggregate"):
+        query.answer(few.ask)
+
+
+def test_a_host_does_not_take_more_memory_than_it_may(many: Shards) -> None:
+    limits = QueryLimits(host_memory_max_bytes=100_000)
+    schemas = many.hosts["host0"].schemas
+    query = Query("SELECT id, count(*) FROM messages GROUP BY id", None, schemas, limits)
+    with pytest.raises(QueryError, match="wants too much of a host"):
+        query.answer(many.ask)
+
+
+def test_rows_after_the_time_of_a_query_do_not_exist(few: Shards) -> None:
+    for sql, until_us in [
+        ("SELECT count(*) AS n FROM t", 9),
+        ("SELECT count(*) AS n FROM t AS OF 9", None),
+        ("SELECT count(*) AS n FROM t AS OF '1970-01-01T00:00:00.000009'", 50),
+        ("SELECT count(*) AS n FROM t FOR SYSTEM_TIME AS OF 9 WHERE id >= 0;", None),
+    ]:
+        assert answer(sql, few, until_us=until_us).table.to_pylist() == [{"n": 10}], sql
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'x AS OF 5'",
+        "SELECT id AS of FROM t",
+        'SELECT 1 AS "AS OF 5"',
+        "SELECT 1 -- AS OF 5",
+        "SELECT 1 /* /* AS OF 5 */ AS OF 6 */",
+        "SELECT $$ AS OF 5 $$",
+        "SELECT E'it\\' AS OF 5'",
+        "SELECT '? $1'",
+    ],
+)
+def test_what_only_looks_like_a_clause_of_ours_stays(sql: str) -> None:
+    text = read_query(sql)
+    assert (text.as_of_us, text.marks) == (None, 0)
+    assert sql.startswith(text.sql)
+
+
+def test_explain_says_what_is_sent_and_asks_nobody(few: Shards) -> None:
+    table = answer("EXPLAIN SELECT name, count(*) FROM t GROUP BY name", few).table
+    assert table.column("step").to_pylist() == [
+        "every host sends a row for each group of t",
+        "finished where it is asked",
+    ]
+    assert not few.fragments
+
+
+@pytest.mark.parametrize("sql", ["SHOW TABLES", "DESCRIBE t", "SELECT 1 + 1 AS two"])
+def test_what_is_known_here_asks_nobody(few: Shards, sql: str) -> None:
+    assert answer(sql, few).table.num_rows
+    assert not few.fragments
+
+
+def test_the_time_is_the_same_in_all_of_a_query(few: Shards) -> None:
+    sql = "SELECT count(*) AS n FROM t WHERE now() = (SELECT max(now()) FROM t)"
+    assert answer(sql, few).table.to_pylist() == [{"n": 100}]
+
+
+def test_no_hosts_are_no_rows() -> None:
+    schemas = {"t": pa.schema([("x", pa.int64())])}
+    found = Query("SELECT count(*) AS n, sum(x) AS s FROM t", None, schemas).answer(lambda _: [])
+    assert found.table.to_pylist() == [{"n": 0, "s": None}]
+    assert found.coverage.asked == ()
+
+
+def _failing(shards: Shards, broken: set[str]):  # noqa: ANN202
+    def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
+        for each in shards.ask(fragment):
+            is_broken = each.host in broken
+            yield ShardAnswer(each.host, None, "proc died") if is_broken else each
+
+    return ask
+
+
+def test_a_host_that_fails_is_named_and_the_others_count(few: Shards) -> None:
+    schemas = few.hosts["host0"].schemas
+    found = Query("SELECT id FROM t", None, schemas).answer(_failing(few, {"host1"}))
+    assert found.coverage.asked == ("host0", "host1", "host2", "host3")
+    assert found.coverage.answered == ("host0", "host2", "host3")
+    assert found.coverage.failed == (HostFailure("host1", "proc died"),)
+    assert not found.coverage.is_full
+
+
+def test_who_wants_all_hosts_is_told_which_is_missing(few: Shards) -> None:
+    query = Query("SELECT id FROM t", None, few.hosts["host0"].schemas)
+    with pytest.raises(CoverageError, match="1 of 4 hosts did not answer"):
+        query.answer(_failing(few, {"host1"}), require_full=True)
+
+
+def test_that_no_host_answers_is_no_answer(few: Shards) -> None:
+    query = Query("SELECT count(*) FROM t", None, few.hosts["host0"].schemas)
+    with pytest.raises(CoverageError, match="no host answered") as caught:
+        query.answer(_failing(few, set(few.hosts)))
+    assert len(caught.value.failed) == 4
+
+
+def test_an_answer_that_cannot_be_read_is_a_failure_of_its_host(few: Shards) -> None:
+    def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
+        for each in few.ask(fragment):
+            yield ShardAnswer(each.host, b"rubbish", None) if each.host == "host2" else each
+
+    found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).answer(ask)
+    assert [each.host for each in found.coverage.failed] == ["host2"]
+
+
+def test_a_late_host_does_not_hold_up_the_others(few: Shards) -> None:
+    release = threading.Event()
+
+    def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
+        yield from few.ask(fragment)
+        release.wait(30)
+
+    started = time.monotonic()
+    try:
+        found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).answer(
+            ask, timeout_s=1.0
+        )
+    finally:
+        release.set()
+    assert time.monotonic() - started < 10
+    assert found.table.num_rows == 100
+    assert not found.coverage.is_full
+
+
+def test_a_host_stops_at_its_deadline() -> None:
+    class Slow(HostRows):
+        def batches(
+            self, table: str, since_us: int | None, until_us: int | None
+        ) -> list[pa.RecordBatch]:
+            released.wait(30)
+            return super().batches(table, since_us, until_us)
+
+    released = threading.Event()
+    rows = Slow({"t": pa.table({"x": [1]})})
+    fragment = Fragment("SELECT x FROM t", ("t",), None, 10, 1 << 26, 0.2)
+    try:
+        with pytest.raises(TelemetryError, match="not done after"):
+            run_fragment(fragment, rows)
+    finally:
+        released.set()
+
+
+def test_a_host_runs_nothing_but_queries() -> None:
+    rows = HostRows({"t": pa.table({"x": [1]})})
+    for sql in ["DROP TABLE t", "COPY t TO '/tmp/stolen.csv'", "SET a = 1"]:
+        with pytest.raises(QueryError, match="only queries that read"):
+            run_fragment(Fragment(sql, ("t",), None, 10, 1 << 26, 5.0), rows)
+
+
+def test_a_query_is_answered_once(few: Shards) -> None:
+    query = Query("SELECT 1", None, few.hosts["host0"].schemas)
+    query.answer(few.ask)
+    with pytest.raises(TelemetryError, match="make another one"):
+        query.answer(few.ask)
+
+
+def test_what_the_asking_raises_comes_out(few: Shards) -> None:
+    def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
+        raise RuntimeError("no mesh")
+
+    with pytest.raises(RuntimeError, match="no mesh"):
+        Query("SELECT id FROM t", None, few.hosts["host0"].schemas).answer(ask)
+
+
+def test_an_answer_takes_no_more_memory_than_it_may(many: Shards) -> None:
+    limits = QueryLimits(memory_max_bytes=1_000_000)
+    for sql in [
+        "SELECT id, x FROM messages",
+        "SELECT a.id FROM actors a, actors b WHERE a.id < 2000",
+    ]:
+        query = Query(sql, None, many.hosts["host0"].schemas, limits)
+        with pytest.raises(QueryError, match=r"more than fits here|Resources exhausted"):
+            query.answer(many.ask, timeout_s=60)
