@@ -30,7 +30,9 @@ EXTENSION_CRATES = "*-py"
 
 #: Packages whose tests need nothing but Python's packages.
 PLAIN_PACKAGES = tuple(
-    name for name in PACKAGES if name not in ("mesh-jobs", "mesh-rdma", "mesh-fs", "mesh-tensor")
+    name
+    for name in PACKAGES
+    if name not in ("mesh-jobs", "mesh-rdma", "mesh-telemetry", "mesh-fs", "mesh-tensor")
 )
 
 #: A distribution that knows mesh-jobs by its doors alone, and brings a backend.
@@ -54,8 +56,8 @@ COUNTS_UNJUDGED = 2
 def tests(session: nox.Session, part: str) -> None:
     """Run the tests of each package with nothing else installed, then those across packages.
 
-    Those of mesh-jobs, mesh-rdma, mesh-fs and mesh-tensor are run by `jobs`, `rdma`, `fs` and
-    `tensor`, with all that they need.
+    Those of mesh-jobs, mesh-rdma, mesh-telemetry, mesh-fs and mesh-tensor are run by `jobs`,
+    `rdma`, `telemetry`, `fs` and `tensor`, with all that they need.
     """
     if part == "across":
         _install(session, "jobs", *PACKAGES)
@@ -135,7 +137,7 @@ def examples(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
-    _install(session, "jobs", *(name for name in PACKAGES if name != "mesh-telemetry"))
+    _install(session, "jobs", *PACKAGES)
     _pytest(session, "tests/docs")
 
 
@@ -207,6 +209,14 @@ def tensor(session: nox.Session) -> None:
     """Run the tests of distributed tensors, with gloo between processes of this machine."""
     _install(session, "tensor", "mesh-tensor")
     _pytest(session, "packages/mesh-tensor/tests", *(session.posargs or ["-m", "not slow"]))
+
+
+@nox.session
+def telemetry(session: nox.Session) -> None:
+    """Run the tests of telemetry, beside another engine and by the drivers that people have."""
+    _install(session, "telemetry", "mesh-telemetry")
+    chosen = session.posargs or ["-m", "not slow"]
+    _pytest(session, "packages/mesh-telemetry/tests", "--numprocesses=2", *chosen)
 
 
 @nox.session

@@ -42,7 +42,7 @@ STAGES: tuple[Stage, ...] = (
     (
         (Session("jobs"), Session("examples"), Session("fs"), Session("docs")),
         (
-            *(Session("tensor"), Session("rdma"), Session("layers")),
+            *(Session("tensor"), Session("rdma"), Session("telemetry"), Session("layers")),
             *(SMALL, LARGE, Session("fuzz"), Session("kube")),
         ),
     ),

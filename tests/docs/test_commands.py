@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import Document, documents
-from tools.workspace import PACKAGES, ROOT
+from tools.workspace import PACKAGES, ROOT, packages
 
 README = Document(ROOT / "README.md")
 
 #: Commands of other people's tools, whose arguments are theirs to check.
-FOREIGN = frozenset({"cargo", "cat", "cd", "echo", "git", "maturin", "pre-commit"})
+FOREIGN = frozenset({"cargo", "cat", "cd", "echo", "git", "maturin", "mkdir", "pre-commit"})
 
 
 def decorated(path: Path, decorator: str) -> set[str]:
@@ -37,7 +37,7 @@ MESH_COMMANDS = set(
         (ROOT / "packages/mesh-jobs/src/mesh_jobs/_cli/app.py").read_text(),
         re.M,
     )
-)
+).union(*(one.project.get("entry-points", {}).get("mesh.commands", {}) for one in packages()))
 
 
 def shown_commands(document: Document) -> Iterator[tuple[int, list[str]]]:
