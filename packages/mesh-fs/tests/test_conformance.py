@@ -16,6 +16,7 @@ from ctypes import (
     CDLL,
     POINTER,
     Structure,
+    byref,
     c_char,
     c_char_p,
     c_int,
@@ -218,7 +219,8 @@ class Statx(Structure):
 
 
 def test_statx_tells_the_same(pair: Pair) -> None:
-    basic = 0x7FF
+    # All but when it was last read, which an image does not keep.
+    basic = 0x7DF
     for path in PATHS:
         for flags in (0, 0x100, 0x2000, 0x4000):  # No follow, and two kinds of sync.
 
@@ -226,7 +228,7 @@ def test_statx_tells_the_same(pair: Pair) -> None:
                 told = Statx()
                 set_errno(0)
                 place = os.fsencode(f"{root}/{path}")
-                if _libc.statx(-100, place, flags, basic, told):
+                if _libc.statx(-100, place, flags, basic, byref(told)):
                     raise OSError(get_errno(), path)
                 assert told.mask & basic == basic
                 is_file = stat.S_ISREG(told.mode)
