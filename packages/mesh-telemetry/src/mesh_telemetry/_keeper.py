@@ -1,0 +1,166 @@
+"""Looks after telemetry: which hosts there are, and what answers there."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from mesh_core import Actor, MeshError, SupervisionError, context, endpoint, this_host, this_proc
+from mesh_core.spi import host_agents, host_numbers, station
+from mesh_telemetry._collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._host_rows import HostRows
+from mesh_telemetry._recording import Recording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core import HostMesh, MeshFailure, ProcMesh
+    from mesh_telemetry._options import TelemetryConfig
+
+__all__ = ["KEEPER_NAME", "HostHandle", "Keeper"]
+
+KEEPER_NAME = "mesh-telemetry-keeper"
+_PROC_NAME = "mesh-telemetry"
+
+
+class HostHandle(NamedTuple):
+    """What answers for one host.
+
+    A host that was lost has an error instead.
+    """
+
+    number: int
+    """The number of the host in the job."""
+    name: str
+    """What the machine calls itself; `host <number>` when that was never heard."""
+    rows: HostRows | None
+    error: str | None
+
+
+class _Kept:
+    """A host, and the process of telemetry there."""
+
+    def __init__(self, number: int, host: HostMesh) -> None:
+        self.number = number
+        self.host = host
+        self.name = f"host {number}"
+        self.procs: ProcMesh | None = None
+        self.rows: HostRows | None = None
+        self.agent: Collector | None = None
+        self.error: str | None = None
+
+
+class Keeper(Actor):
+    """Has one process on each host that answers for it, and goes on when one is lost.
+
+    Args:
+        run: The name of the run.
+        config: What is kept.
+    """
+
+    def __init__(self, run: str, config: TelemetryConfig) -> None:
+        self._run = run
+        self._config = config
+        self._recording = Recording(run, config, (context().actor_instance.actor_id.port,))
+        self._hosts: dict[int, _Kept] = {}
+        self._collector: Collector | None = None
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        """Notes which host does not answer any more."""
+        for kept in self._hosts.values():
+            for mesh in failure.meshes:
+                if mesh in (kept.procs, kept.rows):
+                    kept.procs, kept.rows, kept.error = None, None, failure.error.how()
+                elif mesh == kept.agent:
+                    kept.agent = None
+        return True
+
+    @endpoint
+    def begin(self, keeper: Keeper) -> None:
+        """Records the process of the program; `keeper` is the handle of this actor."""
+        collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
+        collector.initialized.get()  # type: ignore[attr-defined]
+        self._collector = collector
+        self._keeper = keeper
+        self._see(this_host())
+
+    @endpoint
+    def seen(self, hosts: HostMesh) -> None:
+        """Hears that processes on some hosts are recorded."""
+        self._see(hosts)
+
+    @endpoint
+    def watch(self, procs: ProcMesh) -> None:
+        """Records processes that were there before."""
+        assert self._collector is not None, "the handle asks only after `begin`"
+        self._collector.watch.call_one(procs).get()
+        self._see(procs.host_mesh)
+
+    @endpoint
+    def hosts(self) -> list[HostHandle]:
+        """Gives what answers for each host; where it was lost and its host is not, another one."""
+        for kept in self._hosts.values():
+            if kept.rows is None:
+                self._start(kept)
+        return [HostHandle(k.number, k.name, k.rows, k.error) for k in self._hosts.values()]
+
+    @endpoint
+    def close(self) -> None:
+        """Ends all that was spawned, and forgets all rows."""
+        self._close()
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        self._close()
+
+    def _see(self, hosts: HostMesh) -> None:
+        for number, host in _each(hosts):
+            if number not in self._hosts:
+                self._hosts[number] = _Kept(number, host)
+            kept = self._hosts[number]
+            if kept.rows is None:
+                self._start(kept)
+
+    def _start(self, kept: _Kept) -> None:
+        """Starts a process of telemetry on a host; notes why, where that cannot be."""
+        token = is_ours.set(True)
+        try:
+            procs = kept.host.spawn_procs(name=_PROC_NAME)
+            kept.procs = procs
+            kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config)
+            kept.error = None
+            kept.name = kept.rows.name.call_one().get()
+            if kept.number != station().host:
+                kept.agent = host_agents(kept.host).spawn(
+                    COLLECTOR_NAME, Collector, self._recording, self._keeper
+                )
+        except MeshError as error:
+            kept.rows = None
+            kept.error = error.how() if isinstance(error, SupervisionError) else str(error)
+        finally:
+            is_ours.reset(token)
+
+    def _close(self) -> None:
+        hosts, self._hosts = list(self._hosts.values()), {}
+        collectors = [kept.agent for kept in hosts]
+        collector, self._collector = self._collector, None
+        # First those that write, then those that remove what was written.
+        for one in (collector, *collectors):
+            if one is not None:
+                with suppress(MeshError):
+                    one.stop().get()  # type: ignore[attr-defined]
+        for kept in hosts:
+            if kept.rows is not None:
+                with suppress(MeshError):
+                    kept.rows.close.call_one().get()
+        stops = [kept.procs.stop() for kept in hosts if kept.procs is not None]
+        for stop in stops:
+            with suppress(MeshError):
+                stop.get()
+
+
+def _each(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:
+    """Gives each host by its number."""
+    row = hosts.flatten("host")
+    for at, number in enumerate(host_numbers(row)):
+        yield number, row.slice(host=at)
