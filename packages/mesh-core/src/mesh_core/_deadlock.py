@@ -58,8 +58,8 @@ class Wait:
     """
 
     __slots__ = (
-        "began", "call", "cell", "factor", "future", "is_exclusive", "name", "reply", "running_name",
-        "since", "task",
+        "began", "call", "cell", "factor", "future", "is_exclusive", "name", "reply",
+        "running_name", "since", "task",
     )  # fmt: skip
 
     def __init__(self, current: Serving, reply: int, name: str) -> None:

@@ -131,9 +131,7 @@ class Collector(Actor):
             for rank in ranks:
                 with suppress(MeshError, IndexError):
                     member = watched.procs.flatten("rank").slice(rank=slice(rank, rank + 1))
-                    again = member.spawn(
-                        COLLECTOR_NAME, Collector, self._recording, self._keeper
-                    )
+                    again = member.spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
                     with self._turn:
                         self._watched.append(_Watched(member, again))
                     # Another machine may be in the place of the one that was told of.

@@ -23,7 +23,7 @@ _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-def mixed(*parts: Numbers | int) -> Numbers:
+def mixed(*parts: NDArray[Any] | np.integer[Any] | int) -> Numbers:
     """Makes one number of several, each time the same; element by element for arrays."""
     columns = np.broadcast_arrays(*(np.asarray(part, dtype=np.uint64) for part in parts))
     made = np.zeros(columns[0].shape, dtype=np.uint64)
@@ -39,7 +39,9 @@ def mixed(*parts: Numbers | int) -> Numbers:
 def proc_names(procs: Numbers) -> pa.Array:
     """Writes processes as `host.slot`."""
     known, places = np.unique(procs, return_inverse=True)
-    names = pa.array([f"{int(proc) >> 32}.{int(proc) & 0xFFFF_FFFF}" for proc in known], pa.string())
+    names = pa.array(
+        [f"{int(proc) >> 32}.{int(proc) & 0xFFFF_FFFF}" for proc in known], pa.string()
+    )
     return names.take(pa.array(places.reshape(-1)))
 
 

@@ -1,4 +1,4 @@
-"""Where a process answers questions of the telemetry process of its host, on a socket in its folder.
+"""Where a process answers the telemetry process of its host: a socket in its folder.
 
 A question is a word and a line feed, the answer JSON up to the end of the connection. It is no
 message of Mesh, so that nobody who looks at messages sees it.
@@ -79,11 +79,11 @@ def waits() -> list[tuple[Any, ...]]:
 
 
 def stacks() -> list[tuple[str, int, list[tuple[str, str, int]]]]:
-    """Gives what each thread of this process runs: name, function, file and line, innermost first."""
+    """Gives what each thread of this process runs: its name, and its frames from the innermost."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
     for ident, top in sys._current_frames().items():
-        frames = []
+        frames: list[tuple[str, str, int]] = []
         frame: Any = top
         while frame is not None and len(frames) < _FRAMES_MAX:
             code = frame.f_code

@@ -1,4 +1,4 @@
-"""What goes wrong with telemetry, each with what to do about it."""
+"""What goes wrong between a question and its answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["CoverageError", "QueryError", "StorageError", "TelemetryError"]
 
 
 class TelemetryError(MeshError):
-    """Something of telemetry cannot be done."""
+    """Telemetry could not do what it was asked for."""
 
 
 class StorageError(TelemetryError):
@@ -16,8 +16,19 @@ class StorageError(TelemetryError):
 
 
 class QueryError(TelemetryError):
-    """A question cannot be answered as it is put."""
+    """The query itself cannot be answered: the message says what to change in it."""
 
 
 class CoverageError(TelemetryError):
-    """Not all hosts have answered, and the question was to be answered by all."""
+    """Some hosts did not answer, and the caller wants all of them or none did.
+
+    Attributes:
+        failed: The hosts, each with the cause as text.
+    """
+
+    def __init__(self, text: str, failed: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(text, failed)
+        self.failed: tuple[tuple[str, str], ...] = failed
+
+    def __str__(self) -> str:
+        return str(self.args[0])

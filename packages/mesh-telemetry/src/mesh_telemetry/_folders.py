@@ -22,7 +22,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Lock", "bytes_below", "host_folder", "is_locked", "open_host_folder", "remove_if_free", "sweep"]
+__all__ = [
+    "Lock",
+    "bytes_below",
+    "host_folder",
+    "is_locked",
+    "open_host_folder",
+    "remove_if_free",
+    "sweep",
+]
 
 _LOCK = "lock"
 _SHARED_MEMORY = "/dev/shm"

@@ -80,7 +80,7 @@ class Keeper(Actor):
     def begin(self, keeper: Keeper) -> None:
         """Records the process of the program; `keeper` is the handle of this actor."""
         collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
-        collector.initialized.get()  # type: ignore[attr-defined]
+        collector.initialized.get()
         self._collector = collector
         self._keeper = keeper
         self._see(this_host())
@@ -148,7 +148,7 @@ class Keeper(Actor):
         for one in (collector, *collectors):
             if one is not None:
                 with suppress(MeshError):
-                    one.stop().get()  # type: ignore[attr-defined]
+                    one.stop().get()
         for kept in hosts:
             if kept.rows is not None:
                 with suppress(MeshError):

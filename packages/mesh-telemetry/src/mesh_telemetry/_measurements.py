@@ -1,4 +1,4 @@
-"""Measurements of one process, added up between two writes so that a busy instrument stays cheap."""
+"""Measurements of a process, added up between two writes: a busy instrument stays cheap."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from mesh_telemetry._folders import is_locked
 from mesh_telemetry._segments import Segment, segments_of
 
-
 __all__ = ["Place", "ProcFolder", "proc_folders"]
 
 
@@ -95,7 +94,8 @@ def _place(folder: Path) -> Place | None:
 
 
 def _own(folder: Path) -> tuple[frozenset[int], frozenset[int]]:
-    ports, procs = set(), set()
+    ports: set[int] = set()
+    procs: set[int] = set()
     with suppress(OSError):
         for line in (folder / "own").read_text().splitlines():
             kind, _, number = line.partition(" ")

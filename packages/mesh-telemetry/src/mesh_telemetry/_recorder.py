@@ -154,10 +154,11 @@ class Recorder:
 
     def _run(self) -> None:
         period_s = _PERIOD_S
+        watched = [self._door.fileno(), self._ear.fileno()]
         try:
             while not self._is_over:
-                ready, _, _ = select.select([self._door, self._ear], [], [], period_s)
-                if self._door in ready:
+                ready, _, _ = select.select(watched, [], [], period_s)
+                if watched[0] in ready:
                     self._door.serve()
                 with self._turn:
                     period_s = self._take()

@@ -21,7 +21,7 @@ __all__ = ["Recording"]
 
 class _Joined(NamedTuple):
     recorder: Recorder
-    count: int
+    collector_count: int
     """How many collectors want it: one comes again when somebody watches what is watched."""
 
 
@@ -67,8 +67,8 @@ class Recording:
         """Ends recording, unless somebody else has joined."""
         with _joining:
             joined = _joined.pop(self.run, None)
-            if joined is not None and joined.count > 1:
-                _joined[self.run] = joined._replace(count=joined.count - 1)
+            if joined is not None and joined.collector_count > 1:
+                _joined[self.run] = joined._replace(collector_count=joined.collector_count - 1)
                 return
         if joined is not None:
             joined.recorder.close()

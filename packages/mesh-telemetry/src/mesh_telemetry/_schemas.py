@@ -172,7 +172,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "min_f64 f64 | the least",
         "max_f64 f64 | the greatest",
         "bounds_json s | the upper bounds of the buckets",
-        "bucket_counts_json s | how many values are in each; the last is for those above all bounds",
+        "bucket_counts_json s | how many values are in each; in the last, those above all",
         _ACTOR,
     ),
     "logs": _table(

@@ -50,8 +50,8 @@ class Segment(NamedTuple):
 
 class _Kept(NamedTuple):
     path: Path
-    bytes: int
-    count: int
+    length: int
+    event_count: int
     last_s: float
 
 
@@ -149,8 +149,8 @@ class SegmentWriter:
         if not self._sealed:
             return False
         oldest = self._drop_oldest()
-        self.evicted_count += oldest.count
-        self.evicted_bytes += oldest.bytes
+        self.evicted_count += oldest.event_count
+        self.evicted_bytes += oldest.length
         return True
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class SegmentWriter:
 
     def _drop_oldest(self) -> _Kept:
         oldest = self._sealed.popleft()
-        self._sealed_bytes -= oldest.bytes
+        self._sealed_bytes -= oldest.length
         with suppress(OSError):
             if self._spill is not None:
                 self._spill.mkdir(mode=0o700, parents=True, exist_ok=True)

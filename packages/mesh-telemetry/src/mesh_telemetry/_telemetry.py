@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, this_proc
-from mesh_telemetry._errors import CoverageError, TelemetryError
+from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._options import TelemetryConfig
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_core import Future, ProcMesh
-    from mesh_telemetry._engine import Answer
+    from mesh_telemetry._coverage import Answer
     from mesh_telemetry._fragment import Fragment, ShardAnswer
-    from mesh_telemetry._keeper import HostHandle
 
 __all__ = ["Telemetry"]
 
@@ -114,22 +113,17 @@ class Telemetry:
             ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
         """
         # Here, not at the top: processes that only record must not load Arrow.
-        from mesh_telemetry._engine import Query
+        from mesh_telemetry._query import Query
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
         keeper, until_us = self._started(), _microseconds(as_of)
-        deadline = time.monotonic() + timeout
-
-        def ask(fragment: Fragment) -> Iterator[ShardAnswer]:
-            left_s = max(deadline - time.monotonic(), 0.001)
-            hosts = keeper.hosts.call_one().get(left_s)
-            return _ask(hosts, replace(fragment, until_us=until_us, deadline_s=left_s), deadline)
-
-        answer = Query(sql, () if params is None else params, self.tables()).answer(ask)
-        if require_full and answer.coverage.failed:
-            raise CoverageError(f"not all hosts have answered: {answer.coverage}")
-        return answer
+        return Query(sql, params, self.tables()).answer(
+            partial(_ask, keeper),
+            until_us=until_us,
+            timeout_s=timeout,
+            require_full=require_full,
+        )
 
     def close(self) -> None:
         """Records nothing more, and forgets all rows. Twice is the same as once."""
@@ -160,12 +154,12 @@ class Telemetry:
         return self._keeper
 
 
-def _ask(
-    hosts: Sequence[HostHandle], fragment: Fragment, deadline: float
-) -> Iterator[ShardAnswer]:
-    """Sends a fragment to all hosts at once, and gives what each answers until a time."""
+def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
+    """Sends a fragment to all hosts at once, and gives what each answers until its deadline."""
     from mesh_telemetry._fragment import ShardAnswer
 
+    deadline = time.monotonic() + fragment.deadline_s
+    hosts = keeper.hosts.call_one().get(fragment.deadline_s)
     asked = [
         (host, None if host.rows is None else host.rows.run.call_one(fragment)) for host in hosts
     ]
@@ -186,7 +180,7 @@ def _ask(
 
 
 def _stop(keeper: Keeper) -> Future[None]:
-    stopped: Future[None] = keeper.stop()  # type: ignore[attr-defined]
+    stopped: Future[None] = keeper.stop()
     return stopped
 
 
