@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_actors import LIMIT_S, Gate, Waiter, Worker
 from recorded_program import (
-    LIMIT_S,
-    Gate,
-    Waiter,
-    Worker,
     config,
     host_folders,
     host_tables,

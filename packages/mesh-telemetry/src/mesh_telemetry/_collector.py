@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mesh_core import Actor, MeshError, context, endpoint
+from mesh_core import Actor, ActorFailed, MeshError, context, endpoint
 from mesh_core.spi import host_numbers, register_proc_mesh_spawn_callback
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["COLLECTOR_NAME", "Collector", "is_ours"]
 
 COLLECTOR_NAME = "mesh-telemetry-collector"
+_log = logging.getLogger("mesh_telemetry")
 # For how long what was started again may be told of before the loss of what was there.
 _BACK_S = 10.0
 
@@ -67,8 +69,11 @@ class Collector(Actor):
             for watched in self._watched:
                 if any(mesh == watched.collectors for mesh in failure.meshes):
                     watched.lost.add(failure.rank or 0)
+            is_here = isinstance(failure.error, ActorFailed)
             is_back = time.monotonic() - self._restarted_at < _BACK_S
-        if is_back:
+        if is_here:
+            _log.warning("a process is not recorded: %s", failure.error)
+        elif is_back:
             self._bring_back()
         return True
 

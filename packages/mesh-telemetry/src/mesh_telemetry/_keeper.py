@@ -79,6 +79,7 @@ class Keeper(Actor):
     @endpoint
     def begin(self, keeper: Keeper) -> None:
         """Records the process of the program; `keeper` is the handle of this actor."""
+        self._recording.check()
         collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
         collector.initialized.get()
         self._collector = collector

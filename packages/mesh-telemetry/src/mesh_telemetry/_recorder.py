@@ -18,7 +18,14 @@ from weakref import WeakSet
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
 from mesh_telemetry._door import FLUSH, STACKS, WAITS, Door, stacks, waits
 from mesh_telemetry._event_lines import encode_line, line_of
-from mesh_telemetry._folders import Lock, bytes_below, is_locked, open_host_folder, sweep
+from mesh_telemetry._folders import (
+    Lock,
+    bytes_below,
+    is_locked,
+    open_host_folder,
+    remove_if_free,
+    sweep,
+)
 from mesh_telemetry._measurements import Measurements
 from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
 
@@ -180,6 +187,8 @@ class Recorder:
         self._events.close()
         self._messages.close()
         self.let_go()
+        # Of the run on this host, when nobody else is left.
+        remove_if_free(self._host_folder)
 
     def _flushed(self) -> bool:
         with self._turn:

@@ -6,7 +6,9 @@ import threading
 from contextlib import suppress
 from typing import NamedTuple
 
+from mesh_core.spi import station
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._folders import open_host_folder
 from mesh_telemetry._recorder import Recorder
 
 TYPE_CHECKING = False
@@ -46,6 +48,15 @@ class Recording:
         self.run: str = run
         self.config: TelemetryConfig = config
         self.own_ports: tuple[int, ...] = own_ports
+
+    def check(self) -> None:
+        """Sees whether this host has a folder for events.
+
+        Raises:
+            StorageError: It has not.
+        """
+        _, lock = open_host_folder(self.config.directory, self.run, station().host)
+        lock.close()
 
     def join(self, on_restarted: Callable[[], object], own_port: int) -> None:
         """Records until as many have left as have joined.
