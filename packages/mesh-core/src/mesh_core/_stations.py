@@ -52,7 +52,7 @@ def host_numbers(mesh: HostMesh | ProcMesh) -> tuple[int, ...]:
 
     For processes, those of `host_mesh`: as that they stand for the whole mesh that was spawned.
     """
-    hosts = getattr(mesh, "host_mesh", mesh)
+    hosts: HostMesh = getattr(mesh, "host_mesh", mesh)  # type: ignore[assignment]
     return tuple(hosts._hosts[at] for at in hosts._region)
 
 

@@ -10,7 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, ActorFailed, MeshError, context, endpoint
-from mesh_core.spi import host_numbers, register_proc_mesh_spawn_callback
+from mesh_core.spi import (
+    host_agents,
+    host_numbers,
+    register_proc_mesh_spawn_callback,
+    station,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +61,7 @@ class Collector(Actor):
         self._is_over = False
         self._turn = threading.Lock()
         self._watched: list[_Watched] = []
-        self._told: set[int] = set()
+        self._told = {station().host}
         self._restarted_at = -_BACK_S
         # What is spawned within it is this actor's, whoever asks for it.
         self._place = contextvars.copy_context()
@@ -110,16 +115,22 @@ class Collector(Actor):
         with self._turn:
             if any(watched.procs == procs for watched in self._watched):
                 return
+        self._tell_hosts(procs.host_mesh)
         collectors = procs.spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
         with self._turn:
             self._watched.append(_Watched(procs, collectors))
-        self._tell_hosts(procs.host_mesh)
 
     def _tell_hosts(self, hosts: HostMesh) -> None:
-        new = set(host_numbers(hosts)) - self._told
-        if new:
-            self._told |= new
-            self._keeper.seen.broadcast(hosts)
+        """Has hosts looked after that this process has not had anything on before."""
+        row = hosts.flatten("host")
+        for at, number in enumerate(host_numbers(row)):
+            if number in self._told:
+                continue
+            self._told.add(number)
+            host = row.slice(host=at)
+            # What processes print, and how they end, only that process is told of.
+            host_agents(host).spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
+            self._keeper.seen.broadcast(host)
 
     def _on_restarted(self) -> None:
         with self._turn:
@@ -140,4 +151,5 @@ class Collector(Actor):
                     with self._turn:
                         self._watched.append(_Watched(member, again))
                     # Another machine may be in the place of the one that was told of.
-                    self._keeper.seen.broadcast(member.host_mesh)
+                    self._told -= set(host_numbers(member)) - {station().host}
+                    self._tell_hosts(member.host_mesh)

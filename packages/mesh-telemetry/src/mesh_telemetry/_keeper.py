@@ -47,7 +47,6 @@ class _Kept:
         self.name = f"host {number}"
         self.procs: ProcMesh | None = None
         self.rows: HostRows | None = None
-        self.agent: Collector | None = None
         self.error: str | None = None
 
 
@@ -72,8 +71,6 @@ class Keeper(Actor):
             for mesh in failure.meshes:
                 if mesh in (kept.procs, kept.rows):
                     kept.procs, kept.rows, kept.error = None, None, failure.error.how()
-                elif mesh == kept.agent:
-                    kept.agent = None
         return True
 
     @endpoint
@@ -83,7 +80,9 @@ class Keeper(Actor):
         collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
         collector.initialized.get()
         self._collector = collector
-        self._keeper = keeper
+        if station().slot:
+            # The program itself looks after its host; here somebody else does.
+            host_agents(this_host()).spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
         self._see(this_host())
 
     @endpoint
@@ -131,10 +130,6 @@ class Keeper(Actor):
             kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config)
             kept.error = None
             kept.name = kept.rows.name.call_one().get()
-            if kept.number != station().host:
-                kept.agent = host_agents(kept.host).spawn(
-                    COLLECTOR_NAME, Collector, self._recording, self._keeper
-                )
         except MeshError as error:
             kept.rows = None
             kept.error = error.how() if isinstance(error, SupervisionError) else str(error)
@@ -143,13 +138,11 @@ class Keeper(Actor):
 
     def _close(self) -> None:
         hosts, self._hosts = list(self._hosts.values()), {}
-        collectors = [kept.agent for kept in hosts]
         collector, self._collector = self._collector, None
         # First those that write, then those that remove what was written.
-        for one in (collector, *collectors):
-            if one is not None:
-                with suppress(MeshError):
-                    one.stop().get()
+        if collector is not None:
+            with suppress(MeshError):
+                collector.stop().get()
         for kept in hosts:
             if kept.rows is not None:
                 with suppress(MeshError):
