@@ -82,10 +82,12 @@ def open_host_folder(directory: str | None, run: str, host: int) -> tuple[Path, 
     """
     folder = host_folder(directory, run, host)
     try:
-        _make_private(folder.parent.parent)
         for _ in range(_TRIES_MAX):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Whoever removes what is left may be ahead of us at any step.
             with suppress(FileNotFoundError, BlockingIOError):
+                _make_private(folder.parent.parent)
+                folder.parent.mkdir(mode=0o700, exist_ok=True)
+                folder.mkdir(mode=0o700, exist_ok=True)
                 lock = Lock(folder, is_shared=True)
                 if lock.is_of(folder):
                     return folder, lock
@@ -121,14 +123,13 @@ def sweep(directory: str | None) -> None:
     with suppress(OSError):
         for run in _subfolders(_user_folder(directory)):
             for host in _subfolders(run):
-                if not is_locked(host):
-                    remove_if_free(host)
-            with suppress(OSError):
-                run.rmdir()
+                remove_if_free(host)
 
 
 def remove_if_free(folder: Path) -> bool:
     """Removes a folder unless somebody shares its lock; says whether it is gone."""
+    if is_locked(folder):
+        return not folder.exists()
     try:
         lock = Lock(folder, is_shared=False)
     except FileNotFoundError:
@@ -141,6 +142,7 @@ def remove_if_free(folder: Path) -> bool:
         lock.close()
     with suppress(OSError):
         folder.parent.rmdir()
+        folder.parent.parent.rmdir()
     return not folder.exists()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
+from mesh_telemetry._errors import QueryError
 from mesh_telemetry._folders import open_host_folder, remove_if_free, sweep
 
 if TYPE_CHECKING:
@@ -62,10 +63,17 @@ class HostRows(Actor):
     def _run(self, fragment: Fragment) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
         from mesh_telemetry._engine import run_fragment
+        from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
 
         tables = self._made()
         tables.refresh()
-        return run_fragment(fragment, tables)
+        try:
+            body: bytes = run_fragment(fragment, tables)
+        except QueryError as error:
+            if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
+                raise
+            raise QueryError(f"{QUERY_FAULT}{error}") from None
+        return body
 
     def _made(self) -> HostTables:
         from mesh_telemetry._host_tables import HostTables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,13 +16,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh_core import HostMesh, MeshFailure, ProcMesh
+    from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
     from mesh_telemetry._options import TelemetryConfig
 
 __all__ = ["KEEPER_NAME", "HostHandle", "Keeper"]
 
 KEEPER_NAME = "mesh-telemetry-keeper"
 _PROC_NAME = "mesh-telemetry"
+# Between two attempts to have something answer for a host.
+_RETRY_S = 1.0
 
 
 class HostHandle(NamedTuple):
@@ -47,7 +50,18 @@ class _Kept:
         self.name = f"host {number}"
         self.procs: ProcMesh | None = None
         self.rows: HostRows | None = None
+        self.naming: Future[str] | None = None
         self.error: str | None = None
+        self.started_at = 0.0
+
+    def handle(self) -> HostHandle:
+        """Gives it as others see it: one that was lost counts as lost until it has answered."""
+        if self.naming is not None and self.naming.done():
+            naming, self.naming = self.naming, None
+            if naming.exception() is None:
+                self.name, self.error = naming.get(), None
+        rows = self.rows if self.error is None else None
+        return HostHandle(self.number, self.name, rows, self.error)
 
 
 class Keeper(Actor):
@@ -101,9 +115,9 @@ class Keeper(Actor):
     def hosts(self) -> list[HostHandle]:
         """Gives what answers for each host; where it was lost and its host is not, another one."""
         for kept in self._hosts.values():
-            if kept.rows is None:
+            if kept.rows is None and time.monotonic() - kept.started_at > _RETRY_S:
                 self._start(kept)
-        return [HostHandle(k.number, k.name, k.rows, k.error) for k in self._hosts.values()]
+        return [kept.handle() for kept in self._hosts.values()]
 
     @endpoint
     def close(self) -> None:
@@ -124,12 +138,12 @@ class Keeper(Actor):
     def _start(self, kept: _Kept) -> None:
         """Starts a process of telemetry on a host; notes why, where that cannot be."""
         token = is_ours.set(True)
+        kept.started_at = time.monotonic()
         try:
             procs = kept.host.spawn_procs(name=_PROC_NAME)
             kept.procs = procs
             kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config)
-            kept.error = None
-            kept.name = kept.rows.name.call_one().get()
+            kept.naming = kept.rows.name.call_one()
         except MeshError as error:
             kept.rows = None
             kept.error = error.how() if isinstance(error, SupervisionError) else str(error)

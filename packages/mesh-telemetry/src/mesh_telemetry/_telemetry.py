@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mesh_core import MeshError, this_proc
+from mesh_core import MeshError, SupervisionError, this_proc
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._options import TelemetryConfig
@@ -174,9 +174,14 @@ def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
             future.cancel()
             yield ShardAnswer(label, None, "it has not answered in time")
         except MeshError as error:
-            yield ShardAnswer(label, None, str(error))
+            yield ShardAnswer(label, None, _cause(error))
         else:
             yield ShardAnswer(label, body, None)
+
+
+def _cause(error: MeshError) -> str:
+    """Says what went wrong, without where in the code."""
+    return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]
 
 
 def _stop(keeper: Keeper) -> Future[None]:
