@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from recorded_program import (
     wait_for_rows,
 )
 
-from mesh_core import Actor, RestartPolicy, endpoint, this_host
+from mesh_core import Actor, RestartPolicy, endpoint, shutdown_context, this_host, this_proc
 from mesh_core.testing import LocalProcs, kill_proc, proc_pid, wait_until
 from mesh_telemetry import StorageError, Telemetry, TelemetryConfig, TelemetryError
 from mesh_telemetry._host_tables import HostTables
@@ -170,7 +171,7 @@ def test_close_leaves_no_process_and_no_folder(place: Path) -> None:
     assert host_folders(place) == []
     wait_until(lambda: not [pid for pid in _children() - before if _is_named(pid)], LIMIT_S)
     with pytest.raises(TelemetryError, match="call start"):
-        telemetry.watch(this_host().spawn_procs())
+        telemetry.watch(this_proc())
     with telemetry.start(), pytest.raises(RuntimeError, match="started already"):
         telemetry.start()
 
@@ -275,6 +276,49 @@ def test_processes_that_come_and_go_take_bounded_room(place: Path, local_procs: 
             worker.flood.call_one(1500).get(LIMIT_S)
             procs.stop().get(LIMIT_S)
         assert kept_bytes(folder) < 7 * room
+
+
+def test_a_process_that_stands_still_keeps_its_rows(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)):
+        procs, workers = spawn(local_procs)
+        workers.work.call(1).get(LIMIT_S)
+        tables = host_tables(place)
+        wait_for_rows(tables, "spans", 4)
+        pid = kill_proc(procs, 0, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            assert tables.refresh(0.2) == 2
+            assert time.monotonic() - began < LIMIT_S / 2
+            assert sum(batch.num_rows for batch in tables.batches("spans", None, None)) == 4
+            (still,) = (row for row in rows(tables, "procs") if row["pid"] == pid)
+            assert still["state"] == "stopped"
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_program_may_be_recorded_twice(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)):
+        with Telemetry(config(place)):
+            _, workers = spawn(local_procs)
+            workers.work.call(1).get(LIMIT_S)
+            for folder in host_folders(place):
+                tables = HostTables(folder)
+                assert len(wait_for_rows(tables, "spans", 4)) == 4
+                names = {row["given_name"] for row in rows(tables, "meshes")}
+                assert {"team", "workers"} <= names
+                assert not [name for name in names if name.startswith("mesh-telemetry")]
+        workers.work.call(1).get(LIMIT_S)
+        assert len(wait_for_rows(host_tables(place), "spans", 8)) == 8
+
+
+def test_a_job_that_ends_first_leaves_nothing(place: Path) -> None:
+    telemetry = Telemetry(config(place)).start()
+    worker: Any = this_host().spawn_procs(name="team").spawn("worker", Worker)
+    worker.work.call_one(1).get(LIMIT_S)
+    wait_for_rows(host_tables(place), "spans", 2)
+    shutdown_context().get(LIMIT_S)
+    assert host_folders(place) == []
+    telemetry.close()
 
 
 def test_a_folder_of_somebody_else_is_refused(place: Path) -> None:

@@ -8,6 +8,8 @@ from mesh_core._runtime import runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from mesh_core._mesh import HostMesh, ProcMesh
 
 __all__ = ["Station", "host_agents", "host_numbers", "station"]
@@ -52,7 +54,7 @@ def host_numbers(mesh: HostMesh | ProcMesh) -> tuple[int, ...]:
 
     For processes, those of `host_mesh`: as that they stand for the whole mesh that was spawned.
     """
-    hosts: HostMesh = getattr(mesh, "host_mesh", mesh)  # type: ignore[assignment]
+    hosts: Any = getattr(mesh, "host_mesh", mesh)
     return tuple(hosts._hosts[at] for at in hosts._region)
 
 

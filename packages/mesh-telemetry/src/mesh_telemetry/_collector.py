@@ -87,15 +87,7 @@ class Collector(Actor):
         """Records processes that were there before."""
         self._begin(procs)
 
-    @endpoint
-    def close(self) -> None:
-        """Records nothing more here."""
-        self._close()
-
     def __cleanup__(self, error: Exception | None) -> None:
-        self._close()
-
-    def _close(self) -> None:
         self._unregister()
         with self._turn:
             self._watched.clear()
