@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
     from mesh_telemetry._options import TelemetryConfig
 
-__all__ = ["KEEPER_NAME", "HostHandle", "Keeper"]
+__all__ = ["KEEPER_NAME", "HostHandle", "Keeper", "cause_of"]
 
 KEEPER_NAME = "mesh-telemetry-keeper"
 _PROC_NAME = "mesh-telemetry"
@@ -54,12 +54,19 @@ class _Kept:
         self.error: str | None = None
         self.started_at = 0.0
 
+    def lose(self, cause: str) -> None:
+        """Notes that nothing answers for it any more."""
+        self.procs, self.rows, self.naming, self.error = None, None, None, cause
+
     def handle(self) -> HostHandle:
         """Gives it as others see it: one that was lost counts as lost until it has answered."""
         if self.naming is not None and self.naming.done():
             naming, self.naming = self.naming, None
-            if naming.exception() is None:
+            failure = naming.exception()
+            if failure is None:
                 self.name, self.error = naming.get(), None
+            else:
+                self.lose(cause_of(failure))
         rows = self.rows if self.error is None else None
         return HostHandle(self.number, self.name, rows, self.error)
 
@@ -84,7 +91,7 @@ class Keeper(Actor):
         for kept in self._hosts.values():
             for mesh in failure.meshes:
                 if mesh in (kept.procs, kept.rows):
-                    kept.procs, kept.rows, kept.error = None, None, failure.error.how()
+                    kept.lose(failure.error.how())
         return True
 
     @endpoint
@@ -120,6 +127,13 @@ class Keeper(Actor):
         return [kept.handle() for kept in self._hosts.values()]
 
     @endpoint
+    def lost(self, number: int, rows: HostRows, cause: str) -> None:
+        """Hears from who was told first that something does not answer any more."""
+        kept = self._hosts.get(number)
+        if kept is not None and kept.rows == rows:
+            kept.lose(cause)
+
+    @endpoint
     def close(self) -> None:
         """Ends all that was spawned, and forgets all rows."""
         self._close()
@@ -145,8 +159,7 @@ class Keeper(Actor):
             kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config)
             kept.naming = kept.rows.name.call_one()
         except MeshError as error:
-            kept.rows = None
-            kept.error = error.how() if isinstance(error, SupervisionError) else str(error)
+            kept.lose(cause_of(error))
         finally:
             is_ours.reset(token)
 
@@ -165,6 +178,11 @@ class Keeper(Actor):
         for stop in stops:
             with suppress(MeshError):
                 stop.get()
+
+
+def cause_of(error: BaseException) -> str:
+    """Says what went wrong, without where in the code."""
+    return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]
 
 
 def _each(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:

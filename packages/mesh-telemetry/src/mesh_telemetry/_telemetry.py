@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, SupervisionError, this_proc
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._keeper import KEEPER_NAME, Keeper
+from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
 from mesh_telemetry._options import TelemetryConfig
 
 if TYPE_CHECKING:
@@ -166,22 +166,21 @@ def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
     for host, future in asked:
         label = f"{host.name}/{host.number}"
         if future is None:
-            yield ShardAnswer(label, None, host.error)
+            yield ShardAnswer(label, None, host.error or "it is being started again")
             continue
+        assert host.rows is not None, "only hosts that answer were asked"
         try:
             body = future.get(max(deadline - time.monotonic(), 0.0))
         except TimeoutError:
             future.cancel()
             yield ShardAnswer(label, None, "it has not answered in time")
         except MeshError as error:
-            yield ShardAnswer(label, None, _cause(error))
+            if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
+                # Who is told first is the only one who is told.
+                keeper.lost.broadcast(host.number, host.rows, cause_of(error))
+            yield ShardAnswer(label, None, cause_of(error))
         else:
             yield ShardAnswer(label, body, None)
-
-
-def _cause(error: MeshError) -> str:
-    """Says what went wrong, without where in the code."""
-    return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]
 
 
 def _stop(keeper: Keeper) -> Future[None]:
