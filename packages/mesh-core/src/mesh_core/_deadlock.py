@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # Actor and endpoint that wait, the call waited for and its endpoint, who has not answered yet.
     Link = tuple[str, str, Call, str, list[Actor]]
 
-__all__ = ["begin_wait", "check_wait", "end_wait", "waiting_on"]
+__all__ = ["begin_wait", "check_wait", "end_wait", "waiting_on", "waits"]
 
 _HOPS_MAX = 64
 _BACKOFF_MAX = 32
@@ -52,13 +52,14 @@ class Wait:
         name: The endpoint that was called.
         task: The task that waits, on an event loop.
         future: What it waits for.
-        since: When it began.
+        since: When it began, or was last looked at.
+        began: When it began.
         factor: How many probe periods lie between two looks.
     """
 
     __slots__ = (
-        "call", "cell", "factor", "future", "is_exclusive", "name", "reply", "running_name",
-        "since", "task",
+        "began", "call", "cell", "factor", "future", "is_exclusive", "name", "reply",
+        "running_name", "since", "task",
     )  # fmt: skip
 
     def __init__(self, current: Serving, reply: int, name: str) -> None:
@@ -76,7 +77,7 @@ class Wait:
         self.name = name
         self.task: asyncio.Task[Any] | None = None
         self.future: CallFuture[Any] | None = None
-        self.since = time.monotonic()
+        self.since = self.began = time.monotonic()
         self.factor = 1
 
     def is_blocking(self) -> bool:
@@ -98,6 +99,11 @@ class Wait:
 # What the actors of this process wait for. Written by whoever waits, read by the agent.
 _waits: set[Wait] = set()
 _ticking: set[int] = set()
+
+
+def waits() -> list[Wait]:
+    """Gives what the actors of this process wait for now, without a limit of time."""
+    return list(_waits)
 
 
 def waiting_on(cell: ActorCell, call: Call) -> list[Link]:

@@ -118,12 +118,23 @@ class Ownership:
         """An actor that may own meshes has started."""
         if recorder.is_on:
             cell = self._runtime.actors[port]
-            recorder.record("started", actor=port, rank=cell.rank, text=cell.name)
+            recorder.record(
+                "started",
+                actor=port,
+                rank=cell.rank,
+                text=cell.name,
+                attributes={"class_name": cell.class_name},
+            )
         self._do(lambda tree: tree.owner_started(port, has_supervise))
 
     def owner_stopped(self, port: int) -> None:
         """Nothing of an actor is left."""
         self._do(lambda tree: tree.owner_stopped(port))
+
+    def owned(self) -> list[Owned]:
+        """Gives all meshes that this process owns."""
+        with self._lock:
+            return list(self._owned.values())
 
     def spawned(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
         """An actor, or the program, has spawned a mesh."""
@@ -134,6 +145,11 @@ class Ownership:
                 call=owner,
                 size=len(mesh),
                 text=mesh._name,
+                attributes={
+                    "class_name": mesh._class_name,
+                    "procs": mesh._table.uid,
+                    "extent": dict(mesh.extent),
+                },
                 subject=mesh,
             )
         with self._lock:

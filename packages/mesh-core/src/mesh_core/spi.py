@@ -2,7 +2,8 @@
 
 What happens in a process (`subscribe`), what was measured there, what processes print, who wants
 to know of new processes, futures of work that is not a call (`future_of`), the algebra of
-named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`); and `on_signals`, for
+named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`), where a process is in its job
+(`station`), what is there (`standing`) and what it waits for (`waiting`); and `on_signals`, for
 services that end on them. Programs themselves need `mesh_core` alone.
 """
 
@@ -26,9 +27,16 @@ from mesh_core._signals import on_signals as on_signals
 from mesh_core._spawn_callbacks import (
     register_proc_mesh_spawn_callback as register_proc_mesh_spawn_callback,
 )
+from mesh_core._standing import standing as standing
+from mesh_core._stations import Station as Station
+from mesh_core._stations import host_agents as host_agents
+from mesh_core._stations import host_numbers as host_numbers
+from mesh_core._stations import station as station
 from mesh_core._tracing import Counter as Counter
 from mesh_core._tracing import Gauge as Gauge
 from mesh_core._tracing import Histogram as Histogram
 from mesh_core._tracing import Meter as Meter
 from mesh_core._tracing import Span as Span
 from mesh_core._tracing import UpDownCounter as UpDownCounter
+from mesh_core._waiting import Waiting as Waiting
+from mesh_core._waiting import waiting as waiting

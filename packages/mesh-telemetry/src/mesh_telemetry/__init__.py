@@ -1,3 +1,12 @@
-"""Ask a running mesh questions in SQL."""
+"""Ask a running mesh questions in SQL.
 
-__all__: list[str] = []
+`Telemetry` records a program and the processes that it spawns, each on its own host, and answers
+questions over the rows of all of them.
+"""
+
+from mesh_telemetry._errors import CoverageError as CoverageError
+from mesh_telemetry._errors import QueryError as QueryError
+from mesh_telemetry._errors import StorageError as StorageError
+from mesh_telemetry._errors import TelemetryError as TelemetryError
+from mesh_telemetry._options import TelemetryConfig as TelemetryConfig
+from mesh_telemetry._telemetry import Telemetry as Telemetry

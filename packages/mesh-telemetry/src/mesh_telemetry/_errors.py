@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from mesh_core import MeshError
 
-__all__ = ["CoverageError", "QueryError", "TelemetryError"]
+__all__ = ["CoverageError", "QueryError", "StorageError", "TelemetryError"]
 
 
 class TelemetryError(MeshError):
     """Telemetry could not do what it was asked for."""
+
+
+class StorageError(TelemetryError):
+    """The folder in which processes keep their events cannot be used."""
 
 
 class QueryError(TelemetryError):

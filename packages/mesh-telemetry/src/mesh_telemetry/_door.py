@@ -1,0 +1,146 @@
+"""Where a process answers the telemetry process of its host: a socket in its folder.
+
+A question is a word and a line feed, the answer JSON up to the end of the connection. It is no
+message of Mesh, so that nobody who looks at messages sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from mesh_core.spi import waiting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+__all__ = ["FLUSH", "STACKS", "WAITS", "Door", "ask_all", "stacks", "waits"]
+
+FLUSH, WAITS, STACKS = "flush", "waits", "stacks"
+_NAME = "door"
+_WORD_LEN_MAX = 32
+_FRAMES_MAX = 128
+# A caller that neither asks nor listens does not hold up who records.
+_CALLER_S = 0.5
+_ANSWER_LEN = 1 << 16
+
+
+class Door:
+    """The listening end.
+
+    Args:
+        folder: That of the process.
+        answers: What there is to be asked, and who knows it.
+    """
+
+    def __init__(self, folder: Path, answers: dict[str, Callable[[], Any]]) -> None:
+        self._answers = answers
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.setblocking(False)
+        with _nearby(folder) as path:
+            self._socket.bind(path)
+        self._socket.listen(64)
+
+    def fileno(self) -> int:
+        """Gives the descriptor to wait on."""
+        return self._socket.fileno()
+
+    def serve(self) -> None:
+        """Answers who has come, without waiting for anybody else."""
+        while True:
+            try:
+                caller, _ = self._socket.accept()
+            except OSError:
+                return
+            with caller, suppress(OSError):
+                caller.settimeout(_CALLER_S)
+                word = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
+                answer = self._answers.get(word)
+                if answer is not None:
+                    caller.sendall(json.dumps(answer()).encode())
+
+    def close(self) -> None:
+        """Answers nobody any more; harmless in a fork."""
+        self._socket.close()
+
+
+def waits() -> list[tuple[Any, ...]]:
+    """Gives what this process waits for, as `mesh_core.spi.waiting` says it."""
+    return [tuple(one) for one in waiting()]
+
+
+def stacks() -> list[tuple[str, int, list[tuple[str, str, int]]]]:
+    """Gives what each thread of this process runs: its name, and its frames from the innermost."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found = []
+    for ident, top in sys._current_frames().items():
+        frames: list[tuple[str, str, int]] = []
+        frame: Any = top
+        while frame is not None and len(frames) < _FRAMES_MAX:
+            code = frame.f_code
+            frames.append((code.co_qualname, code.co_filename, frame.f_lineno or 0))
+            frame = frame.f_back
+        found.append((names.get(ident, ""), ident, frames))
+    return found
+
+
+def ask_all(folders: Sequence[Path], word: str, timeout_s: float) -> dict[Path, Any]:
+    """Asks the processes of some folders the same at the same time; leaves out who says nothing."""
+    until = time.monotonic() + timeout_s
+    answers: dict[Path, Any] = {}
+    with selectors.DefaultSelector() as selector:
+        for folder in folders:
+            with suppress(OSError):
+                selector.register(_call(folder, word), selectors.EVENT_READ, (folder, bytearray()))
+        while selector.get_map() and (left := until - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                folder, said = key.data
+                is_over = True
+                with suppress(OSError):
+                    piece = key.fileobj.recv(_ANSWER_LEN)  # type: ignore[union-attr]
+                    said += piece
+                    is_over = not piece
+                if is_over:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()  # type: ignore[union-attr]
+                    with suppress(ValueError):
+                        answers[folder] = json.loads(said)
+        for key in list(selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+    return answers
+
+
+def _call(folder: Path, word: str) -> socket.socket:
+    caller = socket.socket(socket.AF_UNIX)
+    try:
+        caller.setblocking(False)
+        with _nearby(folder) as path:
+            caller.connect(path)
+        caller.send(word.encode() + b"\n")
+    except OSError:
+        caller.close()
+        raise
+    return caller
+
+
+class _nearby:
+    """The address of the socket in a folder, short enough for the kernel however long the path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> str:
+        self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._fd}/{_NAME}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)

@@ -1,0 +1,99 @@
+"""Events as lines of segment files: which family, and what is kept of them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from mesh_core.spi import LogLine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from mesh_core.spi import Event
+
+__all__ = ["attributes_text", "encode_line", "line_of"]
+
+_TEXT_LEN_MAX = 16 * 1024
+_CAUSES_MAX = 8
+
+
+def line_of(event: Event) -> tuple[str, dict[str, Any]]:
+    """Gives the family of an event that is neither a message nor a measurement, and its line."""
+    line: dict[str, Any] = {"t": event.time_ns // 1000, "k": event.kind}
+    if event.kind in ("span_begin", "span_end"):
+        line |= {"n": event.call, "outer": event.size, "code": event.code}
+        line |= {"name": _cut(event.text), "actor": event.actor}
+        line["attributes"] = attributes_text(event.attributes)
+        return "spans", line
+    line |= {"peer": event.peer, "actor": event.actor, "rank": event.rank}
+    if event.kind == "log_line":
+        line["text"] = _cut(event.text)
+        if isinstance(event.subject, LogLine):
+            line["stream"] = event.subject.stream
+            line["mesh"] = event.subject.name.partition("{")[0]
+        return "logs", line
+    line |= {"call": event.call, "code": event.code, "size": event.size, "text": _cut(event.text)}
+    attributes = dict(event.attributes or {})
+    if isinstance(event.subject, BaseException):
+        line["reason"] = _cut(_said(event.subject))
+        line["cause"] = _cut(_causes(event.subject))
+    if event.kind == "proc_died":
+        tail = attributes.pop("log_tail", None) or ()
+        line["log_tail"] = _cut("\n".join(map(str, tail)))
+        line["reason"] = attributes.pop("reason", None)
+        for name in ("pid", "exit_code", "signal"):
+            line[name] = attributes.get(name)
+    if event.kind == "spawned":
+        for name in ("class_name", "procs", "extent"):
+            line[name] = attributes.get(name)
+    if event.kind == "started":
+        line["class_name"] = attributes.get("class_name")
+    line["attributes"] = attributes_text(attributes)
+    return "lives", line
+
+
+def attributes_text(attributes: Mapping[str, Any] | None) -> str:
+    """Writes attributes as JSON, whatever they are; what is too long is named, and left out."""
+    if not attributes:
+        return "{}"
+    text = ""
+    # The program may be changing them, and they may hold anything.
+    with suppress(Exception):
+        text = json.dumps(dict(attributes), default=repr, separators=(",", ":"))
+    if not text:
+        with suppress(Exception):
+            text = json.dumps({str(key): repr(value) for key, value in dict(attributes).items()})
+    if not text or len(text) > _TEXT_LEN_MAX:
+        return json.dumps({"left_out": f"{len(text)} characters of attributes"})
+    return text
+
+
+def encode_line(line: dict[str, Any]) -> bytes:
+    """Writes a line, with its line feed."""
+    return json.dumps(line, separators=(",", ":"), default=repr).encode() + b"\n"
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _TEXT_LEN_MAX:
+        return text
+    return f"{text[:_TEXT_LEN_MAX]} [cut: {len(text)} characters]"
+
+
+def _said(error: BaseException) -> str:
+    with suppress(Exception):
+        text = str(error)
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return type(error).__name__
+
+
+def _causes(error: BaseException) -> str:
+    """What has led to an exception, the nearest first, a line each."""
+    lines: list[str] = []
+    inner = error.__cause__ or error.__context__
+    while inner is not None and len(lines) < _CAUSES_MAX:
+        lines.append(_said(inner))
+        inner = inner.__cause__ or inner.__context__
+    return "\n".join(lines)

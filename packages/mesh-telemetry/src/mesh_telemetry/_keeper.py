@@ -1,0 +1,192 @@
+"""Looks after telemetry: which hosts there are, and what answers there."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from mesh_core import Actor, MeshError, SupervisionError, context, endpoint, this_host, this_proc
+from mesh_core.spi import host_agents, host_numbers, station
+from mesh_telemetry._collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._host_rows import HostRows
+from mesh_telemetry._recording import Recording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
+    from mesh_telemetry._options import TelemetryConfig
+
+__all__ = ["KEEPER_NAME", "HostHandle", "Keeper", "cause_of"]
+
+KEEPER_NAME = "mesh-telemetry-keeper"
+_PROC_NAME = "mesh-telemetry"
+# Between two attempts to have something answer for a host.
+_RETRY_S = 1.0
+
+
+class HostHandle(NamedTuple):
+    """What answers for one host.
+
+    A host that was lost has an error instead.
+    """
+
+    number: int
+    """The number of the host in the job."""
+    name: str
+    """What the machine calls itself; `host <number>` when that was never heard."""
+    rows: HostRows | None
+    error: str | None
+
+
+class _Kept:
+    """A host, and the process of telemetry there."""
+
+    def __init__(self, number: int, host: HostMesh) -> None:
+        self.number = number
+        self.host = host
+        self.name = f"host {number}"
+        self.procs: ProcMesh | None = None
+        self.rows: HostRows | None = None
+        self.naming: Future[str] | None = None
+        self.error: str | None = None
+        self.started_at = 0.0
+
+    def lose(self, cause: str) -> None:
+        """Notes that nothing answers for it any more."""
+        self.procs, self.rows, self.naming, self.error = None, None, None, cause
+
+    def handle(self) -> HostHandle:
+        """Gives it as others see it: one that was lost counts as lost until it has answered."""
+        if self.naming is not None and self.naming.done():
+            naming, self.naming = self.naming, None
+            failure = naming.exception()
+            if failure is None:
+                self.name, self.error = naming.get(), None
+            else:
+                self.lose(cause_of(failure))
+        rows = self.rows if self.error is None else None
+        return HostHandle(self.number, self.name, rows, self.error)
+
+
+class Keeper(Actor):
+    """Has one process on each host that answers for it, and goes on when one is lost.
+
+    Args:
+        run: The name of the run.
+        config: What is kept.
+    """
+
+    def __init__(self, run: str, config: TelemetryConfig) -> None:
+        self._run = run
+        self._config = config
+        self._recording = Recording(run, config, (context().actor_instance.actor_id.port,))
+        self._hosts: dict[int, _Kept] = {}
+        self._collector: Collector | None = None
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        """Notes which host does not answer any more."""
+        for kept in self._hosts.values():
+            for mesh in failure.meshes:
+                if mesh in (kept.procs, kept.rows):
+                    kept.lose(failure.error.how())
+        return True
+
+    @endpoint
+    def begin(self, keeper: Keeper) -> None:
+        """Records the process of the program; `keeper` is the handle of this actor."""
+        self._recording.check()
+        collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
+        collector.initialized.get()
+        self._collector = collector
+        if station().slot:
+            # The program itself looks after its host; here somebody else does.
+            host_agents(this_host()).spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
+        self._see(this_host())
+
+    @endpoint
+    def seen(self, hosts: HostMesh) -> None:
+        """Hears that processes on some hosts are recorded."""
+        self._see(hosts)
+
+    @endpoint
+    def watch(self, procs: ProcMesh) -> None:
+        """Records processes that were there before."""
+        assert self._collector is not None, "the handle asks only after `begin`"
+        self._collector.watch.call_one(procs).get()
+        self._see(procs.host_mesh)
+
+    @endpoint
+    def hosts(self) -> list[HostHandle]:
+        """Gives what answers for each host; where it was lost and its host is not, another one."""
+        for kept in self._hosts.values():
+            if kept.rows is None and time.monotonic() - kept.started_at > _RETRY_S:
+                self._start(kept)
+        return [kept.handle() for kept in self._hosts.values()]
+
+    @endpoint
+    def lost(self, number: int, rows: HostRows, cause: str) -> None:
+        """Hears from who was told first that something does not answer any more."""
+        kept = self._hosts.get(number)
+        if kept is not None and kept.rows == rows:
+            kept.lose(cause)
+
+    @endpoint
+    def close(self) -> None:
+        """Ends all that was spawned, and forgets all rows."""
+        self._close()
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        self._close()
+
+    def _see(self, hosts: HostMesh) -> None:
+        for number, host in _each(hosts):
+            if number not in self._hosts:
+                self._hosts[number] = _Kept(number, host)
+            kept = self._hosts[number]
+            if kept.rows is None:
+                self._start(kept)
+
+    def _start(self, kept: _Kept) -> None:
+        """Starts a process of telemetry on a host; notes why, where that cannot be."""
+        token = is_ours.set(True)
+        kept.started_at = time.monotonic()
+        try:
+            procs = kept.host.spawn_procs(name=_PROC_NAME)
+            kept.procs = procs
+            kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config)
+            kept.naming = kept.rows.name.call_one()
+        except MeshError as error:
+            kept.lose(cause_of(error))
+        finally:
+            is_ours.reset(token)
+
+    def _close(self) -> None:
+        hosts, self._hosts = list(self._hosts.values()), {}
+        collector, self._collector = self._collector, None
+        # First those that write, then those that remove what was written.
+        if collector is not None:
+            with suppress(MeshError):
+                collector.stop().get()
+        for kept in hosts:
+            if kept.rows is not None:
+                with suppress(MeshError):
+                    kept.rows.close.call_one().get()
+        stops = [kept.procs.stop() for kept in hosts if kept.procs is not None]
+        for stop in stops:
+            with suppress(MeshError):
+                stop.get()
+
+
+def cause_of(error: BaseException) -> str:
+    """Says what went wrong, without where in the code."""
+    return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]
+
+
+def _each(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:
+    """Gives each host by its number."""
+    row = hosts.flatten("host")
+    for at, number in enumerate(host_numbers(row)):
+        yield number, row.slice(host=at)

@@ -1,0 +1,58 @@
+"""What of the past is kept, where, and how much of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+__all__ = ["TelemetryConfig"]
+
+_MIB = 1 << 20
+_PROC_BYTES_MIN = 256 * 1024
+
+
+@dataclass(frozen=True)
+class TelemetryConfig:
+    """What telemetry keeps.
+
+    Attributes:
+        retention_s: For how long rows are kept, in seconds.
+        proc_bytes: How many bytes the events of one process may take on its host. Messages may
+            take half of them. What processes leave that have ended takes four times as many at
+            most, for all of a host.
+        host_cache_bytes: How much memory the telemetry process of a host may use to keep tables
+            that it has made of events.
+        directory: Below which folder of each host events are kept; `/dev/shm` where there is one
+            if left out, else the temporary directory.
+        spill: A folder on each host into which events are moved when there is no more room for
+            them, or they are too old; they can be queried as long as the program runs, and stay
+            there. Nobody removes them. Without it they are forgotten.
+
+    Raises:
+        ValueError: A number is not one that it takes, or a path is relative.
+
+    Example:
+        >>> TelemetryConfig(retention_s=600).proc_bytes
+        16777216
+    """
+
+    retention_s: float = 3600.0
+    proc_bytes: int = 16 * _MIB
+    host_cache_bytes: int = 256 * _MIB
+    directory: str | None = None
+    spill: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.retention_s > 0 and math.isfinite(self.retention_s)):
+            raise ValueError(f"retention_s {self.retention_s} is not a finite number above 0")
+        if self.proc_bytes < _PROC_BYTES_MIN:
+            raise ValueError(
+                f"proc_bytes {self.proc_bytes} is less than {_PROC_BYTES_MIN}: give more room"
+            )
+        if self.host_cache_bytes < 0:
+            raise ValueError(f"host_cache_bytes {self.host_cache_bytes} is negative")
+        for name in ("directory", "spill"):
+            path = getattr(self, name)
+            if path is not None and not os.path.isabs(path):
+                raise ValueError(f"{name} {path!r} is a relative path: give the whole path")

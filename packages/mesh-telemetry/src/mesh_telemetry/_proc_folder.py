@@ -1,0 +1,103 @@
+"""The folder of one process, as who reads it sees it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mesh_telemetry._folders import is_locked
+from mesh_telemetry._segments import Segment, segments_of
+
+__all__ = ["Place", "ProcFolder", "proc_folders"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a process has said of itself when it began to record."""
+
+    host: int
+    host_name: str
+    slot: int
+    incarnation: int
+    mesh: int
+    mesh_name: str
+    rank: int
+    pid: int
+    started_us: int
+    token: int
+
+    @property
+    def number(self) -> int:
+        """The process, packed: host in the upper 32 bits, slot in the lower."""
+        return self.host << 32 | self.slot
+
+    @property
+    def proc(self) -> str:
+        """The process as `host.slot`."""
+        return f"{self.host}.{self.slot}"
+
+
+class ProcFolder:
+    """What one process has left.
+
+    Attributes:
+        path: The folder.
+        spilled: Where the segments are for which there is no more room there, if they are kept.
+        place: Which process.
+        own_ports: Ports and meshes of telemetry itself, which are no part of any table.
+        own_procs: Processes of telemetry itself.
+        is_alive: Whether the process still records.
+    """
+
+    def __init__(self, path: Path, spilled: Path | None, place: Place) -> None:
+        self.path = path
+        self.spilled = spilled
+        self.place = place
+        self.is_alive = is_locked(path)
+        self.own_ports, self.own_procs = _own(path)
+
+    def segments(self, family: str) -> list[tuple[Segment, bool]]:
+        """Gives its segments, oldest first, and of each whether nothing more comes into it."""
+        # In this order: one that is moved meanwhile is found twice, and not at all the other way.
+        kept = segments_of(self.path, family)
+        spilled = [] if self.spilled is None else segments_of(self.spilled, family)
+        by_number = {segment.number: segment for segment in [*kept, *spilled]}
+        found = [by_number[number] for number in sorted(by_number)]
+        last = len(found) - 1
+        return [(one, at < last or not self.is_alive) for at, one in enumerate(found)]
+
+
+def proc_folders(host_folder: Path, spill: Path | None) -> list[ProcFolder]:
+    """Gives what the processes of a host have left, in the order in which they began."""
+    found: dict[str, ProcFolder] = {}
+    with suppress(OSError):
+        for path in host_folder.iterdir():
+            place = _place(path)
+            if place is not None:
+                spilled = None if spill is None else spill / path.name
+                found[path.name] = ProcFolder(path, spilled, place)
+    if spill is not None:
+        with suppress(OSError):
+            for path in spill.iterdir():
+                place = None if path.name in found else _place(path)
+                if place is not None:
+                    found[path.name] = ProcFolder(path, None, place)
+    return sorted(found.values(), key=lambda folder: folder.place.started_us)
+
+
+def _place(folder: Path) -> Place | None:
+    with suppress(OSError, ValueError, TypeError):
+        return Place(**json.loads((folder / "place.json").read_text()))
+    return None
+
+
+def _own(folder: Path) -> tuple[frozenset[int], frozenset[int]]:
+    ports: set[int] = set()
+    procs: set[int] = set()
+    with suppress(OSError):
+        for line in (folder / "own").read_text().splitlines():
+            kind, _, number = line.partition(" ")
+            (procs if kind == "proc" else ports).add(int(number))
+    return frozenset(ports), frozenset(procs)

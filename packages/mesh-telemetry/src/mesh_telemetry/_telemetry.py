@@ -1,0 +1,198 @@
+"""Telemetry of a program: recorded from its start to its close, and asked in SQL meanwhile."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mesh_core import MeshError, SupervisionError, this_proc
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
+from mesh_telemetry._options import TelemetryConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    import pyarrow as pa
+
+    from mesh_core import Future, ProcMesh
+    from mesh_telemetry._coverage import Answer
+    from mesh_telemetry._fragment import Fragment, ShardAnswer
+
+__all__ = ["Telemetry"]
+
+_CLOSE_S = 60.0
+
+
+class Telemetry:
+    """Records a program and all processes that it spawns, and answers questions about them.
+
+    Nothing is recorded before `start`, and nothing is sent while nobody asks. A context manager.
+
+    Args:
+        config: What is kept, and where.
+
+    Example:
+        >>> with Telemetry() as telemetry:
+        ...     procs = this_host().spawn_procs({"gpus": 2})
+        ...     telemetry.query("select mesh, pid, rss_bytes from procs").table
+    """
+
+    def __init__(self, config: TelemetryConfig | None = None) -> None:
+        self.config: TelemetryConfig = config or TelemetryConfig()
+        self._keeper: Keeper | None = None
+        self._pid = 0
+
+    def start(self) -> Self:
+        """Records the calling process, and every process that is spawned from there from now on.
+
+        Raises:
+            StorageError: The folder for events cannot be used.
+            RuntimeError: It is started already.
+        """
+        if self._keeper is not None:
+            raise RuntimeError("telemetry is started already: use it, or close() it first")
+        run = f"{os.getpid()}-{os.urandom(8).hex()}"
+        keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, self.config)
+        try:
+            keeper.begin.call_one(keeper).get()
+        except BaseException:
+            with suppress(MeshError):
+                _stop(keeper).get(_CLOSE_S)
+            raise
+        self._keeper, self._pid = keeper, os.getpid()
+        return self
+
+    def watch(self, procs: ProcMesh) -> None:
+        """Records processes that were spawned before, from now on, and what they spawn.
+
+        Twice is the same as once.
+
+        Raises:
+            TelemetryError: It is not started.
+        """
+        self._started().watch.call_one(procs).get()
+
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Gives the schemas of all tables, by name."""
+        from mesh_telemetry._schemas import TABLES
+
+        return TABLES
+
+    def query(
+        self,
+        sql: str,
+        params: Sequence[object] | Mapping[str, object] | None = None,
+        *,
+        as_of: float | datetime | None = None,
+        timeout: float = 10.0,
+        require_full: bool = False,
+    ) -> Answer:
+        """Asks all hosts.
+
+        Args:
+            sql: One `select`, over the tables that `tables` names.
+            params: What stands for `$1`, `$2`, or for `$name`.
+            as_of: Ask for rows as they were then: seconds since the epoch, or a time with a zone.
+            timeout: Seconds after which a host is left out that has not answered.
+            require_full: Raise unless all hosts have answered.
+
+        Returns:
+            The rows as `table`, and as `coverage` which hosts they are of.
+
+        Raises:
+            QueryError: The question is no SQL that can be answered.
+            CoverageError: A host has not answered, and `require_full` is set.
+            TelemetryError: It is not started.
+            ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
+        """
+        # Here, not at the top: processes that only record must not load Arrow.
+        from mesh_telemetry._query import Query
+
+        if not timeout > 0:
+            raise ValueError(f"timeout {timeout} is not above 0")
+        keeper, until_us = self._started(), _microseconds(as_of)
+        return Query(sql, params, self.tables()).answer(
+            partial(_ask, keeper),
+            until_us=until_us,
+            timeout_s=timeout,
+            require_full=require_full,
+        )
+
+    def close(self) -> None:
+        """Records nothing more, and forgets all rows. Twice is the same as once."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is None or os.getpid() != self._pid:
+            return
+        with suppress(MeshError):
+            keeper.close.call_one().get(_CLOSE_S)
+        with suppress(MeshError):
+            _stop(keeper).get(_CLOSE_S)
+
+    def __enter__(self) -> Self:
+        return self if self._keeper is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _started(self) -> Keeper:
+        if self._keeper is None:
+            raise TelemetryError("telemetry is not started: call start() first")
+        if os.getpid() != self._pid:
+            raise TelemetryError("this is a fork of the process with telemetry: ask there")
+        return self._keeper
+
+
+def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
+    """Sends a fragment to all hosts at once, and gives what each answers until its deadline."""
+    from mesh_telemetry._fragment import ShardAnswer
+
+    deadline = time.monotonic() + fragment.deadline_s
+    hosts = keeper.hosts.call_one().get(fragment.deadline_s)
+    asked = [
+        (host, None if host.rows is None else host.rows.run.call_one(fragment)) for host in hosts
+    ]
+    for host, future in asked:
+        label = f"{host.name}/{host.number}"
+        if future is None:
+            yield ShardAnswer(label, None, host.error or "it is being started again")
+            continue
+        assert host.rows is not None, "only hosts that answer were asked"
+        try:
+            body = future.get(max(deadline - time.monotonic(), 0.0))
+        except TimeoutError:
+            future.cancel()
+            yield ShardAnswer(label, None, "it has not answered in time")
+        except MeshError as error:
+            if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
+                # Who is told first is the only one who is told.
+                keeper.lost.broadcast(host.number, host.rows, cause_of(error))
+            yield ShardAnswer(label, None, cause_of(error))
+        else:
+            yield ShardAnswer(label, body, None)
+
+
+def _stop(keeper: Keeper) -> Future[None]:
+    stopped: Future[None] = keeper.stop()
+    return stopped
+
+
+def _microseconds(when: float | datetime | None) -> int | None:
+    if when is None:
+        return None
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise ValueError(f"{when!r} has no time zone: give one, such as datetime.UTC")
+        when = when.timestamp()
+    return int(when * 1e6)

@@ -1,0 +1,65 @@
+"""The rows that are found of a program that is recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from recorded_actors import LIMIT_S
+
+from mesh_core.testing import wait_until
+from mesh_telemetry import TelemetryConfig
+from mesh_telemetry._host_tables import HostTables
+from mesh_telemetry._schemas import TABLES
+
+
+def config(place: Path, **options: Any) -> TelemetryConfig:
+    """Options of a telemetry that keeps events in a place."""
+    return TelemetryConfig(directory=str(place), **options)
+
+
+def host_folders(place: Path) -> list[Path]:
+    """The folders of hosts that there are in a place, of all programs."""
+    user = place / f"mesh-telemetry-{os.geteuid()}"
+    return sorted(host for run in user.iterdir() for host in run.iterdir()) if user.exists() else []
+
+
+def host_tables(place: Path, **options: Any) -> HostTables:
+    """The tables of the only host of the only program."""
+    (folder,) = host_folders(place)
+    return HostTables(folder, **options)
+
+
+def rows(tables: HostTables, name: str, until_us: int | None = None) -> list[dict[str, Any]]:
+    """All rows of a table, with all that has happened."""
+    tables.refresh(5.0)
+    batches = tables.batches(name, None, until_us)
+    assert all(batch.schema == TABLES[name] for batch in batches)
+    for batch in batches:
+        batch.validate(full=True)
+    found: list[dict[str, Any]] = pa.Table.from_batches(batches, TABLES[name]).to_pylist()
+    return found
+
+
+def wait_for_rows(
+    tables: HostTables, table: str, count: int = 1, /, **wanted: Any
+) -> list[dict[str, Any]]:
+    """The rows of a table that have some values, once there are so many."""
+
+    def found() -> list[dict[str, Any]]:
+        some = [row for row in rows(tables, table) if all(row[k] == v for k, v in wanted.items())]
+        return some if len(some) >= count else []
+
+    return wait_until(found, LIMIT_S)
+
+
+def kept_bytes(folder: Path) -> int:
+    """How many bytes lie in a folder."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total

@@ -1,0 +1,400 @@
+"""What is recorded of which process, when, and until when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_actors import LIMIT_S, Worker
+from recorded_program import (
+    config,
+    host_folders,
+    host_tables,
+    kept_bytes,
+    rows,
+    wait_for_rows,
+)
+
+from mesh_core import Actor, RestartPolicy, endpoint, shutdown_context, this_host, this_proc
+from mesh_core.testing import LocalProcs, kill_proc, proc_pid, wait_until
+from mesh_telemetry import StorageError, Telemetry, TelemetryConfig, TelemetryError
+from mesh_telemetry._host_tables import HostTables
+
+HERE = Path(__file__).parent
+
+
+def spawn(local_procs: LocalProcs, name: str = "team", **options: Any) -> tuple[Any, Any]:
+    """Two processes, and a worker in each."""
+    procs = local_procs({"gpus": 2}, name=name)
+    workers: Any = procs.spawn("workers", Worker, **options)
+    workers.initialized.get(LIMIT_S)
+    return procs, workers
+
+
+def alive(place: Path) -> dict[str, list[int]]:
+    """The processes that are recorded, by the names of their meshes."""
+    found: dict[str, list[int]] = {}
+    for row in rows(host_tables(place), "procs"):
+        if row["state"] != "dead":
+            found.setdefault(row["mesh"], []).append(row["pid"])
+    return found
+
+
+def test_a_killed_process_leaves_its_rows(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)):
+        procs, workers = spawn(local_procs, restart="permanent")
+        workers.work.call(1).get(LIMIT_S)
+        tables = host_tables(place)
+        wait_for_rows(tables, "spans", 4)
+        pid = kill_proc(procs, 1)
+        (death,) = wait_for_rows(tables, "failures", 1, kind="proc")
+        assert (death["signal"], death["rank"], death["pid"]) == (9, 1, pid)
+        assert death["reason"] == "ended by signal 9"
+        wait_until(lambda: any(r["pid"] == pid for r in rows(tables, "procs")), LIMIT_S)
+        (dead,) = (row for row in rows(tables, "procs") if row["pid"] == pid)
+        assert (dead["state"], dead["cpu_s"], dead["rank"]) == ("dead", None, 1)
+        left = [row for row in rows(tables, "spans") if row["proc"] == dead["proc"]]
+        assert len(left) == 2
+
+
+def test_what_replaces_a_process_is_recorded_too(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)):
+        procs, workers = spawn(local_procs, restart=RestartPolicy("permanent"))
+        before = proc_pid(procs, 1)
+        kill_proc(procs, 1)
+        tables = host_tables(place)
+        wait_until(
+            lambda: len(pids := alive(place).get("team", [])) == 2 and before not in pids, LIMIT_S
+        )
+        workers.work.call(5).get(LIMIT_S)
+        found = wait_for_rows(tables, "spans", 2, name="outer")
+        assert len({row["proc"] for row in found}) == 2
+        new = [r for r in rows(tables, "procs") if r["rank"] == 1 and r["state"] != "dead"]
+        assert [row["incarnation"] for row in new if row["mesh"] == "team"] == [1]
+        actors = [row for row in rows(tables, "actors") if row["display_name"] == "workers"]
+        assert sorted((row["rank"], row["incarnation"]) for row in actors) == [(0, 0), (1, 1)]
+
+
+def test_the_owner_of_processes_hears_nothing_of_telemetry(
+    place: Path, local_procs: LocalProcs
+) -> None:
+    heard: list[str] = []
+
+    class Owner(Actor):
+        def __init__(self) -> None:
+            self.procs = this_host().spawn_procs(name="owned")
+            self.worker: Any = self.procs.spawn("worker", Worker)
+
+        @endpoint
+        def lose(self) -> None:
+            self.worker.add.call_one(1).get()
+            kill_proc(self.procs)
+            self.worker.add.call_one(1).exception()
+
+        @endpoint
+        def heard(self) -> list[str]:
+            return heard
+
+        def __supervise__(self, failure: Any) -> bool:
+            heard.extend(mesh._name for mesh in failure.meshes)
+            return True
+
+    with Telemetry(config(place)):
+        owner: Any = local_procs(name="owners").spawn("owner", Owner)
+        owner.lose.call_one().get(LIMIT_S)
+        wait_until(lambda: owner.heard.call_one().get(LIMIT_S), LIMIT_S)
+        wait_for_rows(host_tables(place), "failures", 1, mesh="owned")
+        assert set(owner.heard.call_one().get(LIMIT_S)) <= {"owned", "worker"}
+
+
+def test_processes_that_processes_spawn_are_recorded(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)):
+        _, workers = spawn(local_procs)
+        assert set(workers.spawn.call("nested").get(LIMIT_S).values()) == {2}
+        wait_until(lambda: len(alive(place).get("nested", [])) == 2, LIMIT_S)
+        found = wait_for_rows(host_tables(place), "actors", 2, display_name="grandchild")
+        assert len({row["proc"] for row in found}) == 2
+
+
+def test_processes_that_were_there_before_are_recorded_once_watched(
+    place: Path, local_procs: LocalProcs
+) -> None:
+    procs, workers = spawn(local_procs)
+    workers.work.call(1).get(LIMIT_S)
+    with Telemetry(config(place)) as telemetry:
+        tables = host_tables(place)
+        assert "team" not in alive(place)
+        assert wait_for_rows(tables, "meshes", 1, given_name="workers")
+        telemetry.watch(procs)
+        telemetry.watch(procs)
+        wait_for_rows(tables, "actors", 2, display_name="workers")
+        assert rows(tables, "spans") == []
+        workers.work.call(2).get(LIMIT_S)
+        assert len(wait_for_rows(tables, "spans", 4)) == 4
+        assert len(alive(place)["team"]) == 2
+
+
+def test_nothing_is_recorded_before_and_after(place: Path, local_procs: LocalProcs) -> None:
+    class Threads(Actor):
+        @endpoint
+        def are_there(self) -> bool:
+            return "mesh-telemetry" in {thread.name for thread in threading.enumerate()}
+
+    procs = local_procs(name="watched")
+    asked = procs.spawn("asked", Threads)
+    assert not asked.are_there.call_one().get(LIMIT_S)
+    telemetry = Telemetry(config(place))
+    assert not asked.are_there.call_one().get(LIMIT_S)
+    with telemetry:
+        telemetry.watch(procs)
+        wait_until(lambda: asked.are_there.call_one().get(LIMIT_S), LIMIT_S)
+    wait_until(lambda: not asked.are_there.call_one().get(LIMIT_S), LIMIT_S)
+    telemetry.close()
+    assert host_folders(place) == []
+
+
+def test_close_leaves_no_process_and_no_folder(place: Path) -> None:
+    before = _children()
+    telemetry = Telemetry(config(place)).start()
+    (folder,) = host_folders(place)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    wait_until(lambda: len(_children() - before) >= 1, LIMIT_S)
+    telemetry.close()
+    telemetry.close()
+    assert host_folders(place) == []
+    wait_until(lambda: not [pid for pid in _children() - before if _is_named(pid)], LIMIT_S)
+    with pytest.raises(TelemetryError, match="call start"):
+        telemetry.watch(this_proc())
+    with telemetry.start(), pytest.raises(RuntimeError, match="started already"):
+        telemetry.start()
+
+
+def _children() -> set[int]:
+    """All processes of this program."""
+    found = subprocess.run(["ps", "-eo", "pid"], capture_output=True, text=True, check=True)
+    return {int(pid) for pid in found.stdout.split()[1:]}
+
+
+def _is_named(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "mesh-telemetry"
+    except OSError:
+        return False
+
+
+def test_a_fork_of_a_process_changes_nothing(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)) as telemetry:
+        _, workers = spawn(local_procs)
+        assert set(workers.fork.call().get(LIMIT_S).values()) == {0}
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                telemetry.close()
+            except BaseException:
+                status = 2
+            else:
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        workers.work.call(1).get(LIMIT_S)
+        assert len(wait_for_rows(host_tables(place), "spans", 4)) == 4
+        assert sorted(alive(place)) == ["root", "team"]
+
+
+def test_rows_are_gone_when_they_are_too_old(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place, retention_s=1.0)):
+        _, workers = spawn(local_procs)
+        tables = host_tables(place, retention_s=1.0)
+        workers.work.call(1).get(LIMIT_S)
+        wait_for_rows(tables, "spans", 4)
+        wait_until(lambda: rows(tables, "spans") == [], LIMIT_S)
+
+        def files() -> list[str]:
+            return [path.name for path in host_folders(place)[0].glob("*/spans.*")]
+
+        wait_until(lambda: not files(), LIMIT_S)
+
+
+def test_a_process_stays_within_its_room(place: Path, local_procs: LocalProcs) -> None:
+    room = 1 << 20
+    with Telemetry(config(place, proc_bytes=room)):
+        procs = local_procs(name="busy")
+        worker: Any = procs.spawn("worker", Worker)
+        (folder,) = host_folders(place)
+        most = 0
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            flooding = worker.flood.call_one(2000)
+            flooding.get(LIMIT_S)
+            worker.work.call_one(1).get(LIMIT_S)
+            most = max(most, *map(kept_bytes, folder.iterdir()))
+        assert room / 4 < most < room + 4096
+        tables = HostTables(folder, cache_bytes=1 << 24)
+        lost = wait_for_rows(tables, "dropped", 1, family="messages")
+        assert {row["reason"] for row in lost} <= {"room", "ring"}
+        # Other kinds are not pushed out by them.
+        assert len(rows(tables, "spans")) >= 2
+        assert len(rows(tables, "actors")) == 1
+        messages = rows(tables, "messages")
+        assert len(messages) > 1000
+        assert tables.cached_bytes > 0
+
+
+def test_what_has_no_room_is_kept_where_it_is_to_be_spilled(
+    place: Path, local_procs: LocalProcs, tmp_path: Path
+) -> None:
+    options = {"proc_bytes": 1 << 18, "spill": str(tmp_path / "spilled")}
+    with Telemetry(config(place, **options)):
+        worker: Any = local_procs(name="busy").spawn("worker", Worker)
+        for _ in range(10):
+            worker.flood.call_one(1000).get(LIMIT_S)
+        (folder,) = host_folders(place)
+        spilled = tmp_path / "spilled" / folder.parent.name / folder.name
+        tables = HostTables(folder, spill=spilled)
+        sent = wait_for_rows(tables, "sent_messages", 10_000)
+        assert len({(row["id"], row["timestamp_us"]) for row in sent}) == len(sent)
+        assert kept_bytes(spilled) > kept_bytes(folder)
+    assert len(rows(HostTables(folder, spill=spilled), "sent_messages")) >= 5_000
+
+
+def test_processes_that_come_and_go_take_bounded_room(place: Path, local_procs: LocalProcs) -> None:
+    room = 1 << 18
+    with Telemetry(config(place, proc_bytes=room)):
+        (folder,) = host_folders(place)
+        for number in range(8):
+            procs = this_host().spawn_procs(name=f"short-{number}")
+            worker: Any = procs.spawn("worker", Worker)
+            worker.flood.call_one(1500).get(LIMIT_S)
+            procs.stop().get(LIMIT_S)
+        assert kept_bytes(folder) < 7 * room
+
+
+def test_a_process_that_stands_still_keeps_its_rows(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)):
+        procs, workers = spawn(local_procs)
+        workers.work.call(1).get(LIMIT_S)
+        tables = host_tables(place)
+        wait_for_rows(tables, "spans", 4)
+        pid = kill_proc(procs, 0, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            assert tables.refresh(0.2) == 2
+            assert time.monotonic() - began < LIMIT_S / 2
+            assert sum(batch.num_rows for batch in tables.batches("spans", None, None)) == 4
+            (still,) = (row for row in rows(tables, "procs") if row["pid"] == pid)
+            assert still["state"] == "stopped"
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_program_may_be_recorded_twice(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)):
+        with Telemetry(config(place)):
+            _, workers = spawn(local_procs)
+            workers.work.call(1).get(LIMIT_S)
+            for folder in host_folders(place):
+                tables = HostTables(folder)
+                assert len(wait_for_rows(tables, "spans", 4)) == 4
+                names = {row["given_name"] for row in rows(tables, "meshes")}
+                assert {"team", "workers"} <= names
+                assert not [name for name in names if name.startswith("mesh-telemetry")]
+        workers.work.call(1).get(LIMIT_S)
+        assert len(wait_for_rows(host_tables(place), "spans", 8)) == 8
+
+
+def test_a_job_that_ends_first_leaves_nothing(place: Path) -> None:
+    telemetry = Telemetry(config(place)).start()
+    worker: Any = this_host().spawn_procs(name="team").spawn("worker", Worker)
+    worker.work.call_one(1).get(LIMIT_S)
+    wait_for_rows(host_tables(place), "spans", 2)
+    shutdown_context().get(LIMIT_S)
+    assert host_folders(place) == []
+    telemetry.close()
+
+
+def test_a_folder_of_somebody_else_is_refused(place: Path) -> None:
+    folder = place / f"mesh-telemetry-{os.geteuid()}"
+    folder.mkdir(mode=0o755)
+    with pytest.raises(StorageError, match="alone can enter"):
+        Telemetry(config(place)).start()
+    folder.rmdir()
+    with pytest.raises(ValueError, match="relative"):
+        TelemetryConfig(directory="here")
+    with pytest.raises(ValueError, match="retention_s"):
+        TelemetryConfig(retention_s=0)
+
+
+PROGRAM = """
+import sys
+from recorded_actors import Worker
+from mesh_core import this_host
+from mesh_telemetry import Telemetry, TelemetryConfig
+telemetry = Telemetry(TelemetryConfig(directory=sys.argv[1])).start()
+procs = this_host().spawn_procs({"gpus": 2}, name="other")
+workers = procs.spawn("workers", Worker)
+workers.work.call(1).get(60)
+print(set(workers.has_module.call("pyarrow").get(60).values()), flush=True)
+words = sys.stdin.readline().split()
+if words == ["close"]:
+    telemetry.close()
+"""
+
+
+def other_program(place: Path) -> subprocess.Popen[str]:
+    """Another program with telemetry, once it is recorded."""
+    words = [sys.executable, "-c", PROGRAM, str(place)]
+    path = os.pathsep.join([str(HERE), *sys.path])
+    program = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert program.stdout is not None
+    # Who only records has no use for Arrow.
+    assert program.stdout.readline() == "{False}\n"
+    return program
+
+
+def test_two_programs_are_recorded_apart(place: Path, local_procs: LocalProcs) -> None:
+    with other_program(place) as program, Telemetry(config(place)):
+        _, workers = spawn(local_procs)
+        workers.work.call(1).get(LIMIT_S)
+        folders = host_folders(place)
+        assert len(folders) == 2
+        for folder in folders:
+            tables = HostTables(folder)
+            assert len(wait_for_rows(tables, "spans", 4)) == 4
+            assert len({row["mesh"] for row in rows(tables, "procs")}) == 2
+        program.communicate("close\n", timeout=LIMIT_S)
+        assert program.returncode == 0
+        assert len(host_folders(place)) == 1
+
+
+@pytest.mark.parametrize("end", ["return", "kill"])
+def test_a_program_that_does_not_close_leaves_nothing_that_the_next_one_does_not_remove(
+    place: Path, end: str
+) -> None:
+    with other_program(place) as program:
+        if end == "kill":
+            program.kill()
+        program.communicate("\n", timeout=LIMIT_S)
+    if end == "return":
+        assert host_folders(place) == []
+
+    def is_swept() -> bool:
+        with Telemetry(config(place)):
+            return len(host_folders(place)) == 1
+
+    # Its processes end a moment after it.
+    wait_until(is_swept, LIMIT_S)

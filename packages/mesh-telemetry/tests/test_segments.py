@@ -1,0 +1,141 @@
+"""Segment files: torn ends, room, age, and folders that nobody uses any more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mesh_core.spi import MESSAGE_RECORD
+from mesh_core.testing import wait_until
+from mesh_telemetry._folders import is_locked, open_host_folder, remove_if_free, sweep
+from mesh_telemetry._segments import (
+    LINES_HEADER,
+    SegmentWriter,
+    message_header,
+    read_lines,
+    read_messages,
+    segments_of,
+)
+
+
+def writer(folder: Path, bytes_max: int = 8000, retention_s: float = 60.0) -> SegmentWriter:
+    return SegmentWriter(folder, "logs", bytes_max, retention_s, LINES_HEADER)
+
+
+def lines_in(folder: Path) -> list[bytes]:
+    return [line for one in segments_of(folder, "logs") for line in read_lines(one.path)]
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+    written = writer(tmp_path)
+    written.append(b"one\ntwo\n", 2, 1)
+    (segment,) = segments_of(tmp_path, "logs")
+    with open(segment.path, "ab") as file:
+        file.write(b"thr")
+    assert lines_in(tmp_path) == [b"one", b"two"]
+    assert (segment.number, segment.first_us) == (1, 1)
+
+
+@pytest.mark.parametrize("torn", [0, 1, 47])
+def test_a_torn_last_record_is_left_out(tmp_path: Path, torn: int) -> None:
+    record = MESSAGE_RECORD.pack(5, 20, 1, 2, 3, 4, 1, 0)
+    path = tmp_path / "messages.00000001.0.seg"
+    path.write_bytes(message_header(-7) + 3 * record + record[:torn])
+    content = read_messages(str(path))
+    assert content is not None
+    assert (content[0], bytes(content[1])) == (-7, 3 * record)
+
+
+@pytest.mark.parametrize("content", [b"", b"MESH", b"another file\n", LINES_HEADER[:-1]])
+def test_what_is_no_segment_has_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "logs.00000001.0.seg"
+    path.write_bytes(content)
+    assert read_lines(str(path)) == []
+    assert read_messages(str(path)) is None
+    assert read_messages(str(tmp_path / "none")) is None
+
+
+def test_the_oldest_goes_when_there_is_no_room(tmp_path: Path) -> None:
+    written = writer(tmp_path, bytes_max=8000)
+    for number in range(200):
+        written.append(b"%099d\n" % number, 1, number)
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 8000
+    found = [int(line) for line in lines_in(tmp_path)]
+    assert found == list(range(found[0], 200))
+    assert len(found) > 60
+    assert written.evicted_count == 200 - len(found)
+
+
+def test_what_is_open_is_read_although_it_is_removed(tmp_path: Path) -> None:
+    written = writer(tmp_path)
+    written.append(b"one\n", 1, 1)
+    (segment,) = segments_of(tmp_path, "logs")
+    while written.evict():
+        pass
+    assert segments_of(tmp_path, "logs") == []
+    assert read_lines(segment.path) == []
+    written.append(b"two\n", 1, 2)
+    assert lines_in(tmp_path) == [b"two"]
+
+
+def test_what_is_too_old_goes_without_anything_new(tmp_path: Path) -> None:
+    written = writer(tmp_path, retention_s=0.05)
+    written.append(b"one\n", 1, 1)
+
+    def is_gone() -> bool:
+        written.expire()
+        return not segments_of(tmp_path, "logs")
+
+    wait_until(is_gone)
+    assert written.evicted_count == 0
+
+
+def test_a_segment_that_is_spilled_is_moved(tmp_path: Path) -> None:
+    spill = tmp_path / "spilled"
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    written = SegmentWriter(kept, "logs", 8000, 60.0, LINES_HEADER, spill)
+    for number in range(200):
+        written.append(b"%099d\n" % number, 1, number)
+    assert [int(line) for line in [*lines_in(spill), *lines_in(kept)]] == list(range(200))
+
+
+def test_a_folder_is_removed_by_the_last_who_leaves(tmp_path: Path) -> None:
+    folder, one = open_host_folder(str(tmp_path), "run", 0)
+    same, two = open_host_folder(str(tmp_path), "run", 0)
+    assert folder == same
+    assert is_locked(folder)
+    sweep(str(tmp_path))
+    one.close()
+    assert not remove_if_free(folder)
+    two.close()
+    assert remove_if_free(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_dead_have_left_is_swept(tmp_path: Path) -> None:
+    folder, lock = open_host_folder(str(tmp_path), "run", 3)
+    (folder / "1.2.aa").mkdir()
+    (folder / "1.2.aa" / "place.json").write_text("{}")
+    other, held = open_host_folder(str(tmp_path), "other", 3)
+    lock.close()
+    sweep(str(tmp_path))
+    assert not folder.exists()
+    assert other.exists()
+    held.close()
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    code = "import sys\nfrom pathlib import Path\nfrom mesh_telemetry._folders import Lock\n"
+    code += f"lock = Lock(Path({str(tmp_path)!r}), is_shared=False)\nprint(1, flush=True)\n"
+    code += "sys.stdin.read()"
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"1\n"
+        assert is_locked(tmp_path)
+        holder.kill()
+    assert not is_locked(tmp_path)

@@ -1,0 +1,210 @@
+"""Every table, of a small program that does a bit of everything."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_actors import LIMIT_S, Gate, Waiter, Worker
+from recorded_program import (
+    config,
+    host_folders,
+    host_tables,
+    rows,
+    wait_for_rows,
+)
+
+from mesh_core import ProcMesh, this_host
+from mesh_core.testing import wait_until
+from mesh_telemetry import QueryError, Telemetry
+from mesh_telemetry._host_tables import HostTables
+from mesh_telemetry._schemas import LIVE_TABLES, TABLE_DOCS, TABLES
+
+
+class Recorded:
+    """A program that is recorded, and its rows."""
+
+    def __init__(self, place: Path) -> None:
+        self.telemetry = Telemetry(config(place)).start()
+        self.procs: ProcMesh = this_host().spawn_procs({"gpus": 2}, name="team")
+        self.workers: Any = self.procs.spawn("workers", Worker)
+        self.workers.initialized.get(LIMIT_S)
+        self.tables: HostTables = host_tables(place, cache_bytes=1 << 26)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return rows(self.tables, table)
+
+    def wait(self, table: str, count: int = 1, /, **wanted: Any) -> list[dict[str, Any]]:
+        return wait_for_rows(self.tables, table, count, **wanted)
+
+    def close(self) -> None:
+        self.telemetry.close()
+        self.procs.stop().get(LIMIT_S)
+
+
+@pytest.fixture
+def program(place: Path) -> Iterator[Recorded]:
+    recorded = Recorded(place)
+    yield recorded
+    recorded.close()
+    assert host_folders(place) == []
+
+
+def test_actors_and_meshes(program: Recorded) -> None:
+    actors = program.wait("actors", 2, display_name="workers")
+    assert [row["rank"] for row in sorted(actors, key=lambda row: row["rank"])] == [0, 1]
+    assert {row["class"] for row in actors} == {"Worker"}
+    assert len({row["id"] for row in actors}) == 2
+    (mesh,) = program.wait("meshes", given_name="workers")
+    (procs,) = program.wait("meshes", given_name="team")
+    assert (mesh["class"], mesh["parent_mesh_id"]) == ("Worker", procs["id"])
+    assert {row["mesh_id"] for row in actors} == {mesh["id"]}
+    assert (procs["class"], procs["shape_json"], procs["size"]) == ("Proc", '{"gpus": 2}', 2)
+    statuses = program.wait("actor_status_events", 2, new_status="running")
+    assert {row["actor_id"] for row in statuses} == {row["id"] for row in actors}
+
+
+def test_messages_are_the_same_on_both_sides(program: Recorded) -> None:
+    program.workers.add.call(1).get(LIMIT_S)
+    began_us = time.time_ns() // 1000
+    for number in range(10):
+        program.workers.add.call(number).get(LIMIT_S)
+    (mesh,) = program.wait("meshes", given_name="workers")
+    sent = [
+        row
+        for row in program.rows("sent_messages")
+        if row["actor_mesh_id"] == mesh["id"] and row["timestamp_us"] >= began_us
+    ]
+    ids = {row["id"] for row in sent}
+    assert len(ids) == len(sent) == 20
+    received = [row for row in program.rows("messages") if row["id"] in ids]
+    assert {row["id"] for row in received} == ids
+    assert {row["from_proc"] for row in received} == {"0.0"}
+    assert {row["proc"] for row in received} == {row["to_proc"] for row in sent}
+    actors = {row["id"] for row in program.rows("actors")}
+    assert {row["to_actor_id"] for row in received} <= actors
+    events = [row for row in program.rows("message_status_events") if row["message_id"] in ids]
+    for status in ("queued", "active", "complete", "returned"):
+        assert {row["message_id"] for row in events if row["status"] == status} == ids
+    assert len({row["id"] for row in events}) == len(events)
+
+
+def test_spans_and_metrics(program: Recorded) -> None:
+    program.workers.work.call(7).get(LIMIT_S)
+    outer = program.wait("spans", 2, name="outer")
+    inner = program.wait("spans", 2, name="inner")
+    assert {row["parent_id"] for row in inner} == {row["id"] for row in outer}
+    assert {row["fields_json"] for row in outer} == {'{"number":7}'}
+    ends = [row for row in program.rows("span_events") if row["event_type"] == "close"]
+    assert {row["id"] for row in ends} == {row["id"] for row in [*inner, *outer]}
+    actors = {row["id"] for row in program.rows("actors")}
+    sums = program.wait("metric_sums", 2, name="steps")
+    assert {(row["sum_i64"], row["sum_f64"], row["is_monotonic"]) for row in sums} == {
+        (2, None, True)
+    }
+    assert {row["attributes_json"] for row in sums} == {'{"phase":"warm"}'}
+    assert {row["actor_id"] for row in sums} <= actors
+    levels = program.wait("metric_sums", 2, name="level")
+    assert {(row["sum_f64"], row["is_monotonic"]) for row in levels} == {(-0.5, False)}
+    assert {row["value_f64"] for row in program.wait("metric_gauges", 2)} == {0.25}
+    (size, _) = program.wait("metric_histograms", 2, name="size")
+    assert (size["count"], size["sum_f64"], size["min_f64"], size["max_f64"]) == (1, 30, 30, 30)
+    assert size["bucket_counts_json"].startswith("[0, 0, 0, 0, 1, 0,")
+
+
+def test_lines_that_processes_print(program: Recorded) -> None:
+    program.workers.shout.call("hello").get(LIMIT_S)
+    lines = program.wait("logs", 2, line="hello")
+    assert {(row["mesh"], row["stream"]) for row in lines} == {("team", "stdout")}
+    assert {row["rank"] for row in lines} == {0, 1}
+    procs = {row["rank"]: row["proc"] for row in program.rows("procs") if row["mesh"] == "team"}
+    assert {row["rank"]: row["proc"] for row in lines} == procs
+
+
+def test_failures_of_actors(program: Recorded) -> None:
+    program.workers.fail.call().exception(LIMIT_S)
+    mortal: Any = program.procs.spawn("mortal", Worker, restart="permanent")
+    mortal.fail.broadcast()
+    found = program.wait("failures", 2, mesh="mortal")
+    assert {(row["kind"], row["rank"]) for row in found} == {("actor", 0), ("actor", 1)}
+    assert {row["reason"] for row in found} == {"ValueError: it is broken"}
+    failed = program.wait("actor_status_events", 2, new_status="failed")
+    assert {row["reason"] for row in failed} == {"ValueError: it is broken"}
+    assert program.wait("events", 2, name="restarted")
+    mortal.stop().get(LIMIT_S)
+
+
+def test_who_waits_for_whom(program: Recorded, tmp_path: Path) -> None:
+    gate = program.procs.slice(gpus=1).spawn("gate", Gate)
+    gate.close.call_one(str(tmp_path / "open")).get(LIMIT_S)
+    waiter = program.procs.slice(gpus=0).spawn("waiter", Waiter)
+    waiting = waiter.wait.call_one(gate)
+    (wait,) = program.wait("waits", 1, actor="waiter")
+    (asked,) = program.wait("actors", 1, display_name="gate")
+    assert (wait["running"], wait["endpoint"]) == ("wait", "passed")
+    assert wait["for_actor_id"] == asked["id"]
+    assert wait["for_proc"] == asked["proc"]
+    assert 0 <= wait["waited_ms"] < 1000 * LIMIT_S
+    (stack,) = program.wait("stacks", 1, function="Gate.passed")
+    assert stack["proc"] == asked["proc"]
+    (tmp_path / "open").touch()
+    assert waiting.get(LIMIT_S) == 1
+    wait_until(lambda: not [row for row in program.rows("waits") if row["actor"]], LIMIT_S)
+
+
+def test_processes_and_hosts_as_they_are(program: Recorded) -> None:
+    found = program.wait("procs", 3)
+    assert {row["mesh"] for row in found} == {"root", "team"}
+    (root,) = (row for row in found if row["mesh"] == "root")
+    assert root["pid"] == os.getpid()
+    assert root["cpu_s"] > 0
+    assert root["rss_bytes"] > 1 << 20
+    assert root["threads"] > 1
+    assert {row["incarnation"] for row in found} == {0}
+    (host,) = program.rows("hosts")
+    assert host["cpus"] == len(os.sched_getaffinity(0))
+    assert 0 < host["memory_free_bytes"] <= host["memory_total_bytes"]
+    assert 0 < host["boot_us"] < time.time_ns() // 1000
+
+
+def test_tables_as_they_were(program: Recorded) -> None:
+    program.workers.work.call(1).get(LIMIT_S)
+    program.wait("spans", 4)
+    then_us = time.time_ns() // 1000
+    program.workers.work.call(2).get(LIMIT_S)
+    program.wait("spans", 8)
+    assert len(rows(program.tables, "spans", then_us)) == 4
+    assert sum(b.num_rows for b in program.tables.batches("spans", then_us + 1, None)) == 4
+    for table in LIVE_TABLES:
+        with pytest.raises(QueryError, match="as_of"):
+            program.tables.batches(table, None, then_us)
+
+
+def test_nothing_of_telemetry_itself_is_in_the_tables(program: Recorded) -> None:
+    program.workers.work.call(1).get(LIMIT_S)
+    program.telemetry.watch(program.procs)
+    program.telemetry._started().hosts.call_one().get(LIMIT_S)
+    program.wait("spans", 4)
+    for table in set(TABLES) - LIVE_TABLES:
+        for row in program.rows(table):
+            words = [word for word in row.values() if isinstance(word, str)]
+            assert not [word for word in words if "mesh-telemetry" in word], (table, row)
+    meshes = {row["id"] for row in program.rows("meshes")}
+    for table, column in (("sent_messages", "actor_mesh_id"), ("messages", "mesh_id")):
+        for row in program.rows(table):
+            assert row[column] in meshes, (table, row)
+
+
+def test_there_is_no_such_table(program: Recorded) -> None:
+    with pytest.raises(QueryError, match="no table 'sneezes': the tables are actor"):
+        program.tables.batches("sneezes", None, None)
+
+
+def test_every_table_says_where_its_rows_come_from() -> None:
+    for name, schema in TABLES.items():
+        assert {"timestamp_us", "host", "proc"} <= set(schema.names), name
+    assert all(column.text for doc in TABLE_DOCS.values() for column in doc.columns)
