@@ -176,8 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
             {name: _json_value(value) for name, value in row.items()}
             for row in answer.table.to_pylist()
         ]
-        body = json.dumps({"rows": rows, "coverage": coverage}, allow_nan=False)
-        return "application/json", body.encode(), {}
+        found = {"columns": answer.table.column_names, "rows": rows, "coverage": coverage}
+        return "application/json", json.dumps(found, allow_nan=False).encode(), {}
 
     def _question(self) -> tuple[str, Parameters, int | None]:
         length = self.headers.get("Content-Length", "")

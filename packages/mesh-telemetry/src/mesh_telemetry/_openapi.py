@@ -86,6 +86,7 @@ OPENAPI: dict[str, Any] = {
                                 "schema": {
                                     "type": "object",
                                     "properties": {
+                                        "columns": {"type": "array", "items": {"type": "string"}},
                                         "rows": {"type": "array", "items": {"type": "object"}},
                                         "coverage": _COVERAGE,
                                     },

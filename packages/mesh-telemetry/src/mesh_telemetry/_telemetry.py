@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, SupervisionError, this_proc
+from mesh_telemetry._equipment import OpenTelemetry
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
 from mesh_telemetry._options import TelemetryConfig
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh_core import Future, ProcMesh
+    from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._coverage import Answer
     from mesh_telemetry._fragment import Fragment, ShardAnswer
+    from mesh_telemetry._serving import Serving
 
 __all__ = ["Telemetry"]
 
@@ -48,6 +50,7 @@ class Telemetry:
         self.config: TelemetryConfig = config or TelemetryConfig()
         self._keeper: Keeper | None = None
         self._pid = 0
+        self._servings: list[Serving] = []
 
     def start(self) -> Self:
         """Records the calling process, and every process that is spawned from there from now on.
@@ -125,8 +128,56 @@ class Telemetry:
             require_full=require_full,
         )
 
+    def serve(self, port: int = 0, flight_port: int = 0, token: str | None = None) -> Serving:
+        """Answers other programs of this machine too, until that or telemetry is closed.
+
+        `mesh query` finds it by itself; others need its addresses and its token.
+
+        Args:
+            port: Where to listen on the loopback for HTTP; 0 for any free port.
+            flight_port: Where to listen for Arrow Flight SQL; 0 for any free port.
+            token: What lets others in; a random one when left out.
+
+        Raises:
+            TelemetryError: It is not started, or a port is taken.
+
+        Example:
+            >>> with telemetry.serve() as serving:
+            ...     print(serving.url, serving.flight_url, serving.token)
+        """
+        from mesh_telemetry._serving import Serving
+
+        self._started()
+        serving = Serving(self._answer, self.tables(), port, flight_port, token)
+        self._servings.append(serving)
+        return serving
+
+    def _answer(
+        self,
+        sql: str,
+        params: Sequence[object] | Mapping[str, object] | None,
+        as_of_us: int | None,
+    ) -> Answer:
+        return self.query(sql, params, as_of=None if as_of_us is None else as_of_us / 1e6)
+
+    def open(self, meshes: Mapping[str, HostMesh]) -> OpenTelemetry:
+        """Starts it, if it is not; `Job.state` of mesh-jobs calls this for `job.equip(telemetry)`.
+
+        Args:
+            meshes: All meshes of the job.
+
+        Raises:
+            StorageError: The folder for events cannot be used.
+        """
+        if self._keeper is None:
+            self.start()
+        return OpenTelemetry(self.close)
+
     def close(self) -> None:
         """Records nothing more, and forgets all rows. Twice is the same as once."""
+        servings, self._servings = self._servings, []
+        for serving in servings:
+            serving.close()
         keeper, self._keeper = self._keeper, None
         if keeper is None or os.getpid() != self._pid:
             return
