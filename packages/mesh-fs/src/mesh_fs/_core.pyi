@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import final
 
-__all__ = ["Recipe", "Snapshot", "Store", "Tree", "Unpacked", "View", "Workspace"]
+__all__ = ["Ledger", "Recipe", "Snapshot", "Store", "Tree", "Unpacked", "View", "Workspace"]
 
 @final
 class Snapshot:
@@ -13,6 +13,7 @@ class Snapshot:
     def take(
         root: str | PathLike[str],
         previous: Snapshot | None = None,
+        ledger: Ledger | None = None,
         *,
         ignore: Sequence[str],
         ignore_files: Sequence[str],
@@ -20,11 +21,26 @@ class Snapshot:
         skip_unreadable: bool,
         threads: int,
     ) -> Snapshot: ...
+    def read(self) -> tuple[int, int]: ...
     def recipe(self) -> bytes: ...
     def id(self) -> bytes: ...
     def skipped(self) -> list[Path]: ...
     def directories(self) -> list[Path]: ...
     def fill(self, ids: bytes, into: memoryview, before: Snapshot | None = None) -> list[int]: ...
+
+@final
+class Ledger:
+    def __new__(
+        cls,
+        folder: str | PathLike[str],
+        root: str | PathLike[str],
+        *,
+        ignore: Sequence[str],
+        ignore_files: Sequence[str],
+        cross_file_systems: bool,
+        skip_unreadable: bool,
+    ) -> Ledger: ...
+    def keep(self, snapshot: Snapshot) -> int: ...
 
 @final
 class Store:

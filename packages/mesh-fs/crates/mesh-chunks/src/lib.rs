@@ -49,6 +49,7 @@ mod writer;
 mod writing;
 
 pub use error::StoreError;
+pub use folder::own_folder;
 pub use id::{ChunkId, InvalidId};
 pub use options::StoreOptions;
 pub use store::{Store, Usage};
