@@ -7,6 +7,7 @@ from typing import final
 
 __all__ = [
     "Image",
+    "Ledger",
     "Overlay",
     "Recipe",
     "Snapshot",
@@ -23,6 +24,7 @@ class Snapshot:
     def take(
         root: str | PathLike[str],
         previous: Snapshot | None = None,
+        ledger: Ledger | None = None,
         *,
         ignore: Sequence[str],
         ignore_files: Sequence[str],
@@ -30,11 +32,26 @@ class Snapshot:
         skip_unreadable: bool,
         threads: int,
     ) -> Snapshot: ...
+    def read(self) -> tuple[int, int]: ...
     def recipe(self) -> bytes: ...
     def id(self) -> bytes: ...
     def skipped(self) -> list[Path]: ...
     def directories(self) -> list[Path]: ...
     def fill(self, ids: bytes, into: memoryview, before: Snapshot | None = None) -> list[int]: ...
+
+@final
+class Ledger:
+    def __new__(
+        cls,
+        folder: str | PathLike[str],
+        root: str | PathLike[str],
+        *,
+        ignore: Sequence[str],
+        ignore_files: Sequence[str],
+        cross_file_systems: bool,
+        skip_unreadable: bool,
+    ) -> Ledger: ...
+    def keep(self, snapshot: Snapshot) -> int: ...
 
 @final
 class Store:

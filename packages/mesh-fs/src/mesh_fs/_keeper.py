@@ -67,7 +67,9 @@ class Keeper(Actor):
         try:
             # In a process of its own: it hashes and serves while the program computes.
             self._near = this_host().spawn_procs(name="mesh-fs-source")
-            self._source = self._near.spawn("source", Source, self._root, self._snapshot)
+            self._source = self._near.spawn(
+                "source", Source, self._root, self._snapshot, self._cache
+            )
             walk = self._source.take.call_one()
             # While it walks, the hosts get ready.
             shown = self._started(hosts, places_in(hosts, mountpoint))

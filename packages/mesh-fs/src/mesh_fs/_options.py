@@ -23,6 +23,9 @@ class SnapshotOptions:
             these are empty directories.
         skip_unreadable: Leave out what may not be read, and list it, rather than fail.
         threads: How many threads read and hash.
+        is_cached: Remember, in the folder of `CacheOptions` on the client, what was in each file
+            when it was last read. The next program that takes the directory reads only files that
+            have other times, another size or another inode by then.
     """
 
     ignore: tuple[str, ...] = ()
@@ -30,14 +33,16 @@ class SnapshotOptions:
     cross_file_systems: bool = False
     skip_unreadable: bool = False
     threads: int = min(4, os.cpu_count() or 1)
+    is_cached: bool = True
 
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Where a host keeps the chunks that it has, for the next mount.
+    """Where a host keeps the chunks that it has, for the next mount, and the client what it knows.
 
     Attributes:
-        folder: On the host; `$MESH_FS_CACHE`, or else a folder of the user's cache, if left out.
+        folder: On each host and on the client; `$MESH_FS_CACHE`, or else a folder of the user's
+            cache, if left out.
         budget_bytes: What it may hold; what was not used for longest goes first.
     """
 

@@ -90,7 +90,7 @@ class Workspace:
         # In a process of its own: it hashes and serves while the program computes.
         self._procs: ProcMesh | None = this_host().spawn_procs(name="mesh-fs-source")
         try:
-            source = self._procs.spawn("source", Source, path, snapshot)
+            source = self._procs.spawn("source", Source, path, snapshot, cache)
             self._keeper = self._procs.spawn(
                 "keeper", WorkspaceKeeper, source, path, host_mesh, remote, cache
             )

@@ -73,25 +73,7 @@ impl PackName {
 impl Folder {
     /// Opens the folder, or makes it.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let failed = |doing| {
-            move |source: io::Error| StoreError::System { doing, folder: path.to_owned(), source }
-        };
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.map_err(failed("make a folder"))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
-        let fd = opened.map_err(io::Error::from).map_err(failed("open a folder"))?;
-        let stat = rustix::fs::fstat(&fd).map_err(io::Error::from);
-        let stat = stat.map_err(failed("look at a folder"))?;
-        let user = rustix::process::geteuid().as_raw();
-        if stat.st_uid != user {
-            return Err(StoreError::Foreign { folder: path.to_owned(), owner: stat.st_uid, user });
-        }
-        if stat.st_mode & 0o022 != 0 {
-            let mode = stat.st_mode & 0o7777;
-            return Err(StoreError::Exposed { folder: path.to_owned(), mode });
-        }
-        Ok(Self { path: path.to_owned(), fd })
+        Ok(Self { path: path.to_owned(), fd: own_folder(path)? })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -175,6 +157,33 @@ impl Folder {
         let file = rustix::fs::openat(&self.fd, REMOVAL_LOCK, flags, mode)?;
         Ok(try_lock(&file)?.then_some(file))
     }
+}
+
+/// Opens a folder of the user's own that nobody else can write to, or makes it.
+///
+/// # Errors
+/// [`StoreError::Foreign`] and [`StoreError::Exposed`]: other users could write there;
+/// [`StoreError::System`]: the folder cannot be made or read.
+pub fn own_folder(path: &Path) -> Result<OwnedFd, StoreError> {
+    let failed = |doing| {
+        move |source: io::Error| StoreError::System { doing, folder: path.to_owned(), source }
+    };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(failed("make a folder"))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
+    let fd = opened.map_err(io::Error::from).map_err(failed("open a folder"))?;
+    let stat = rustix::fs::fstat(&fd).map_err(io::Error::from);
+    let stat = stat.map_err(failed("look at a folder"))?;
+    let user = rustix::process::geteuid().as_raw();
+    if stat.st_uid != user {
+        return Err(StoreError::Foreign { folder: path.to_owned(), owner: stat.st_uid, user });
+    }
+    if stat.st_mode & 0o022 != 0 {
+        let mode = stat.st_mode & 0o7777;
+        return Err(StoreError::Exposed { folder: path.to_owned(), mode });
+    }
+    Ok(fd)
 }
 
 /// Locks a file for this process, until the file is closed; false if another one has it.

@@ -22,6 +22,7 @@
 //! - `folder` is the door to the disk. In it are packs: a file of chunks, and one of `record`s;
 //! - `pack` is one of them, `writer` adds to one, and `turn` says which thread uses which writer;
 //! - `catalogue` knows which chunk lies where, and `looking` brings it up to date;
+//! - `sweeper` has the system forget what was read, where that is wanted;
 //! - `room` keeps the folder within its budget.
 //!
 //! # What makes it safe
@@ -44,11 +45,13 @@ mod reading;
 mod record;
 mod room;
 mod store;
+mod sweeper;
 mod turn;
 mod writer;
 mod writing;
 
 pub use error::StoreError;
+pub use folder::own_folder;
 pub use id::{ChunkId, InvalidId};
 pub use options::StoreOptions;
 pub use store::{Store, Usage};

@@ -9,8 +9,8 @@ pub struct StoreOptions {
     /// About how long one pack gets. Packs are smaller where the budget would have fewer than
     /// eight of them.
     pub pack_bytes: u64,
-    /// Whether what was read stays in the system's page cache; if not, the system is advised to
-    /// let it go.
+    /// Whether what was read stays in the system's page cache; if not, it is written to the disk
+    /// and dropped from there within some seconds, by a thread that nobody waits for.
     pub keep_cached: bool,
 }
 

@@ -10,10 +10,8 @@ use crate::pack::Pack;
 use crate::record::{RECORD_BYTES, Record};
 use crate::store::Store;
 use rustix::buffer::spare_capacity;
-use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::io;
-use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -26,8 +24,6 @@ const TOUCH_INTERVAL_MS: u64 = 5_000;
 const LOOK_INTERVAL_MS: u64 = 10_000;
 /// How many buffers are kept for the threads that read parts of chunks.
 const SCRATCH_MAX: usize = 8;
-/// What the system caches is in pages, of this size or a larger one.
-const PAGE_BYTES: u64 = 4096;
 
 /// Buffers for chunks of which only a part is wanted.
 #[derive(Debug, Default)]
@@ -43,7 +39,7 @@ impl Store {
     /// [`StoreError::System`]: the pack cannot be opened or read.
     pub fn get(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, StoreError> {
         let mut bytes = Vec::new();
-        let is_there = self.read_verified(id, |file, place| {
+        let is_there = self.read_verified(id, self.options.keep_cached, |file, place| {
             bytes = read_new(file, place)?;
             Ok(id.fits(&bytes))
         })?;
@@ -64,13 +60,26 @@ impl Store {
         if end > length as usize {
             return Err(StoreError::Range { id: *id, start, end, length });
         }
-        self.read_verified(id, |file, place| {
+        self.read_verified(id, self.options.keep_cached, |file, place| {
             if start == 0 && into.len() == place.length as usize {
                 read_into(id, file, place, into)
             } else {
                 self.read_part(id, file, place, start, into)
             }
         })
+    }
+
+    /// Reads a whole chunk, as [`read`](Self::read), for somebody else than those that the store is
+    /// for: it stays in the system's page cache, where they may need it.
+    ///
+    /// # Errors
+    /// As those of `read`.
+    pub fn lend(&self, id: &ChunkId, into: &mut [u8]) -> Result<bool, StoreError> {
+        let Some((_, Place { length, .. })) = self.find(id) else { return Ok(false) };
+        if into.len() != length as usize {
+            return Err(StoreError::Range { id: *id, start: 0, end: into.len(), length });
+        }
+        self.read_verified(id, true, |file, place| read_into(id, file, place, into))
     }
 
     fn read_part(
@@ -110,6 +119,7 @@ impl Store {
     fn read_verified(
         &self,
         id: &ChunkId,
+        keep_cached: bool,
         mut read: impl FnMut(&OwnedFd, Place) -> io::Result<bool>,
     ) -> Result<bool, StoreError> {
         for _ in 0..PLACES_MAX {
@@ -121,8 +131,8 @@ impl Store {
                 continue;
             };
             let result = read(&file, place);
-            if !self.options.keep_cached {
-                let_go(&file, place);
+            if !keep_cached {
+                self.sweeper.note(&pack, &file, place);
             }
             match result {
                 Ok(true) => {
@@ -222,11 +232,4 @@ fn read_new(file: &OwnedFd, place: Place) -> io::Result<Vec<u8>> {
     // There may be memory for more than was asked for.
     bytes.truncate(length);
     Ok(bytes)
-}
-
-/// Advises the system not to keep the pages of a chunk.
-fn let_go(file: &OwnedFd, place: Place) {
-    let start = u64::from(place.offset) / PAGE_BYTES * PAGE_BYTES;
-    let end = (u64::from(place.offset) + u64::from(place.length)).next_multiple_of(PAGE_BYTES);
-    let _ = rustix::fs::fadvise(file, start, NonZeroU64::new(end - start), Advice::DontNeed);
 }

@@ -9,6 +9,7 @@ use crate::looking::Lookout;
 use crate::options::StoreOptions;
 use crate::pack::Shelf;
 use crate::reading::Scratch;
+use crate::sweeper::Sweeper;
 use crate::turn::Turns;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -32,6 +33,7 @@ pub struct Store {
     pub(crate) looks: AtomicU64,
     pub(crate) shelf: Shelf,
     pub(crate) scratch: Scratch,
+    pub(crate) sweeper: Sweeper,
     pub(crate) turns: Turns,
     /// How many bytes this store has written since it has measured the folder.
     pub(crate) unmeasured: AtomicU64,
@@ -73,6 +75,7 @@ impl Store {
             looks: AtomicU64::new(0),
             shelf: Shelf::default(),
             scratch: Scratch::default(),
+            sweeper: Sweeper::default(),
             turns: Turns::default(),
             // What is there already may be too much.
             unmeasured: AtomicU64::new(options.stride()),

@@ -15,6 +15,7 @@ mod workspace;
 /// Fills the module `mesh_fs._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<snapshot::PyLedger>()?;
     module.add_class::<snapshot::PySnapshot>()?;
     module.add_class::<image::PyImage>()?;
     module.add_class::<image::PyOverlay>()?;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use mesh_chunks::ChunkId;
-use mesh_snapshot::{Kind, Options, ReadError, Snapshot, Tree};
+use mesh_snapshot::{Kind, LedgerPlace, Options, ReadError, Snapshot, Tree};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -19,15 +19,17 @@ pub(crate) struct PySnapshot(Snapshot);
 
 #[pymethods]
 impl PySnapshot {
-    /// Walks a directory.
+    /// Walks a directory. What is in its files may be known from the snapshot before, or else from
+    /// a ledger.
     #[staticmethod]
-    #[pyo3(signature = (root, previous = None, *, ignore, ignore_files, cross_file_systems,
-                        skip_unreadable, threads))]
+    #[pyo3(signature = (root, previous = None, ledger = None, *, ignore, ignore_files,
+                        cross_file_systems, skip_unreadable, threads))]
     #[expect(clippy::too_many_arguments, reason = "they are named where it is called")]
     fn take(
         py: Python<'_>,
         root: PathBuf,
         previous: Option<&Self>,
+        ledger: Option<&PyLedger>,
         ignore: Vec<String>,
         ignore_files: Vec<String>,
         cross_file_systems: bool,
@@ -36,10 +38,17 @@ impl PySnapshot {
     ) -> PyResult<Self> {
         let options =
             Options { ignore, ignore_files, cross_file_systems, skip_unreadable, threads };
-        let previous = previous.map(|previous| &previous.0);
-        py.detach(|| Snapshot::take(&root, &options, previous))
-            .map(Self)
-            .map_err(|error| raise(py, "SnapshotError", &error))
+        let (previous, ledger) = (previous.map(|one| &one.0), ledger.map(|one| &one.0));
+        let take = || match ledger.filter(|_| previous.is_none()).and_then(LedgerPlace::load) {
+            Some(ledger) => Snapshot::resume(&root, &options, &ledger),
+            None => Snapshot::take(&root, &options, previous),
+        };
+        py.detach(take).map(Self).map_err(|error| raise(py, "SnapshotError", &error))
+    }
+
+    /// How many files were read to take it, and how many bytes these have.
+    fn read(&self) -> (u64, u64) {
+        (self.0.files_read(), self.0.bytes_read())
     }
 
     /// What a host needs to get the description of the tree.
@@ -80,6 +89,42 @@ impl PySnapshot {
         let snapshots: Vec<_> =
             [Some(self), before].into_iter().flatten().map(|one| &one.0).collect();
         Ok(py.detach(|| fill(&snapshots, &ids, memory)))
+    }
+}
+
+/// The place where the ledger of a directory is kept.
+#[pyclass(frozen, module = "mesh_fs._core", name = "Ledger")]
+pub(crate) struct PyLedger(LedgerPlace);
+
+#[pymethods]
+impl PyLedger {
+    /// Finds the place in a folder.
+    #[new]
+    #[pyo3(signature = (folder, root, *, ignore, ignore_files, cross_file_systems,
+                        skip_unreadable))]
+    fn new(
+        py: Python<'_>,
+        folder: PathBuf,
+        root: PathBuf,
+        ignore: Vec<String>,
+        ignore_files: Vec<String>,
+        cross_file_systems: bool,
+        skip_unreadable: bool,
+    ) -> PyResult<Self> {
+        let options =
+            Options { ignore, ignore_files, cross_file_systems, skip_unreadable, threads: 1 };
+        py.detach(|| LedgerPlace::open(&folder, &root, &options))
+            .map(Self)
+            .map_err(|error| raise(py, "StoreError", &error))
+    }
+
+    /// Keeps what is known of the files of a snapshot; gives how many bytes that is.
+    fn keep(&self, py: Python<'_>, snapshot: &PySnapshot) -> PyResult<usize> {
+        py.detach(|| {
+            let ledger = snapshot.0.ledger();
+            self.0.keep(&ledger)?;
+            Ok(ledger.len())
+        })
     }
 }
 

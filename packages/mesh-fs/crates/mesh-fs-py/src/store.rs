@@ -84,7 +84,7 @@ fn fill(store: &Store, ids: &[ChunkId], memory: &mut [u8]) -> Result<Vec<i64>, S
         };
         let end = filled + length as usize;
         let Some(part) = memory.get_mut(filled..end) else { break };
-        if store.read(id, 0, part)? {
+        if store.lend(id, part)? {
             lengths.push(i64::from(length));
             filled = end;
         } else {

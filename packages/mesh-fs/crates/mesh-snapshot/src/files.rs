@@ -3,10 +3,10 @@
 use crate::crew::{Job, Outcome, read_all};
 use crate::error::SnapshotError;
 use crate::listing::{Listed, What, join};
+use crate::look::Look;
 use crate::options::Options;
 use crate::reading::Content;
 use crate::root::Root;
-use crate::snapshot::Snapshot;
 use crate::walk::Listings;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -26,9 +26,14 @@ pub(crate) struct Files {
     pub(crate) contents: Vec<Option<Content>>,
     /// Files that could not be read.
     pub(crate) skipped: Vec<PathBuf>,
-    /// How many were not read because they are as in the snapshot before.
+    /// How many were not read because it was known what is in them.
     pub(crate) reused: u64,
+    /// How many were read, and how many bytes they have.
+    pub(crate) read: (u64, u64),
 }
+
+/// What is known to be in a file of which the system says this.
+pub(crate) type Recall<'a> = dyn Fn(&Look) -> Option<Content> + 'a;
 
 /// Reads all files, and corrects the listings where a name leads to something else by now.
 ///
@@ -38,14 +43,14 @@ pub(crate) fn read_files(
     root: &Root,
     options: &Options,
     listings: &mut Listings,
-    previous: Option<&Snapshot>,
+    recall: &Recall<'_>,
 ) -> Result<Files, SnapshotError> {
     let mut known = identify(listings);
     let mut files = Files::default();
     let mut unread = Vec::new();
     for (number, file) in known.iter_mut().enumerate() {
         let look = at(listings, file.names[0]).look;
-        file.content = previous.and_then(|snapshot| snapshot.content(&look));
+        file.content = recall(&look);
         match file.content {
             Some(_) => files.reused += 1,
             None => unread.push(number),
@@ -57,8 +62,13 @@ pub(crate) fn read_files(
         let outcomes = read_all(root, options, &jobs)?;
         let mut again = Vec::new();
         for ((number, job), outcome) in unread.into_iter().zip(jobs).zip(outcomes) {
-            if matches!(outcome, Outcome::Skipped) {
-                files.skipped.push(root.full(&job.path));
+            match &outcome {
+                Outcome::Skipped => files.skipped.push(root.full(&job.path)),
+                Outcome::Content(content) => {
+                    files.read.0 += 1;
+                    files.read.1 += content.look.fence.size;
+                }
+                Outcome::Else(_) | Outcome::Gone => {}
             }
             again.extend(settle(listings, &mut known, number, outcome));
         }

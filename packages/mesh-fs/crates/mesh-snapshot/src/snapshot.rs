@@ -1,9 +1,10 @@
 //! A tree as it was taken, on the side that has its files.
 
-use crate::assembly::{Assembly, assemble};
+use crate::assembly::{Assembly, File, assemble};
 use crate::attributes::{Extent, Moment};
 use crate::error::{ReadError, SnapshotError};
-use crate::files::read_files;
+use crate::files::{Recall, read_files};
+use crate::ledger::{self, Ledger};
 use crate::limits::CHUNK_LEN_MAX;
 use crate::look::Look;
 use crate::open_files::OpenFiles;
@@ -51,6 +52,8 @@ pub struct Snapshot {
     by_chunk: Vec<(u64, u32)>,
     skipped: Vec<PathBuf>,
     reused: u64,
+    /// Files that were read, and their bytes.
+    read: (u64, u64),
     open_files: OpenFiles,
 }
 
@@ -75,11 +78,28 @@ impl Snapshot {
         options: &Options,
         previous: Option<&Self>,
     ) -> Result<Self, SnapshotError> {
+        Self::take_with(root, options, &|look| previous?.content(look))
+    }
+
+    /// Takes a directory, as [`take`](Self::take). Files that are as a [`Ledger`] says, by what the
+    /// system says of them, are not read.
+    ///
+    /// # Errors
+    /// As those of `take`.
+    pub fn resume(root: &Path, options: &Options, ledger: &Ledger) -> Result<Self, SnapshotError> {
+        Self::take_with(root, options, &|look| ledger.content(look))
+    }
+
+    fn take_with(
+        root: &Path,
+        options: &Options,
+        recall: &Recall<'_>,
+    ) -> Result<Self, SnapshotError> {
         let begun = now();
         let no_root = |source| SnapshotError::Root { path: root.to_owned(), source };
         let root = Root::open(root).map_err(no_root)?;
         let mut listings = walk(&root, options)?;
-        let files = read_files(&root, options, &mut listings, previous)?;
+        let files = read_files(&root, options, &mut listings, recall)?;
         let mut skipped = files.skipped;
         for listing in listings.iter_mut().flatten() {
             skipped.append(&mut listing.skipped);
@@ -99,6 +119,7 @@ impl Snapshot {
             begun,
             skipped,
             reused: files.reused,
+            read: files.read,
             open_files: OpenFiles::default(),
         })
     }
@@ -124,9 +145,26 @@ impl Snapshot {
         &self.skipped
     }
 
-    /// How many files were not read because they were as in the snapshot before.
+    /// How many files were not read because they were as in the snapshot before, or in a ledger.
     pub fn reused(&self) -> u64 {
         self.reused
+    }
+
+    /// How many files were read.
+    pub fn files_read(&self) -> u64 {
+        self.read.0
+    }
+
+    /// How many bytes these have, holes included.
+    pub fn bytes_read(&self) -> u64 {
+        self.read.1
+    }
+
+    /// What is known of its files, for [`Ledger::decode`] in a later program.
+    pub fn ledger(&self) -> Vec<u8> {
+        let files = self.assembly.files.iter();
+        let fences = files.map(|file| self.is_sure(file).then_some(&file.look.fence));
+        ledger::encode(fences, self.stream())
     }
 
     /// Gets the bytes of a chunk of a file, of the description or of a recipe, instead of what was
@@ -188,7 +226,7 @@ impl Snapshot {
         let path = self.assembly.path(was);
         let open = || self.root.file(&path);
         // What is sure to be as it was need not be compared: who gets it does that.
-        let is_sure = was.is_whole && was.look.fence.is_settled(self.begun);
+        let is_sure = self.is_sure(was);
         let read = |file: &OwnedFd| {
             read_exactly(file, start, into)?;
             let is_as_it_was = is_sure
@@ -204,6 +242,11 @@ impl Snapshot {
         })
     }
 
+    /// Whether a file with the same fence is sure to have the same content.
+    fn is_sure(&self, file: &File) -> bool {
+        file.is_whole && file.look.fence.is_settled(self.begun)
+    }
+
     /// What was in a file, if it is there and sure to have the same content still.
     pub(crate) fn content(&self, look: &Look) -> Option<Content> {
         let files = &self.assembly.files;
@@ -213,8 +256,7 @@ impl Snapshot {
         let number = self.by_identity[nth] as usize;
         let file = &files[number];
         let is_same = file.look.fence == look.fence;
-        let is_sure = file.is_whole && file.look.fence.is_settled(self.begun);
-        (is_same && is_sure).then(|| Content {
+        (is_same && self.is_sure(file)).then(|| Content {
             look: *look,
             xattrs: file.xattrs.clone(),
             extents: self.assembly.extents(number).to_vec(),

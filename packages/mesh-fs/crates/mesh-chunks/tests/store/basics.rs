@@ -2,6 +2,8 @@
 
 use crate::material::{SMALL, chunk, chunks, count_right, files, folder, ids, open, put};
 use mesh_chunks::{CHUNK_BYTES_MAX, ChunkId, Store, StoreError, StoreOptions};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 #[test]
 fn chunks_of_all_lengths_are_found_again() {
@@ -144,6 +146,47 @@ fn what_is_not_kept_cached_is_read_all_the_same() {
     for _ in 0..2 {
         assert_eq!(count_right(&store, &all), all.len());
     }
+}
+
+/// Tells whether a byte is not in the system's page cache; none if that cannot be told here.
+fn is_dropped(pack: &Path, at: u64) -> Option<bool> {
+    const TMPFS: u64 = 0x0102_1994;
+    let file = std::fs::File::open(pack).expect("it is there");
+    let mut byte = [0];
+    let mut into = [std::io::IoSliceMut::new(&mut byte)];
+    match rustix::io::preadv2(&file, &mut into, at, rustix::io::ReadWriteFlags::NOWAIT) {
+        Err(rustix::io::Errno::AGAIN) => Some(true),
+        Ok(_) => (rustix::fs::fstatfs(&file).ok()?.f_type as u64 != TMPFS).then_some(false),
+        Err(_) => None,
+    }
+}
+
+#[test]
+fn what_was_read_leaves_the_page_cache_unless_it_was_lent() {
+    let folder = folder();
+    let options = StoreOptions { keep_cached: false, ..StoreOptions::default() };
+    let store = open(folder.path(), options);
+    let all: Vec<_> = (0..64).map(|number| chunk(number, 100_000)).collect();
+    put(&store, &all);
+    let [pack] = &files(folder.path(), "pack")[..] else { panic!("it is one pack") };
+    let [first, middle] = [0, 3_000_000];
+    if is_dropped(pack, first).is_none() {
+        return;
+    }
+    for chunk in &all {
+        let mut into = vec![0; chunk.bytes.len()];
+        assert!(store.lend(&chunk.id, &mut into).expect("it can be read") && into == chunk.bytes);
+    }
+    assert_eq!(is_dropped(pack, middle), Some(false));
+    assert_eq!(count_right(&store, &all), all.len());
+    let until = Instant::now() + Duration::from_secs(60);
+    for at in [first, middle] {
+        while is_dropped(pack, at) != Some(true) {
+            assert!(Instant::now() < until, "the byte {at} stays");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    assert_eq!(count_right(&store, &all), all.len());
 }
 
 #[test]

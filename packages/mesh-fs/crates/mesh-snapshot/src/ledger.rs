@@ -1,0 +1,214 @@
+//! What is known of the files of a directory, for the programs that take it later.
+//!
+//! ```text
+//! ledger = "meshkept" version(1) check(32) rest
+//! check  = the name of a chunk of the rest, whatever its length
+//! rest   = count fence* stream
+//! fence  = 0 | 1 device inode changed_s changed_ns
+//! ```
+//! There is a fence for each file of the stream, in its order: what the system said of it besides
+//! what is in the stream. It is 0 for a file that may have changed unseen since it was read.
+//! Numbers are as in the stream.
+//!
+//! Whatever changes how files are cut, or how chunks are named, makes another version of this, so
+//! that no two versions of Mesh have different names for the same bytes.
+
+use crate::attributes::{Attributes, Kind, Moment, NodeId};
+use crate::cursor::Cursor;
+use crate::error::DecodeError;
+use crate::look::{Fence, Look};
+use crate::reading::Content;
+use crate::tree::Tree;
+use crate::varint::{fold, put, unfold};
+use mesh_chunks::ChunkId;
+use std::fmt;
+
+const MAGIC: &[u8; 8] = b"meshkept";
+const VERSION: u8 = 1;
+const HEAD_LEN: usize = MAGIC.len() + 1 + 32;
+
+/// What was in the files of a directory when a program before has read them.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use mesh_snapshot::{Ledger, Options, Snapshot};
+///
+/// let directory = tempfile::tempdir()?;
+/// std::fs::write(directory.path().join("hello"), "world")?;
+/// let options = Options::default();
+/// let first = Snapshot::take(directory.path(), &options, None)?;
+/// let ledger = Ledger::decode(&first.ledger())?;
+/// let second = Snapshot::resume(directory.path(), &options, &ledger)?;
+/// assert_eq!(second.id(), first.id());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Ledger {
+    tree: Tree,
+    /// By their keys. One that was moved during the walk may be there twice.
+    files: Vec<Known>,
+}
+
+/// A file's identity, and when it was last changed.
+type Key = ((u64, u64), Moment);
+
+/// A file, by what is not in the tree.
+struct Known {
+    identity: (u64, u64),
+    changed: Moment,
+    node: NodeId,
+}
+
+impl Known {
+    fn key(&self) -> Key {
+        (self.identity, self.changed)
+    }
+}
+
+impl Ledger {
+    /// Understands the bytes of [`Snapshot::ledger`](crate::Snapshot::ledger).
+    ///
+    /// # Errors
+    /// They are of another version, damaged, or something else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let magic: [u8; 8] = cursor.array().map_err(|_| DecodeError::Version)?;
+        let version = cursor.byte().map_err(|_| DecodeError::Version)?;
+        if (&magic, version) != (MAGIC, VERSION) {
+            return Err(DecodeError::Version);
+        }
+        let check = ChunkId(cursor.array()?);
+        if !check.fits(&bytes[HEAD_LEN..]) {
+            return Err(DecodeError::Wrong(check));
+        }
+        let count = cursor.number()?;
+        // Each takes a byte at least, so that a wrong count ends there.
+        let mut fences = Vec::new();
+        for _ in 0..count {
+            fences.push(fence(&mut cursor)?);
+        }
+        let stream = cursor.bytes(cursor.left())?;
+        let tree = Tree::decode(stream)?;
+        let mut files = Vec::new();
+        let mut fences = fences.into_iter();
+        let nodes = (0..tree.len() as u32).map(NodeId);
+        for node in nodes.filter(|node| tree.node(*node).kind == Kind::File) {
+            let fence = fences.next().ok_or(cursor.malformed("too few fences"))?;
+            files.extend(fence.map(|(identity, changed)| Known { identity, changed, node }));
+        }
+        if fences.next().is_some() {
+            return Err(cursor.malformed("too many fences"));
+        }
+        files.sort_unstable_by_key(Known::key);
+        files.shrink_to_fit();
+        Ok(Self { tree, files })
+    }
+
+    /// How many files are known.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// What is in a file, if it is known and has not been changed since.
+    pub(crate) fn content(&self, look: &Look) -> Option<Content> {
+        let key = (look.fence.identity(), look.fence.changed);
+        let nth = self.files.binary_search_by_key(&key, Known::key).ok()?;
+        let Known { identity: (device, inode), changed, node } = self.files[nth];
+        let Attributes { size, modified_s, modified_ns, .. } = self.tree.attributes(node);
+        let modified = Moment { s: modified_s, ns: modified_ns };
+        let fence = Fence { device, inode, size, modified, changed };
+        let xattrs = self.tree.xattrs(node);
+        (fence == look.fence).then(|| Content {
+            look: *look,
+            xattrs: xattrs.map(|(name, value)| (name.into(), value.into())).collect(),
+            extents: self.tree.extents(node).to_vec(),
+            is_whole: true,
+        })
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Ledger").field("files", &self.files.len()).finish_non_exhaustive()
+    }
+}
+
+/// Writes what is known of the files of a stream; none of one that may change unseen.
+pub(crate) fn encode<'a>(
+    fences: impl ExactSizeIterator<Item = Option<&'a Fence>>,
+    stream: &[u8],
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_LEN + 10 + 24 * fences.len() + stream.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.push(VERSION);
+    bytes.resize(HEAD_LEN, 0);
+    put(&mut bytes, fences.len() as u64);
+    for fence in fences {
+        bytes.push(u8::from(fence.is_some()));
+        let Some(Fence { device, inode, changed, .. }) = fence else { continue };
+        put(&mut bytes, *device);
+        put(&mut bytes, *inode);
+        put(&mut bytes, fold(changed.s));
+        put(&mut bytes, u64::from(changed.ns));
+    }
+    bytes.extend_from_slice(stream);
+    let check = ChunkId::of(&bytes[HEAD_LEN..]);
+    bytes[MAGIC.len() + 1..HEAD_LEN].copy_from_slice(&check.0);
+    bytes
+}
+
+/// What tells a file and its content, if it is to be trusted.
+fn fence(cursor: &mut Cursor<'_>) -> Result<Option<Key>, DecodeError> {
+    match cursor.byte()? {
+        0 => return Ok(None),
+        1 => {}
+        _ => return Err(cursor.malformed("not a fence")),
+    }
+    let identity = (cursor.number()?, cursor.number()?);
+    let s = unfold(cursor.number()?);
+    let ns = cursor.at_most(999_999_999, "not nanoseconds")? as u32;
+    Ok(Some((identity, Moment { s, ns })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An empty file `a`, modified at 1 s, in a root directory.
+    const STREAM: &[u8] =
+        b"meshtree\x01\x01\x00\x00\x00\x00\x00\x01a\x02\x00\x00\x00\x02\x00\x00\x00";
+
+    fn fence_of(changed: Moment) -> Fence {
+        let modified = Moment { s: 1, ns: 0 };
+        Fence { device: 300, inode: 5, size: 0, modified, changed }
+    }
+
+    fn sealed(rest: &[u8]) -> Vec<u8> {
+        [MAGIC, &[VERSION][..], &ChunkId::of(rest).0, rest].concat()
+    }
+
+    #[test]
+    fn a_ledger_is_written_as_it_is_said_to_be() {
+        let fence = fence_of(Moment { s: -1, ns: 200 });
+        let expected = sealed(&[b"\x01\x01\xac\x02\x05\x01\xc8\x01", STREAM].concat());
+        assert_eq!(encode([Some(&fence)].into_iter(), STREAM), expected);
+        assert_eq!(encode([None].into_iter(), STREAM), sealed(&[b"\x01\x00", STREAM].concat()));
+        assert_eq!(Ledger::decode(&expected).map(|ledger| ledger.len()), Ok(1));
+    }
+
+    #[test]
+    fn as_many_fences_as_files_are_taken() {
+        let decode = |fences: &[u8]| Ledger::decode(&sealed(&[fences, STREAM].concat()));
+        assert!(decode(b"\x01\x00").is_ok_and(|ledger| ledger.is_empty()));
+        for fences in [&b"\x00"[..], b"\x02\x00\x00", b"\x01\x02", b"\x01", b"\x81\x00\x00"] {
+            assert!(decode(fences).is_err(), "{fences:?}");
+        }
+        assert!(decode(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00").is_err());
+        assert!(decode(b"\x01\x01\x01\x01\x01\x80\x94\xeb\xdc\x03").is_err(), "a whole second");
+    }
+}

@@ -1,0 +1,163 @@
+//! Where the ledger of a directory is kept: a file in a folder with those of other directories.
+
+use crate::ledger::Ledger;
+use crate::options::Options;
+use mesh_chunks::{ChunkId, StoreError, own_folder};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, flock, fstat, openat, renameat, statat, unlinkat, utimensat,
+};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// How many ledgers there are in a folder, and how many bytes they have together; those that were
+/// not used for longest go first.
+const LEDGERS_MAX: usize = 256;
+const BYTES_MAX: u64 = 512 << 20;
+/// Bytes of the longest ledger.
+const LEDGER_LEN_MAX: u64 = 256 << 20;
+const KEPT: &str = ".ledger";
+/// What is being written; it is locked by whoever writes.
+const UNFINISHED: &str = ".unfinished";
+
+/// The place of one directory's ledger.
+///
+/// Any number of programs may use the same one at a time: whoever is the last to keep what it knows
+/// has written all of the file.
+#[derive(Debug)]
+pub struct LedgerPlace {
+    folder: OwnedFd,
+    name: String,
+}
+
+impl LedgerPlace {
+    /// Finds the place for the directory `root`, taken with these options. The folder is made, if
+    /// it is not there.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`] and [`StoreError::Exposed`]: other users could write to the folder;
+    /// [`StoreError::System`]: it cannot be made or read.
+    pub fn open(folder: &Path, root: &Path, options: &Options) -> Result<Self, StoreError> {
+        Ok(Self { folder: own_folder(folder)?, name: name_of(root, options) })
+    }
+
+    /// Reads what was kept; none if nothing was, or if it is damaged or of another version.
+    pub fn load(&self) -> Option<Ledger> {
+        let name = self.kept();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.folder, &name, flags, Mode::empty()).ok()?;
+        let stat = fstat(&file).ok()?;
+        let is_ours = stat.st_uid == rustix::process::geteuid().as_raw()
+            && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let length = u64::try_from(stat.st_size).ok()?;
+        if !is_ours || length > LEDGER_LEN_MAX {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(length).ok()?);
+        File::from(file).take(LEDGER_LEN_MAX).read_to_end(&mut bytes).ok()?;
+        let ledger = Ledger::decode(&bytes).ok()?;
+        // If this cannot be said, it goes too early at worst.
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        };
+        let _ = utimensat(&self.folder, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        Some(ledger)
+    }
+
+    /// Keeps the bytes of [`Snapshot::ledger`](crate::Snapshot::ledger) in place of what was there
+    /// before; nothing, where they are too many.
+    ///
+    /// # Errors
+    /// The system refuses to write them. What was there before is there still.
+    pub fn keep(&self, ledger: &[u8]) -> io::Result<()> {
+        if ledger.len() as u64 > LEDGER_LEN_MAX {
+            return Ok(());
+        }
+        let unfinished = format!("{}.{:016x}{UNFINISHED}", self.name, random()?);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(&self.folder, &unfinished, flags, Mode::RUSR | Mode::WUSR)?;
+        let written = self.write(file, &unfinished, ledger);
+        if written.is_err() {
+            let _ = unlinkat(&self.folder, &unfinished, AtFlags::empty());
+        }
+        self.make_room();
+        written
+    }
+
+    fn write(&self, file: OwnedFd, unfinished: &str, ledger: &[u8]) -> io::Result<()> {
+        // Where files cannot be locked, others may take it for one that was left behind.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let mut file = File::from(file);
+        // It is not forced to the disk: what a failure of power leaves of it is seen by its check.
+        file.write_all(ledger)?;
+        Ok(renameat(&self.folder, unfinished, &self.folder, self.kept())?)
+    }
+
+    fn kept(&self) -> String {
+        format!("{}{KEPT}", self.name)
+    }
+
+    /// Removes ledgers while there are too many, and what writers have left that were killed. What
+    /// cannot be removed stays until the next time.
+    fn make_room(&self) {
+        let Ok(entries) = Dir::read_from(&self.folder) else { return };
+        let mut kept = Vec::new();
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name.to_bytes().ends_with(UNFINISHED.as_bytes()) {
+                let _ = self.remove_left(name);
+            } else if name.to_bytes().ends_with(KEPT.as_bytes())
+                && let Ok(stat) = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)
+            {
+                let used = (stat.st_mtime, stat.st_mtime_nsec);
+                kept.push((used, name.to_owned(), u64::try_from(stat.st_size).unwrap_or(0)));
+            }
+        }
+        // The last one first.
+        kept.sort_unstable_by(|one, other| other.cmp(one));
+        let mut bytes = 0_u64;
+        for (nth, (_, name, length)) in kept.iter().enumerate() {
+            bytes = bytes.saturating_add(*length);
+            if nth >= LEDGERS_MAX || bytes > BYTES_MAX {
+                let _ = unlinkat(&self.folder, name.as_c_str(), AtFlags::empty());
+            }
+        }
+    }
+
+    /// Removes what nobody writes any more.
+    fn remove_left(&self, name: &std::ffi::CStr) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.folder, name, flags, Mode::empty())?;
+        flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(unlinkat(&self.folder, name, AtFlags::empty())?)
+    }
+}
+
+/// What the ledger of a directory is called, without an ending: another name for each directory and
+/// each choice of what is taken.
+fn name_of(root: &Path, options: &Options) -> String {
+    let Options { ignore, ignore_files, cross_file_systems, skip_unreadable, threads: _ } = options;
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    let mut text = Vec::new();
+    let mut add = |part: &[u8]| {
+        text.extend((part.len() as u64).to_le_bytes());
+        text.extend_from_slice(part);
+    };
+    add(root.as_os_str().as_bytes());
+    for patterns in [ignore, ignore_files] {
+        add(&(patterns.len() as u64).to_le_bytes());
+        patterns.iter().for_each(|pattern| add(pattern.as_bytes()));
+    }
+    add(&[u8::from(*cross_file_systems), u8::from(*skip_unreadable)]);
+    ChunkId::of(&text).to_string()[..32].to_owned()
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,282 @@
+//! What one program has read, the next one need not read again.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod forest;
+
+use forest::{Forest, content, find, random, take, tree};
+use mesh_snapshot::{ChunkId, DecodeError, Ledger, LedgerPlace, Options, Snapshot};
+use proptest::prelude::*;
+use rustix::fs::{Timespec, Timestamps, XattrFlags};
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+fn resume(forest: &Forest, ledger: &[u8]) -> Snapshot {
+    let ledger = Ledger::decode(ledger).unwrap();
+    Snapshot::resume(forest.root(), &Options::default(), &ledger).unwrap()
+}
+
+/// Files of all kinds, which have not been changed for a while.
+fn calm() -> Forest {
+    let forest = Forest::new();
+    forest.random("large", 20_000_000, 1);
+    for nth in 0..50 {
+        forest.random(&format!("{}/file-{nth}", nth % 3), nth * 700, nth as u64);
+    }
+    let path = forest.write("a/b/c", b"content");
+    let _ = rustix::fs::setxattr(&path, "user.name", b"value", XattrFlags::empty());
+    fs::hard_link(&path, forest.path("0/again")).unwrap();
+    symlink("b", forest.path("z")).unwrap();
+    File::create(forest.path("hole")).unwrap().set_len(10_000_000).unwrap();
+    forest.tick();
+    forest
+}
+
+fn times_of(path: &Path) -> Timestamps {
+    let stat = rustix::fs::stat(path).unwrap();
+    Timestamps {
+        last_access: Timespec { tv_sec: stat.st_atime, tv_nsec: stat.st_atime_nsec as i64 },
+        last_modification: Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 },
+    }
+}
+
+#[test]
+fn what_is_known_is_not_read() {
+    let forest = calm();
+    let before = take(&forest);
+    assert_eq!((before.files_read(), before.reused()), (53, 0));
+    let after = resume(&forest, &before.ledger());
+    assert_eq!((after.files_read(), after.bytes_read(), after.reused()), (0, 0, 53));
+    assert_eq!(after.id(), before.id());
+    // What it knows of files goes on to the next one.
+    assert_eq!(after.ledger(), before.ledger());
+    let tree = tree(&after);
+    assert!(content(&after, &tree, find(&tree, "large")) == random(20_000_000, 1));
+}
+
+#[test]
+fn what_was_changed_is_read_though_its_time_and_size_say_nothing() {
+    let forest = calm();
+    let ledger = take(&forest).ledger();
+    let path = forest.path("1/file-40");
+    let times = times_of(&path);
+    forest.random("1/file-40", 28_000, 99);
+    rustix::fs::utimensat(rustix::fs::CWD, &path, &times, rustix::fs::AtFlags::empty()).unwrap();
+    forest.write("1/new", b"new");
+    fs::remove_file(forest.path("2/file-2")).unwrap();
+    fs::rename(forest.path("large"), forest.path("larger")).unwrap();
+    let after = resume(&forest, &ledger);
+    assert_eq!(after.id(), take(&forest).id());
+    let tree = tree(&after);
+    assert!(content(&after, &tree, find(&tree, "1/file-40")) == random(28_000, 99));
+    assert!(after.bytes_read() <= 28_003 + 20_000_000);
+}
+
+#[test]
+fn another_file_at_the_same_path_is_read() {
+    let forest = calm();
+    let ledger = take(&forest).ledger();
+    let (path, other) = (forest.path("1/file-40"), forest.path("other"));
+    fs::copy(&path, &other).unwrap();
+    let times = times_of(&path);
+    rustix::fs::utimensat(rustix::fs::CWD, &other, &times, rustix::fs::AtFlags::empty()).unwrap();
+    fs::rename(&other, &path).unwrap();
+    let after = resume(&forest, &ledger);
+    assert_eq!((after.files_read(), after.bytes_read()), (1, 28_000));
+}
+
+#[test]
+fn a_change_in_the_moment_of_the_first_snapshot_is_seen() {
+    let forest = Forest::new();
+    for nth in 0..100_u8 {
+        forest.write("file", &[nth, 0]);
+        let ledger = take(&forest).ledger();
+        forest.write("file", &[nth, 1]);
+        let after = resume(&forest, &ledger);
+        let tree = tree(&after);
+        assert_eq!(content(&after, &tree, find(&tree, "file")), [nth, 1]);
+    }
+}
+
+#[test]
+fn new_names_for_the_same_bytes_make_another_version() {
+    let forest = Forest::new();
+    forest.random("file", 3_000_000, 7);
+    let names: Vec<u8> = tree(&take(&forest)).chunks().flat_map(|(chunk, _)| chunk.0).collect();
+    let sum = ChunkId::of(&names).to_string();
+    // Whoever cuts or names in another way raises the version of ledgers, and writes the sum here.
+    assert_eq!((&sum[..16], take(&forest).ledger()[8]), ("ce01da916ae19d37", 1));
+}
+
+#[test]
+fn another_version_is_told_from_damage() {
+    let ledger = take(&calm()).ledger();
+    let mut other = ledger.clone();
+    other[8] += 1;
+    assert_eq!(Ledger::decode(&other).err(), Some(DecodeError::Version));
+    assert_eq!(Ledger::decode(b"").err(), Some(DecodeError::Version));
+    assert!(matches!(Ledger::decode(&ledger[..ledger.len() - 1]), Err(DecodeError::Wrong(_))));
+}
+
+fn place(folder: &Path, root: &Path) -> LedgerPlace {
+    LedgerPlace::open(folder, root, &Options::default()).unwrap()
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|one| one.unwrap().path()).collect();
+    files.sort_unstable();
+    files
+}
+
+#[test]
+fn a_place_gives_what_was_kept_for_the_same_directory_and_options() {
+    let (forest, folder) = (calm(), tempfile::tempdir().unwrap());
+    let snapshot = take(&forest);
+    let here = place(folder.path(), forest.root());
+    assert!(here.load().is_none());
+    here.keep(&snapshot.ledger()).unwrap();
+    here.keep(&snapshot.ledger()).unwrap();
+    let same = place(folder.path(), &forest.root().join("a/.."));
+    assert_eq!(same.load().unwrap().len(), 53);
+    assert!(place(folder.path(), &forest.path("a")).load().is_none());
+    let ignoring = Options { ignore: vec!["x".into()], ..Options::default() };
+    let others = LedgerPlace::open(folder.path(), forest.root(), &ignoring).unwrap();
+    assert!(others.load().is_none());
+    let files = files_in(folder.path());
+    assert_eq!(files.len(), 1);
+    assert_eq!(files[0].metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+}
+
+#[test]
+fn what_is_no_ledger_is_as_good_as_nothing() {
+    let (forest, folder) = (calm(), tempfile::tempdir().unwrap());
+    let here = place(folder.path(), forest.root());
+    here.keep(&take(&forest).ledger()).unwrap();
+    let [file] = &files_in(folder.path())[..] else { panic!("there is one") };
+    let good = fs::read(file).unwrap();
+    for bad in [&b""[..], b"meshkept", &good[..good.len() / 2]] {
+        fs::write(file, bad).unwrap();
+        assert!(here.load().is_none());
+    }
+    // A symlink, a directory, a pipe that nobody writes to.
+    fs::remove_file(file).unwrap();
+    fs::write(folder.path().join("elsewhere"), &good).unwrap();
+    symlink("elsewhere", file).unwrap();
+    assert!(here.load().is_none());
+    fs::remove_file(file).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        file,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    assert!(here.load().is_none());
+    here.keep(&good).unwrap();
+    assert!(here.load().is_some());
+}
+
+#[test]
+fn a_folder_of_others_is_not_used() {
+    let (forest, folder) = (Forest::new(), tempfile::tempdir().unwrap());
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o722)).unwrap();
+    assert!(LedgerPlace::open(folder.path(), forest.root(), &Options::default()).is_err());
+    if rustix::process::geteuid().is_root() {
+        let (folder, file) = (tempfile::tempdir().unwrap(), forest.write("file", b"content"));
+        forest.tick();
+        let here = place(folder.path(), forest.root());
+        here.keep(&take(&forest).ledger()).unwrap();
+        assert!(here.load().is_some());
+        std::os::unix::fs::chown(&files_in(folder.path())[0], Some(12_345), None).unwrap();
+        assert!(here.load().is_none(), "a file of others");
+        std::os::unix::fs::chown(folder.path(), Some(12_345), None).unwrap();
+        assert!(LedgerPlace::open(folder.path(), &file, &Options::default()).is_err());
+    }
+}
+
+#[test]
+fn the_ledgers_that_were_used_last_are_kept_and_nothing_unfinished() {
+    let (forest, folder) = (Forest::new(), tempfile::tempdir().unwrap());
+    let ledger = take(&forest).ledger();
+    let left = folder.path().join("0.0.unfinished");
+    let busy = folder.path().join("0.1.unfinished");
+    fs::write(&left, "of a writer that was killed").unwrap();
+    let writing = File::create(&busy).unwrap();
+    rustix::fs::flock(&writing, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let first = place(folder.path(), Path::new("/0"));
+    for nth in 0..300 {
+        place(folder.path(), Path::new(&format!("/{nth}"))).keep(&ledger).unwrap();
+        forest.tick();
+        assert!(first.load().is_some(), "it is used again and again");
+    }
+    assert!(!left.exists() && busy.exists());
+    assert_eq!(files_in(folder.path()).len(), 256 + 1);
+    assert!(place(folder.path(), Path::new("/1")).load().is_none());
+    assert!(place(folder.path(), Path::new("/299")).load().is_some());
+}
+
+#[test]
+fn programs_that_keep_at_the_same_time_leave_one_whole_ledger() {
+    let (forest, folder) = (calm(), tempfile::tempdir().unwrap());
+    let ledger = take(&forest).ledger();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let here = place(folder.path(), forest.root());
+                for _ in 0..50 {
+                    // Another one may have taken what was not locked yet for left behind.
+                    let _ = here.keep(&ledger);
+                    let found = here.load();
+                    assert!(found.is_none_or(|found| found.len() == 53));
+                }
+            });
+        }
+    });
+    place(folder.path(), forest.root()).keep(&ledger).unwrap();
+    assert_eq!(files_in(folder.path()).len(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn changed_bytes_are_refused_even_with_the_right_check(
+        seed in any::<u64>(),
+        changes in 1_usize..6,
+    ) {
+        let mut ledger = sample().clone();
+        for number in random(changes * 16, seed).chunks(16) {
+            let at = u64::from_le_bytes(number[..8].try_into().unwrap()) as usize % ledger.len();
+            match number[8] % 4 {
+                0 => ledger[at] = number[9],
+                1 => ledger[at] ^= 1 << (number[9] % 8),
+                2 => { ledger.remove(at); }
+                _ => ledger.insert(at, number[9]),
+            }
+        }
+        if &ledger != sample() {
+            prop_assert!(Ledger::decode(&ledger).is_err());
+        }
+        if ledger.len() > 41 {
+            let check = ChunkId::of(&ledger[41..]);
+            ledger[9..41].copy_from_slice(&check.0);
+            if let Ok(ledger) = Ledger::decode(&ledger) {
+                prop_assert!(ledger.len() <= 60);
+            }
+        }
+    }
+}
+
+fn sample() -> &'static Vec<u8> {
+    static SAMPLE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    SAMPLE.get_or_init(|| {
+        let forest = calm();
+        fs::remove_file(forest.path("large")).unwrap();
+        take(&forest).ledger()
+    })
+}

@@ -1,0 +1,118 @@
+"""What one program has read of a directory, the next one need not read again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mesh_fs import CacheOptions
+
+pytestmark = pytest.mark.usefixtures("needs_mounts")
+
+LARGE_BYTES = 48_000_000
+#: More than the process of the source reads of anything else.
+FEW_BYTES = 30_000_000
+
+#: Mounts a directory; says how many bytes the process that takes it has read by then, and what is
+#: in a file of the mount.
+_PROGRAM = """
+import sys
+from pathlib import Path
+from mesh_core import this_host
+from mesh_fs import CacheOptions, SnapshotOptions, remotemount
+from mount_processes import SOURCE, the_process
+
+source, mountpoint, folder, is_cached = sys.argv[1:]
+snapshot = SnapshotOptions(is_cached=is_cached == "True")
+cache = CacheOptions(folder=folder)
+with remotemount(this_host(), source, mountpoint, snapshot=snapshot, cache=cache):
+    counts = Path(f"/proc/{the_process(SOURCE)}/io").read_text()
+    print(counts.split()[1], Path(mountpoint, "text").read_text())
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A directory that is as it was for a while."""
+    root = tmp_path / "tree"
+    root.mkdir()
+    (root / "large").write_bytes(os.urandom(LARGE_BYTES))
+    (root / "text").write_text("before")
+    wait_for_a_later_time(tmp_path, root / "text")
+    return root
+
+
+def wait_for_a_later_time(folder: Path, file: Path) -> None:
+    """Waits until files that are changed have a later time than this one."""
+    probe = folder / "probe"
+    probe.touch()
+    while probe.stat().st_ctime_ns <= file.stat().st_ctime_ns:
+        probe.chmod(0o600)
+    probe.unlink()
+
+
+def mounted(
+    tree: Path, mountpoint: Path, cache: CacheOptions, *, is_cached: bool = True
+) -> tuple[int, str]:
+    """Mounts it in a program; gives how many bytes that has read, and what is in `text`."""
+    assert cache.folder is not None
+    arguments = [tree, mountpoint, cache.folder, str(is_cached)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    said = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *arguments],
+        env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=60,
+    ).stdout.split()  # fmt: skip
+    return int(said[0]), said[1]
+
+
+def ledgers(cache: CacheOptions) -> list[Path]:
+    """Gives what was kept on the client."""
+    assert cache.folder is not None
+    return sorted(Path(cache.folder, "ledgers").glob("*"))
+
+
+def test_the_next_program_reads_only_what_was_changed(
+    tree: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    count, text = mounted(tree, mountpoint, cache)
+    assert (count > LARGE_BYTES, text) == (True, "before")
+    (ledger,) = ledgers(cache)
+    assert ledger.stat().st_mode & 0o777 == 0o600
+    count, text = mounted(tree, mountpoint, cache)
+    assert (count < FEW_BYTES, text) == (True, "before")
+    times = (tree / "text").stat()
+    (tree / "text").write_text("behind")
+    os.utime(tree / "text", ns=(times.st_atime_ns, times.st_mtime_ns))
+    count, text = mounted(tree, mountpoint, cache)
+    assert (count < FEW_BYTES, text) == (True, "behind")
+
+
+def test_a_damaged_ledger_is_written_anew(
+    tree: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    mounted(tree, mountpoint, cache)
+    (ledger,) = ledgers(cache)
+    good = ledger.read_bytes()
+    for bad in (good[:-10], good[:-10] + b"0123456789", good[:8] + b"\xff" + good[9:]):
+        ledger.write_bytes(bad)
+        count, text = mounted(tree, mountpoint, cache)
+        assert (count > LARGE_BYTES, text) == (True, "before")
+        assert ledger.read_bytes() == good
+
+
+def test_nothing_is_kept_where_others_may_write_or_nobody_wants_it(
+    tree: Path, mountpoint: Path, cache: CacheOptions
+) -> None:
+    mounted(tree, mountpoint, cache, is_cached=False)
+    assert ledgers(cache) == []
+    assert cache.folder is not None
+    folder = Path(cache.folder, "ledgers")
+    folder.mkdir()
+    folder.chmod(0o777)
+    count, text = mounted(tree, mountpoint, cache)
+    assert (count > LARGE_BYTES, text) == (True, "before")
+    assert ledgers(cache) == []
