@@ -23,7 +23,7 @@ FOLDER_LEN = 1000
 EMPTY_BYTES_MAX = 100_000_000
 #: And for each entry: of the host, where others want the memory, and of the source, which forgets
 #: most of it when it has walked.
-ENTRY_BYTES_MAX = {HOST: 300, SOURCE: 1000}
+ENTRY_BYTES_MAX = {HOST: 300, SOURCE: 900}
 
 _MAKE = """
 import os, sys

@@ -2,15 +2,17 @@
 
 use crate::attributes::Kind;
 use crate::error::SnapshotError;
+use crate::files::{at, path};
 use crate::look::Look;
 use crate::options::Options;
 use crate::reading::{Content, Extents, Obstacle, Run, Scratch, cut, ranges, read, segments};
 use crate::root::{Glance, Root, is_gone};
 use crate::source::Source;
+use crate::walk::Listings;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Bytes of a file from which on several threads read it.
 const LARGE: u64 = 16 << 20;
@@ -19,12 +21,8 @@ const PART: u64 = 8 << 20;
 /// How often a file may vanish and be there again.
 const RETURNS_MAX: usize = 3;
 
-/// A file that is to be read, as it was seen in its directory.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) path: Vec<u8>,
-    pub(crate) look: Look,
-}
+/// A file that is to be read, by the numbers of its listing and of its name there.
+pub(crate) type Job = (u32, u32);
 
 /// What has become of it.
 #[derive(Debug)]
@@ -60,7 +58,10 @@ enum Task {
 struct Crew<'a> {
     root: &'a Root,
     options: &'a Options,
+    listings: &'a Listings,
     jobs: &'a [Job],
+    /// By the numbers of the jobs: each is there once that is done.
+    outcomes: Vec<OnceLock<Outcome>>,
     larges: Vec<Large>,
     tasks: Vec<Task>,
     next: AtomicUsize,
@@ -74,43 +75,44 @@ struct Crew<'a> {
 pub(crate) fn read_all(
     root: &Root,
     options: &Options,
+    listings: &Listings,
     jobs: &[Job],
-) -> Result<Vec<Outcome>, SnapshotError> {
-    let (larges, tasks) = plan(root, jobs);
+) -> Result<impl Iterator<Item = Outcome> + use<>, SnapshotError> {
+    let (larges, tasks) = plan(root, listings, jobs);
+    let mut outcomes = Vec::new();
+    outcomes.resize_with(jobs.len(), OnceLock::new);
     let crew = Crew {
         root,
         options,
+        listings,
         jobs,
+        outcomes,
         larges,
         tasks,
         next: AtomicUsize::new(0),
         failure: Mutex::new(None),
     };
-    let mut outcomes: Vec<Option<Outcome>> = Vec::new();
-    outcomes.resize_with(jobs.len(), || None);
     std::thread::scope(|scope| {
         let others = options.threads.min(crew.tasks.len()).saturating_sub(1);
-        let others: Vec<_> = (0..others).map(|_| scope.spawn(|| crew.run())).collect();
-        let mut done = crew.run();
-        for other in others {
-            done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        for _ in 0..others {
+            scope.spawn(|| crew.run());
         }
-        for (job, outcome) in done {
-            outcomes[job] = Some(outcome);
-        }
+        crew.run();
     });
     match crew.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(failure) => Err(failure),
-        None => Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Gone)).collect()),
+        None => Ok(crew.outcomes.into_iter().map(|one| one.into_inner().unwrap_or(Outcome::Gone))),
     }
 }
 
 /// Large files in parts come first, so that no thread is left alone with one at the end.
-fn plan(root: &Root, jobs: &[Job]) -> (Vec<Large>, Vec<Task>) {
+fn plan(root: &Root, listings: &Listings, jobs: &[Job]) -> (Vec<Large>, Vec<Task>) {
     let (mut larges, mut parts, mut wholes) = (Vec::new(), Vec::new(), Vec::new());
-    for (job, Job { path, look }) in jobs.iter().enumerate() {
+    for (job, name) in jobs.iter().enumerate() {
+        let look = at(listings, *name).look;
+        let file = || root.file(&path(listings, *name));
         let is_large = look.fence.size >= LARGE;
-        let found = is_large.then(|| root.file(path).and_then(|file| ranges(&file, look)));
+        let found = is_large.then(|| file().and_then(|file| ranges(&file, &look)));
         // Whatever is wrong is found again where it is dealt with.
         let Some(Ok(ranges)) = found else {
             wholes.push(Task::Whole(job));
@@ -154,16 +156,19 @@ fn batches(ranges: &[Range<u64>]) -> Vec<Vec<(usize, usize, u64)>> {
 
 impl Crew<'_> {
     /// Does what is to be done until there is nothing.
-    fn run(&self) -> Vec<(usize, Outcome)> {
+    fn run(&self) {
         let mut scratch = Scratch::new();
-        let mut done = Vec::new();
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Relaxed)) {
             let result = match task {
                 Task::Whole(job) => self.whole(*job, &mut scratch).map(Some),
                 Task::Part { large, segments } => self.part(*large, segments, &mut scratch),
             };
             match result {
-                Ok(outcome) => done.extend(outcome),
+                Ok(Some((job, outcome))) => {
+                    let is_first = self.outcomes[job].set(outcome).is_ok();
+                    assert!(is_first, "a job is done once");
+                }
+                Ok(None) => {}
                 Err(failure) => {
                     self.failure
                         .lock()
@@ -173,12 +178,20 @@ impl Crew<'_> {
                 }
             }
         }
-        done
+    }
+
+    fn path(&self, job: usize) -> Vec<u8> {
+        path(self.listings, self.jobs[job])
+    }
+
+    /// As it was seen in its directory.
+    fn look(&self, job: usize) -> &Look {
+        &at(self.listings, self.jobs[job]).look
     }
 
     /// Reads a file at once.
     fn whole(&self, job: usize, scratch: &mut Scratch) -> Result<(usize, Outcome), SnapshotError> {
-        let path = &self.jobs[job].path;
+        let path = &self.path(job)[..];
         let unreadable = |source| SnapshotError::Unreadable { path: self.root.full(path), source };
         let changing = || SnapshotError::Changing { path: self.root.full(path) };
         let mut was_there = false;
@@ -239,9 +252,8 @@ impl Crew<'_> {
         if large.is_torn.load(Relaxed) {
             return Err(Obstacle::Changed);
         }
-        let Job { path, look } = &self.jobs[large.job];
-        let file = self.root.file(path)?;
-        if file.look()?.fence != look.fence {
+        let file = self.root.file(&self.path(large.job))?;
+        if file.look()?.fence != self.look(large.job).fence {
             return Err(Obstacle::Changed);
         }
         let each = segments.iter().map(|(number, range, nth)| {
@@ -255,10 +267,10 @@ impl Crew<'_> {
         if large.is_torn.load(Relaxed) {
             return None;
         }
-        let Job { path, look: before } = &self.jobs[large.job];
-        let file = self.root.file(path).ok()?;
+        let file = self.root.file(&self.path(large.job)).ok()?;
         let xattrs = file.xattrs();
-        let look = file.look().ok().filter(|look| look.fence == before.fence)?;
+        let before = self.look(large.job).fence;
+        let look = file.look().ok().filter(|look| look.fence == before)?;
         let mut runs =
             std::mem::take(&mut *large.runs.lock().unwrap_or_else(PoisonError::into_inner));
         runs.sort_unstable_by_key(|(number, _)| *number);

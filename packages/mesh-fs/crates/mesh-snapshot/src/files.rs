@@ -57,13 +57,12 @@ pub(crate) fn read_files(
         }
     }
     while !unread.is_empty() {
-        let job = |number: &usize| job(listings, known[*number].names[0]);
-        let jobs: Vec<Job> = unread.iter().map(job).collect();
-        let outcomes = read_all(root, options, &jobs)?;
+        let jobs: Vec<Job> = unread.iter().map(|number| known[*number].names[0]).collect();
+        let outcomes = read_all(root, options, listings, &jobs)?;
         let mut again = Vec::new();
         for ((number, job), outcome) in unread.into_iter().zip(jobs).zip(outcomes) {
             match &outcome {
-                Outcome::Skipped => files.skipped.push(root.full(&job.path)),
+                Outcome::Skipped => files.skipped.push(root.full(&path(listings, job))),
                 Outcome::Content(content) => {
                     files.read.0 += 1;
                     files.read.1 += content.look.fence.size;
@@ -143,13 +142,14 @@ fn settle(
     (!known[number].names.is_empty()).then_some(number)
 }
 
-fn job(listings: &Listings, (directory, nth): (u32, u32)) -> Job {
+/// The path of a name.
+pub(crate) fn path(listings: &Listings, (directory, nth): (u32, u32)) -> Vec<u8> {
     let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
-    let listed = &listing.names[nth as usize];
-    Job { path: join(&listing.path, &listed.name), look: listed.look }
+    join(&listing.path, &listing.names[nth as usize].name)
 }
 
-fn at(listings: &Listings, (directory, nth): (u32, u32)) -> &Listed {
+/// What a name leads to.
+pub(crate) fn at(listings: &Listings, (directory, nth): (u32, u32)) -> &Listed {
     let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
     &listing.names[nth as usize]
 }

@@ -78,7 +78,7 @@ impl Ledger {
             return Err(DecodeError::Version);
         }
         let check = ChunkId(cursor.array()?);
-        if !check.fits(&bytes[HEAD_LEN..]) {
+        if ChunkId::of(&bytes[HEAD_LEN..]) != check {
             return Err(DecodeError::Wrong(check));
         }
         let count = cursor.number()?;
