@@ -37,6 +37,8 @@ class HostRows(Actor):
             self._spill = Path(config.spill) / run / str(self._place.host)
         self._tables: HostTables | None = None
         self._making = threading.Lock()
+        # Loading takes a second, which the first who asks need not wait for.
+        threading.Thread(target=_load, name="mesh-telemetry-load", daemon=True).start()
 
     @endpoint
     async def name(self) -> str:
@@ -92,3 +94,9 @@ class HostRows(Actor):
     def _close(self) -> None:
         self._lock.close()
         remove_if_free(self._folder)
+
+
+def _load() -> None:
+    """Loads Arrow and DataFusion."""
+    from mesh_telemetry import _engine as _engine
+    from mesh_telemetry import _host_tables as _host_tables
