@@ -31,11 +31,11 @@ pub(crate) fn write(image: &File, tree: &Tree, plan: &Plan, file_blocks: u32) ->
     }
     for (node, place) in nodes(tree).zip(&plan.places) {
         let bytes = own_bytes(tree, plan, node);
-        if let Some(blocks) =
-            bytes.get(..bytes.len() - tail_len(place)).filter(|blocks| !blocks.is_empty())
-        {
+        // Of a file even the tail is not its own.
+        let end = bytes.len().saturating_sub(tail_len(place));
+        if end > 0 {
             out.advance(u64::from(place.start) * BLOCK)?;
-            out.pending.extend(blocks);
+            out.pending.extend(&bytes[..end]);
         }
     }
     out.advance(u64::from(plan.blocks) * BLOCK)?;
