@@ -19,6 +19,7 @@ from mesh_core import (
     this_host,
     this_proc,
 )
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,6 +236,10 @@ class ByPort(Actor):
         self.port = port
 
     @endpoint
+    def is_asked(self) -> bool:
+        return self.port is not None
+
+    @endpoint
     def answer(self) -> str:
         self.port.send("released")
         return "answer"
@@ -385,6 +390,7 @@ def test_an_answer_that_comes_through_a_port_breaks_the_circle(procs: ProcMesh) 
 
     waiter = procs.slice(gpus=1).spawn("waiter", Waiter)
     waiting = waiter.wait.call_one(by_port)
+    wait_until(lambda: by_port.is_asked.call_one().get())
     with pytest.raises(TimeoutError):
         waiting.get(timeout=3 * PROBE_S)
     assert by_port.answer.call_one().get() == "answer"

@@ -246,7 +246,11 @@ def test_cleanup_of_async_actors_of_the_program_itself_runs_too(tmp_path: Path) 
 
 @pytest.mark.parametrize("place", ["controller", "worker"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_pools_disturb_nothing(tmp_path: Path, place: str, method: str) -> None:
+def test_pools_disturb_nothing(
+    tmp_path_factory: pytest.TempPathFactory, place: str, method: str
+) -> None:
+    # The address of a socket of the pool has to fit behind it.
+    folder = tmp_path_factory.mktemp("pool")
     program = f"""
     import multiprocessing
     def work(_=None):
@@ -263,7 +267,7 @@ def test_pools_disturb_nothing(tmp_path: Path, place: str, method: str) -> None:
             print(work() if "{place}" == "controller" else mesh.slice(n=0).work.call_one().get())
             print(mesh.add.call().get().values())
     """
-    ended = run(tmp_path, program, limit_s=60)
+    ended = run(folder, program, limit_s=60)
     assert ended.status == 0, ended.err
     assert ended.out.count("[2, 4, 6]") == 2, ended.out
     assert "[2, 2]" in ended.out
