@@ -225,7 +225,8 @@ from mesh_jobs._adoption import Adoption
 adoption = Adoption()
 adoption.start()
 # It ends at once, and leaves a process in a session of its own that ends when it is told to.
-line = "setsid sh -c 'read word' & echo $!"
+# (What runs in the background of a shell has no input of the shell's but by another number.)
+line = "exec 3<&0; setsid sh -c 'read word <&3' & echo $!"
 kept = subprocess.Popen(["sh", "-c", line], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 kept.stdout.readline()
 kept.wait()

@@ -111,9 +111,10 @@ def _client_output(request: dict[str, Any]) -> str:
 
 
 def _client_status(order_id: str) -> dict[str, Any]:
+    # It notes how the script has ended before it ends itself.
+    is_running = running_client(order_id) is not None
     news = client_news(_folder(order_id) / _CLIENT)
-    status = None if news is None else news.status
-    return {"is_running": running_client(order_id) is not None, "status": status}
+    return {"is_running": is_running, "status": None if news is None else news.status}
 
 
 def _report(request: dict[str, Any]) -> dict[str, Any]:
