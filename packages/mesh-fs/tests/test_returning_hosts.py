@@ -168,8 +168,9 @@ def test_a_workspace_is_written_on_a_host_that_is_there_again(
         sync_workspace(hosts.mesh("ones"), source, copies / "$SUBDIR", cache=cache) as workspace,
     ):
         hosts.kill("ones", 1)
-        (source / "package/module.py").write_text("ANSWER = 43\n")
         wait_until(lambda: isinstance(workspace.sync().hosts.values()[1], MeshError), LIMIT_S)
+        (source / "package/module.py").write_text("ANSWER = 43\n")
+        assert isinstance(workspace.sync().hosts.values()[1], MeshError)
         assert (second / "package/module.py").read_text() == "ANSWER = 42\n"
         hosts.bring_back("ones")
         answers = workspace.sync().hosts.values()

@@ -269,11 +269,11 @@ def test_a_late_host_does_not_hold_up_the_others(few: Shards) -> None:
     started = time.monotonic()
     try:
         found = Query("SELECT id FROM t", None, few.hosts["host0"].schemas).answer(
-            ask, timeout_s=1.0
+            ask, timeout_s=3.0
         )
     finally:
         release.set()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     assert found.table.num_rows == 100
     assert not found.coverage.is_full
 

@@ -278,6 +278,10 @@ def test_processes_that_come_and_go_take_bounded_room(place: Path, local_procs: 
         assert kept_bytes(folder) < 7 * room
 
 
+def stat_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text()
+
+
 def test_a_process_that_stands_still_keeps_its_rows(place: Path, local_procs: LocalProcs) -> None:
     with Telemetry(config(place)):
         procs, workers = spawn(local_procs)
@@ -286,8 +290,9 @@ def test_a_process_that_stands_still_keeps_its_rows(place: Path, local_procs: Lo
         wait_for_rows(tables, "spans", 4)
         pid = kill_proc(procs, 0, signal.SIGSTOP)
         try:
+            wait_until(lambda: stat_of(pid).split(") ")[-1].startswith("T"), LIMIT_S)
             began = time.monotonic()
-            assert tables.refresh(0.2) == 2
+            assert tables.refresh(2.0) == 2
             assert time.monotonic() - began < LIMIT_S / 2
             assert sum(batch.num_rows for batch in tables.batches("spans", None, None)) == 4
             (still,) = (row for row in rows(tables, "procs") if row["pid"] == pid)
