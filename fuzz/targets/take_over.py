@@ -7,7 +7,7 @@ from importlib.util import module_from_spec
 from pathlib import Path
 
 CRATE = Path(__file__).resolve().parent.parent
-PACKAGE = CRATE.parent / "src" / "mesh_core"
+PACKAGE = CRATE.parent / "packages" / "mesh-core" / "src" / "mesh_core"
 
 # The package without what its first lines do: its extension module is not built here.
 _bare = module_from_spec(ModuleSpec("mesh_core", None, is_package=True))
