@@ -36,7 +36,6 @@ from mesh_core._wire import (
     STOP,
     STOPPED,
     proc_id,
-    proc_name,
 )
 
 TYPE_CHECKING = False
@@ -133,19 +132,11 @@ class Agent:
     def _report(self, message: Message, error: Exception) -> None:
         """Says what went wrong with a message to who sent it, or to the log."""
         if message.kind == SPAWN:
-            self._arrivals.refuse(message, error, "it could not be started", self._place())
+            self._arrivals.refuse(message, error, "it could not be started")
         elif message.from_port:
             self._engine.answer(message, RAISED, encode_exception(error))
         else:
             traceback.print_exc()
-
-    def _place(self) -> dict[str, Any]:
-        identity = self._runtime.identity
-        return {
-            "host": identity.host_name,
-            "proc": proc_name(self._runtime.me),
-            "pid": os.getpid(),
-        }
 
     def refuse_set_up(self, error: BaseException) -> None:
         """Says that what the user wants run in the process before any actor has failed."""
@@ -156,7 +147,7 @@ class Agent:
             "mesh_name": table.name,
             "rank": self._runtime.identity.rank,
             "reason": "bootstrap raised",
-            **self._place(),
+            **self._arrivals.place(),
         }
         owner = table.owner[0]
         failure_id = self._engine.new_port()
@@ -243,7 +234,7 @@ class Agent:
             self._arrivals.take(message)
         else:
             reason = "bootstrap of its process raised"
-            self._arrivals.refuse(message, self.setup_error, reason, self._place())
+            self._arrivals.refuse(message, self.setup_error, reason)
 
     def cell_ended(self, cell: ActorCell) -> None:
         """An actor is gone; starts it again if that was asked for meanwhile."""
@@ -272,7 +263,7 @@ class Agent:
 
     def do_loaded(self, _message: Message) -> None:
         """It is known what an actor is to be: starts it, and serves what has come in behind it."""
-        self._arrivals.begin(self._place())
+        self._arrivals.begin()
         self._take_held()
 
     def do_overdue(self, _message: Message, port: int) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from mesh_core._actor import is_loop_driven
 from mesh_core._failure import FailureDetail
 from mesh_core._loading import Loading
 from mesh_core._remote_error import encode_exception
-from mesh_core._wire import ACTOR_FAILED, RAISED, STOPPED
+from mesh_core._wire import ACTOR_FAILED, RAISED, STOPPED, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from mesh_core._actor_cell import ActorCell
@@ -63,7 +64,7 @@ class Arrivals:
         if message is not None:
             self.take(message)
 
-    def begin(self, place: Mapping[str, Any]) -> None:
+    def begin(self) -> None:
         """Starts the actor that was loaded, unless it was told to stop meanwhile."""
         loading, self.loading = self.loading, None
         assert loading is not None
@@ -71,12 +72,12 @@ class Arrivals:
             return
         if loading.error is not None:
             reason = "could not be loaded in its process"
-            self.refuse(loading.message, loading.error, reason, place)
+            self.refuse(loading.message, loading.error, reason)
             return
         try:
             self._start(loading)
         except Exception as error:
-            self.refuse(loading.message, error, "it could not be started", place)
+            self.refuse(loading.message, error, "it could not be started")
 
     def _start(self, loading: Loading) -> None:
         message, order = loading.message, loading.order
@@ -93,14 +94,12 @@ class Arrivals:
         self._runtime.actors[port] = cell
         cell.start(message)
 
-    def refuse(
-        self, message: Message, error: BaseException, reason: str, place: Mapping[str, Any]
-    ) -> None:
+    def refuse(self, message: Message, error: BaseException, reason: str) -> None:
         """Answers a spawn, and all calls of what was to be spawned, with an error."""
         cause = encode_exception(error)
         self._engine.answer(message, RAISED, cause)
         failure_id = self._engine.new_port()
-        fields = {"reason": reason, **place}
+        fields = {"reason": reason, **self.place()}
         detail = FailureDetail(failure_id, ACTOR_FAILED, fields, cause, message.from_proc)
         body = self._refused[message.to_port] = detail.encode()
         self._close(message.to_port, ACTOR_FAILED, body)
@@ -108,6 +107,14 @@ class Arrivals:
         self._runtime.tell_agent(
             message.from_proc, "actor_failed", message.to_port, message.rank, body
         )
+
+    def place(self) -> dict[str, Any]:
+        """Says where what fails here has failed."""
+        return {
+            "host": self._runtime.identity.host_name,
+            "proc": proc_name(self._runtime.me),
+            "pid": os.getpid(),
+        }
 
     def refusal(self, port: int) -> bytes | None:
         """Gives why what was to be spawned there last was not."""

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from mesh_core import HostMesh
 
-__all__ = ["OpenTelemetry"]
+__all__ = ["RecordedJob"]
 
 
-class OpenTelemetry:
+class RecordedJob:
     """What `Job.equip` of mesh-jobs holds of telemetry.
 
     Args:

@@ -27,6 +27,7 @@ __all__ = [
     "bytes_below",
     "host_folder",
     "is_locked",
+    "make_private",
     "open_host_folder",
     "remove_if_free",
     "sweep",
@@ -85,7 +86,7 @@ def open_host_folder(directory: str | None, run: str, host: int) -> tuple[Path, 
         for _ in range(_TRIES_MAX):
             # Whoever removes what is left may be ahead of us at any step.
             with suppress(FileNotFoundError, BlockingIOError):
-                _make_private(folder.parent.parent)
+                make_private(folder.parent.parent, "name another directory in TelemetryConfig")
                 folder.parent.mkdir(mode=0o700, exist_ok=True)
                 folder.mkdir(mode=0o700, exist_ok=True)
                 lock = Lock(folder, is_shared=True)
@@ -181,8 +182,16 @@ def _default_directory() -> str:
     return _SHARED_MEMORY if has_memory else tempfile.gettempdir()
 
 
-def _make_private(folder: Path) -> None:
-    """Makes a folder that nobody else can look into, or sees that it is one."""
+def make_private(folder: Path, otherwise: str) -> None:
+    """Makes a folder that nobody else can look into, or sees that it is one.
+
+    Args:
+        folder: Which.
+        otherwise: What to do instead of removing it where it is not.
+
+    Raises:
+        StorageError: Others can enter it.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -191,7 +200,7 @@ def _make_private(folder: Path) -> None:
     if not is_ours or found.st_mode & 0o077:
         raise StorageError(
             f"{str(folder)!r} is not a folder that this user alone can enter: remove it, "
-            "or name another directory in TelemetryConfig"
+            f"or {otherwise}"
         )
 
 

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from mesh_core.spi import MESSAGE_RECORD
+
 __all__ = [
     "FAMILIES",
     "LINES_HEADER",
@@ -224,7 +226,7 @@ def read_messages(path: str) -> tuple[int, memoryview] | None:
     mark, time_base_ns = _MESSAGES.unpack_from(content)
     if mark != _MESSAGES_MARK:
         return None
-    whole = (len(content) - _MESSAGES.size) // 48 * 48
+    whole = (len(content) - _MESSAGES.size) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
     return time_base_ns, memoryview(content)[_MESSAGES.size : _MESSAGES.size + whole]
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._folders import make_private
 
 __all__ = ["Served", "note", "served_programs"]
 
@@ -38,7 +38,7 @@ def note(served: Served) -> Path:
     """Lets other programs of this user find one, until the file is removed.
 
     Raises:
-        TelemetryError: The folder for such notes is open to others.
+        StorageError: The folder for such notes is open to others.
     """
     path = _folder() / f"{served.pid}-{secrets.token_hex(4)}.json"
     coming = path.with_suffix(".coming")
@@ -53,7 +53,7 @@ def served_programs() -> list[Served]:
     """Gives the programs of this user on this machine that answer queries, oldest first.
 
     Raises:
-        TelemetryError: The folder for such notes is open to others.
+        StorageError: The folder for such notes is open to others.
     """
     found = []
     for path in sorted(_folder().glob("*.json"), key=_age):
@@ -76,8 +76,5 @@ def _age(path: Path) -> float:
 def _folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     folder = Path(runtime, f"mesh-telemetry-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise TelemetryError(f"{folder} is open to others: remove it, or set XDG_RUNTIME_DIR")
+    make_private(folder, "set XDG_RUNTIME_DIR")
     return folder

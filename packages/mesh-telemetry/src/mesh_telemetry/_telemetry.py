@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, SupervisionError, this_proc
-from mesh_telemetry._equipment import OpenTelemetry
+from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
 from mesh_telemetry._options import TelemetryConfig
@@ -160,7 +160,7 @@ class Telemetry:
     ) -> Answer:
         return self.query(sql, params, as_of=None if as_of_us is None else as_of_us / 1e6)
 
-    def open(self, meshes: Mapping[str, HostMesh]) -> OpenTelemetry:
+    def open(self, meshes: Mapping[str, HostMesh]) -> RecordedJob:
         """Starts it, if it is not; `Job.state` of mesh-jobs calls this for `job.equip(telemetry)`.
 
         Args:
@@ -171,7 +171,7 @@ class Telemetry:
         """
         if self._keeper is None:
             self.start()
-        return OpenTelemetry(self.close)
+        return RecordedJob(self.close)
 
     def close(self) -> None:
         """Records nothing more, and forgets all rows. Twice is the same as once."""
