@@ -14,7 +14,8 @@ import pytest
 
 from mesh_telemetry._coverage import Answer, Coverage, HostFailure, Shipped
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._http import ARROW, QueryServer
+from mesh_telemetry._http import HttpServer
+from mesh_telemetry._query_routes import ARROW, query_routes
 
 TOKEN = "a token of the test"
 COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))
@@ -40,13 +41,13 @@ def answer(sql: str, parameters: object, as_of_us: int | None) -> Answer:
 
 
 @pytest.fixture
-def server() -> Iterator[QueryServer]:
-    with QueryServer(answer, TOKEN) as opened:
+def server() -> Iterator[HttpServer]:
+    with HttpServer(query_routes(answer), TOKEN) as opened:
         yield opened
 
 
 def request(
-    server: QueryServer, path: str, body: bytes | None = None, **headers: str
+    server: HttpServer, path: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     sent = {"Authorization": f"Bearer {TOKEN}"} | headers
     asked = urllib.request.Request(server.url + path, body, sent)
@@ -59,11 +60,11 @@ def request(
             return error.code, dict(error.headers), error.read()
 
 
-def query(server: QueryServer, **question: object) -> tuple[int, dict[str, str], bytes]:
+def query(server: HttpServer, **question: object) -> tuple[int, dict[str, str], bytes]:
     return request(server, "/query", json.dumps(question).encode())
 
 
-def test_rows_come_as_json_with_their_coverage(server: QueryServer) -> None:
+def test_rows_come_as_json_with_their_coverage(server: HttpServer) -> None:
     status, _, body = query(server, sql="rows")
     reply = json.loads(body)
     assert status == 200
@@ -78,20 +79,20 @@ def test_rows_come_as_json_with_their_coverage(server: QueryServer) -> None:
     assert reply["coverage"]["is_full"] is False
 
 
-def test_rows_come_as_arrow_to_who_accepts_it(server: QueryServer) -> None:
+def test_rows_come_as_arrow_to_who_accepts_it(server: HttpServer) -> None:
     body = json.dumps({"sql": "rows"}).encode()
     _, headers, stream = request(server, "/query", body, Accept=ARROW)
     assert pa.ipc.open_stream(stream).read_all().schema == TABLE.schema
     assert json.loads(headers["Mesh-Coverage"])["answered"] == ["a"]
 
 
-def test_parameters_and_time_are_handed_on(server: QueryServer) -> None:
+def test_parameters_and_time_are_handed_on(server: HttpServer) -> None:
     _, _, body = query(server, sql="echo", params=[1, "x"], as_of=5)
     assert json.loads(json.loads(body)["rows"][0]["p"]) == [[1, "x"], 5]
 
 
 @pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", TOKEN])
-def test_without_the_token_nothing_is_said(server: QueryServer, token: str) -> None:
+def test_without_the_token_nothing_is_said(server: HttpServer, token: str) -> None:
     for path, body in [("/query", b'{"sql": "rows"}'), ("/openapi.json", None)]:
         status, _, reply = request(server, path, body, Authorization=token)
         assert (status, json.loads(reply)["error"]["code"]) == (401, "unauthorized")
@@ -111,7 +112,7 @@ def test_without_the_token_nothing_is_said(server: QueryServer, token: str) -> N
     ],
 )
 def test_what_cannot_be_answered_has_a_code(
-    server: QueryServer, body: bytes, status: int, code: str
+    server: HttpServer, body: bytes, status: int, code: str
 ) -> None:
     try:
         found, _, reply = request(server, "/query", body)
@@ -122,7 +123,7 @@ def test_what_cannot_be_answered_has_a_code(
     assert (found, json.loads(reply)["error"]["code"]) == (status, code)
 
 
-def test_it_describes_itself(server: QueryServer) -> None:
+def test_it_describes_itself(server: HttpServer) -> None:
     status, _, body = request(server, "/openapi.json")
     assert status == 200
     assert set(json.loads(body)["paths"]) == {"/query", "/openapi.json"}
@@ -131,10 +132,10 @@ def test_it_describes_itself(server: QueryServer) -> None:
 
 def test_an_empty_token_is_none() -> None:
     with pytest.raises(TelemetryError, match="pass a random one"):
-        QueryServer(answer, "")
+        HttpServer(query_routes(answer), "")
 
 
-def test_a_port_that_is_taken_is_told(server: QueryServer) -> None:
+def test_a_port_that_is_taken_is_told(server: HttpServer) -> None:
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(TelemetryError, match="choose another"):
-        QueryServer(answer, TOKEN, port)
+        HttpServer(query_routes(answer), TOKEN, port)

@@ -13,7 +13,7 @@ from pyarrow import flight
 
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._flight_messages import Fields, field_bytes, message_of, packed, texts, unpacked
-from mesh_telemetry._http import Answering
+from mesh_telemetry._query_routes import Answering
 
 __all__ = ["FlightSqlServer"]
 

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._flight import FlightSqlServer
-from mesh_telemetry._http import QueryServer
+from mesh_telemetry._http import HttpServer
 from mesh_telemetry._query import Query
+from mesh_telemetry._query_routes import query_routes
 from mesh_telemetry._served import Served, note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     import pyarrow as pa
 
-    from mesh_telemetry._http import Answering
+    from mesh_telemetry._query_routes import Answering
+    from mesh_telemetry._routes import Route
 
 __all__ = ["Serving"]
 
@@ -39,6 +41,7 @@ class Serving:
         self,
         answer: Answering,
         schemas: Mapping[str, pa.Schema],
+        routes: Sequence[Route],
         port: int,
         flight_port: int,
         token: str | None,
@@ -47,7 +50,7 @@ class Serving:
             return Query(sql, parameters, schemas).schema
 
         self.token: str = secrets.token_urlsafe(24) if token is None else token
-        self._http = QueryServer(answer, self.token, port)
+        self._http = HttpServer([*query_routes(answer), *routes], self.token, port)
         try:
             self._flight = FlightSqlServer(answer, columns, schemas, self.token, flight_port)
         except BaseException:

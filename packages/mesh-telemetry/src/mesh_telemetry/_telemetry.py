@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._coverage import Answer
     from mesh_telemetry._fragment import Fragment, ShardAnswer
+    from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
 
 __all__ = ["Telemetry"]
@@ -148,9 +149,13 @@ class Telemetry:
         from mesh_telemetry._serving import Serving
 
         self._started()
-        serving = Serving(self._answer, self.tables(), port, flight_port, token)
+        serving = Serving(self._answer, self.tables(), self._routes(), port, flight_port, token)
         self._servings.append(serving)
         return serving
+
+    def _routes(self) -> list[Route]:
+        """Gives what `serve` answers besides questions in SQL."""
+        return []
 
     def _answer(
         self,

@@ -1,0 +1,106 @@
+"""Questions in SQL over HTTP: JSON, or Arrow for those who take it."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as time_of_day
+from threading import BoundedSemaphore
+from typing import Any
+
+import pyarrow as pa
+
+from mesh_telemetry._coverage import Answer, Coverage
+from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
+from mesh_telemetry._openapi import OPENAPI
+from mesh_telemetry._routes import Refused, Reply, Request, Route, json_reply
+
+__all__ = ["ARROW", "Answering", "query_routes"]
+
+ARROW = "application/vnd.apache.arrow.stream"
+Parameters = Sequence[object] | Mapping[str, object] | None
+#: Answers a query with parameters, as of a time in microseconds or now; it is called in several
+#: threads, and has a deadline of its own.
+Answering = Callable[[str, Parameters, int | None], Answer]
+
+_CONCURRENT_MAX = 8
+
+
+def query_routes(answer: Answering) -> list[Route]:
+    """Gives the routes of questions: `POST /query`, and `GET /openapi.json` that describes it."""
+    slots = BoundedSemaphore(_CONCURRENT_MAX)
+
+    def query(request: Request) -> Reply:
+        sql, parameters, as_of_us = _question(request.json_object())
+        if not slots.acquire(blocking=False):
+            raise Refused(503, "busy", f"{_CONCURRENT_MAX} queries at once: ask again later")
+        try:
+            found = answer(sql, parameters, as_of_us)
+        except QueryError as error:
+            raise Refused(400, "bad_query", str(error)) from error
+        except CoverageError as error:
+            raise Refused(502, "no_coverage", str(error)) from error
+        except TelemetryError as error:
+            raise Refused(500, "failed", str(error)) from error
+        finally:
+            slots.release()
+        coverage = _plain_coverage(found.coverage)
+        if ARROW in request.headers.get("Accept", ""):
+            return Reply(ARROW, _stream(found.table), {"Mesh-Coverage": json.dumps(coverage)})
+        rows = [
+            {name: _json_value(value) for name, value in row.items()}
+            for row in found.table.to_pylist()
+        ]
+        return json_reply({"columns": found.table.column_names, "rows": rows, "coverage": coverage})
+
+    return [
+        Route("POST", "/query", query),
+        Route("GET", "/openapi.json", lambda _: json_reply(OPENAPI)),
+    ]
+
+
+def _question(said: dict[str, Any]) -> tuple[str, Parameters, int | None]:
+    sql, parameters, as_of_us = said.get("sql"), said.get("params"), said.get("as_of")
+    if not isinstance(sql, str):
+        raise Refused(400, "bad_json", 'no query: send {"sql": "SELECT ..."}')
+    if not isinstance(parameters, list | dict | None):
+        raise Refused(400, "bad_json", "params: send a list, or an object with names")
+    if not isinstance(as_of_us, int | None) or isinstance(as_of_us, bool):
+        raise Refused(400, "bad_json", "as_of: send microseconds since the epoch")
+    return sql, parameters, as_of_us
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _plain_coverage(coverage: Coverage) -> dict[str, Any]:
+    return dataclasses.asdict(coverage) | {"is_full": coverage.is_full}
+
+
+def _json_value(value: Any) -> Any:
+    """Gives what JSON has for a value: text where it has nothing of the kind, null for NaN."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    if isinstance(value, date | time_of_day):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_json_value(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _json_value(each) for name, each in value.items()}
+    return str(value)

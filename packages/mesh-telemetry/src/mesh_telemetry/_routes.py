@@ -1,0 +1,75 @@
+"""What can be asked of the HTTP server: each kind of question, and who answers it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["JSON", "Refused", "Reply", "Request", "Route", "json_reply"]
+
+JSON = "application/json"
+
+
+class Request(NamedTuple):
+    """What somebody asks.
+
+    `tail` is what follows the path of the route, where that ends in `*`.
+    """
+
+    tail: str
+    arguments: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json_object(self) -> dict[str, Any]:
+        """Gives the body, which has to be a JSON object.
+
+        Raises:
+            Refused: It is not.
+        """
+        try:
+            value = json.loads(self.body)
+        except ValueError as error:
+            raise Refused(400, "bad_json", f"{error}: send JSON") from error
+        if not isinstance(value, dict):
+            raise Refused(400, "bad_json", "no object: send JSON in braces")
+        return value
+
+
+class Reply(NamedTuple):
+    """What is answered.
+
+    A body in pieces is sent as they come, until the iterable ends or nobody listens; then it is
+    closed if it is a generator.
+    """
+
+    kind: str
+    body: bytes | Iterable[bytes]
+    headers: Mapping[str, str] = {}
+
+
+class Route(NamedTuple):
+    """A path, and who answers there.
+
+    `work` is called in a thread of the request. A path that ends in `*` is for all that begin so;
+    the longest wins. What is open is answered without the token: nothing of the program itself.
+    """
+
+    method: str
+    path: str
+    work: Callable[[Request], Reply]
+    is_open: bool = False
+
+
+class Refused(Exception):
+    """A request that gets an error as its answer."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(status, code, text)
+        self.status, self.code, self.text = status, code, text
+
+
+def json_reply(value: Any) -> Reply:
+    """Answers with JSON."""
+    return Reply(JSON, json.dumps(value, allow_nan=False).encode())
