@@ -146,10 +146,14 @@ class Telemetry:
             >>> with telemetry.serve() as serving:
             ...     print(serving.url, serving.flight_url, serving.token)
         """
+        from mesh_telemetry._dashboard import LOOK_S, Dashboard
         from mesh_telemetry._serving import Serving
 
         self._started()
-        serving = Serving(self._answer, self.tables(), self._routes(), port, flight_port, token)
+        dashboard = Dashboard(partial(self.query, timeout=LOOK_S), self.tables())
+        serving = Serving(
+            self._answer, self.tables(), self._routes(), dashboard, port, flight_port, token
+        )
         self._servings.append(serving)
         return serving
 
