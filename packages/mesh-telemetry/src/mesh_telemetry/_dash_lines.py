@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from mesh_telemetry._dash_looking import Arguments, Looking, id_list, pattern
 from mesh_telemetry._routes import Refused
 
