@@ -16,7 +16,17 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
-from mesh_telemetry._door import FLUSH, ROWS, STACKS, WAITS, Door, stacks, waits
+from mesh_telemetry._door import (
+    ACTIVITY,
+    FLUSH,
+    ROWS,
+    STACKS,
+    WAITS,
+    Door,
+    activities,
+    stacks,
+    waits,
+)
 from mesh_telemetry._event_lines import encode_line, line_of
 from mesh_telemetry._folders import (
     Lock,
@@ -94,7 +104,7 @@ class Recorder:
         self._write_place(place)
         self._door = Door(
             self.folder,
-            {FLUSH: self._flushed, WAITS: waits, STACKS: stacks},
+            {ACTIVITY: activities, FLUSH: self._flushed, STACKS: stacks, WAITS: waits},
             {ROWS: live_rows},
         )
         self._bell, self._ear = socket.socketpair()
