@@ -64,13 +64,14 @@ class HostRows(Actor):
 
     def _run(self, fragment: Fragment) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
+        from mesh_telemetry._added_tables import RowsWithAdded
         from mesh_telemetry._engine import run_fragment
         from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
 
         tables = self._made()
         tables.refresh()
         try:
-            body: bytes = run_fragment(fragment, tables)
+            body: bytes = run_fragment(fragment, RowsWithAdded(tables, fragment.added))
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise

@@ -23,6 +23,7 @@ from mesh_telemetry._schemas import LIVE_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from mesh_telemetry._proc_folder import ProcFolder
     from mesh_telemetry._segments import Segment
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["HostTables"]
 
 _FLUSH_S = 0.5
+_ANSWER_S = 2.0
 
 
 class HostTables:
@@ -104,6 +106,13 @@ class HostTables:
                 if within.num_rows:
                     found.append(within)
         return _latest(found) if table == "actors" else found
+
+    def said(self, word: str, timeout_s: float = _ANSWER_S) -> list[tuple[ProcFolder, Any]]:
+        """Asks all processes that live the same; gives what those say that answer in time."""
+        folders = proc_folders(self._folder, self._spill)
+        living = {folder.path: folder for folder in folders if folder.is_alive}
+        answers = ask_all(list(living), word, timeout_s)
+        return [(living[path], answer) for path, answer in answers.items()]
 
     @property
     def cached_bytes(self) -> int:

@@ -16,7 +16,17 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
-from mesh_telemetry._door import FLUSH, STACKS, WAITS, Door, stacks, waits
+from mesh_telemetry._door import (
+    ACTIVITY,
+    FLUSH,
+    ROWS,
+    STACKS,
+    WAITS,
+    Door,
+    activities,
+    stacks,
+    waits,
+)
 from mesh_telemetry._event_lines import encode_line, line_of
 from mesh_telemetry._folders import (
     Lock,
@@ -28,6 +38,7 @@ from mesh_telemetry._folders import (
 )
 from mesh_telemetry._measurements import Measurements
 from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
+from mesh_telemetry._sources import live_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +102,11 @@ class Recorder:
         self.folder.mkdir(mode=0o700)
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
-        self._door = Door(self.folder, {FLUSH: self._flushed, WAITS: waits, STACKS: stacks})
+        self._door = Door(
+            self.folder,
+            {ACTIVITY: activities, FLUSH: self._flushed, STACKS: stacks, WAITS: waits},
+            {ROWS: live_rows},
+        )
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
         self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)

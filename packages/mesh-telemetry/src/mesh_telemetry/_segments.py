@@ -29,8 +29,9 @@ __all__ = [
     "segments_of",
 ]
 
-#: The families of events, and which part of the room of a process each may take, in sixteenths.
-FAMILIES = {"messages": 8, "lives": 2, "logs": 2, "spans": 2, "metrics": 2}
+#: The families of events, and which part of the room of a process each may take, in parts of their
+#: sum.
+FAMILIES = {"messages": 10, "lives": 2, "logs": 2, "spans": 2, "metrics": 2, "rows": 2}
 LINES_HEADER = b"MESHLIN1\n"
 
 _PARTS = 8

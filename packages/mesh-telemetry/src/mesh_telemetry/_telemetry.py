@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._fragment import Fragment, ShardAnswer
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
+    from mesh_telemetry._sources import SourceTable
 
 __all__ = ["Telemetry"]
 
@@ -40,6 +42,11 @@ class Telemetry:
 
     Args:
         config: What is kept, and where.
+        tables: Tables of the program's own, by name: rows of them are told with
+            `mesh_core.spi.record_row`, in any process.
+
+    Raises:
+        ValueError: One of the tables has a name that is taken, or a column that is none.
 
     Example:
         >>> with Telemetry() as telemetry:
@@ -47,8 +54,16 @@ class Telemetry:
         ...     telemetry.query("select mesh, pid, rss_bytes from procs").table
     """
 
-    def __init__(self, config: TelemetryConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: TelemetryConfig | None = None,
+        *,
+        tables: Mapping[str, SourceTable] | None = None,
+    ) -> None:
         self.config: TelemetryConfig = config or TelemetryConfig()
+        self._own_tables = dict(tables or {})
+        if self._own_tables:
+            self.tables()
         self._keeper: Keeper | None = None
         self._pid = 0
         self._servings: list[Serving] = []
@@ -85,9 +100,10 @@ class Telemetry:
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """Gives the schemas of all tables, by name."""
-        from mesh_telemetry._schemas import TABLES
+        from mesh_telemetry._added_tables import table_docs
+        from mesh_telemetry._schemas import schema_of
 
-        return TABLES
+        return {name: schema_of(doc) for name, doc in table_docs(self._own_tables).items()}
 
     def query(
         self,
@@ -123,7 +139,7 @@ class Telemetry:
             raise ValueError(f"timeout {timeout} is not above 0")
         keeper, until_us = self._started(), _microseconds(as_of)
         return Query(sql, params, self.tables()).answer(
-            partial(_ask, keeper),
+            partial(self._ask, keeper),
             until_us=until_us,
             timeout_s=timeout,
             require_full=require_full,
@@ -205,6 +221,12 @@ class Telemetry:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _ask(self, keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
+        from mesh_telemetry._added_tables import added_tables
+
+        added = added_tables(fragment.tables, self._own_tables)
+        return _ask(keeper, replace(fragment, added=added) if added else fragment)
 
     def _started(self) -> Keeper:
         if self._keeper is None:
