@@ -83,7 +83,7 @@ def actor(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         return {"actor": None}
     row = found[0]
     ident = pa.scalar(int(row["id"]), pa.uint64())
-    statuses, received, counts, spans, lines, waits, awaited = looking.together(
+    statuses, received, counts, spans, lines, waits, awaited, nodes = looking.together(
         (
             "select timestamp_us, new_status, reason from actor_status_events where actor_id = $1"
             f" order by timestamp_us desc limit {_ROWS_MAX}",
@@ -108,6 +108,11 @@ def actor(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
             ident,
         ),
         (f"select * from waits where for_actor_id = $1 limit {_ROWS_MAX}", ident),
+        (
+            "select actor_status, last_message_handler, messages_processed, queue_depth"
+            " from actor_nodes where id = $1 limit 1",
+            ident,
+        ),
     )
     return {
         "actor": row,
@@ -118,6 +123,7 @@ def actor(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         "logs": lines,
         "waits": waits,
         "awaited": awaited,
+        "now": nodes[0] if nodes else None,
     }
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mesh_telemetry._coverage import Answer
 from mesh_telemetry._routes import Refused
+from mesh_telemetry._schemas import TableDoc
 
 __all__ = ["PAGE_LEN_MAX", "Arguments", "Look", "Looking", "Page", "id_list", "pattern"]
 
@@ -29,18 +30,21 @@ class Looking:
 
     Args:
         look: Answers a query.
-        schemas: The tables that there are.
+        docs: The tables that there are.
+
+    Attributes:
+        docs: The same.
     """
 
-    def __init__(self, look: Look, schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(self, look: Look, docs: Mapping[str, TableDoc]) -> None:
         self._look = look
-        self._schemas = schemas
+        self.docs: Mapping[str, TableDoc] = docs
         self._asked: set[str] = set()
         self._failed: dict[str, str] = {}
 
     def has(self, table: str, column: str) -> bool:
         """Says whether there is such a column."""
-        return table in self._schemas and column in self._schemas[table].names
+        return table in self.docs and column in {one.name for one in self.docs[table].columns}
 
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
         """Gives the rows of a query; ids are text, as browsers have no numbers that long."""

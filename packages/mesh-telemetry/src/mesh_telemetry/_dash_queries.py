@@ -9,9 +9,9 @@ from mesh_telemetry._dash_actors import actor, actors, hosts, procs, stacks
 from mesh_telemetry._dash_lines import logs, timeline
 from mesh_telemetry._dash_looking import Look, Looking
 from mesh_telemetry._dash_meshes import graph, mesh, meshes
-from mesh_telemetry._dash_overview import overview
+from mesh_telemetry._dash_overview import counts, overview
 from mesh_telemetry._dash_waits import waits
-from mesh_telemetry._schemas import LIVE_TABLES, TABLE_DOCS
+from mesh_telemetry._schemas import LIVE_TABLES
 
 __all__ = ["TOPICS", "Look", "Looking", "Topic"]
 
@@ -31,7 +31,7 @@ def tables(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
                 for column in doc.columns
             ],
         }
-        for name, doc in TABLE_DOCS.items()
+        for name, doc in sorted(looking.docs.items())
     ]
     return {"rows": rows}
 
@@ -39,6 +39,7 @@ def tables(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 TOPICS: Mapping[str, Topic] = {
     "actor": actor,
     "actors": actors,
+    "counts": counts,
     "graph": graph,
     "hosts": hosts,
     "logs": logs,

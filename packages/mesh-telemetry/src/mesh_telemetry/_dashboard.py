@@ -14,9 +14,8 @@ from mesh_telemetry._live import Live
 from mesh_telemetry._routes import JSON, Refused, Reply, Request, Route
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from mesh_telemetry._dash_queries import Look
+    from mesh_telemetry._schemas import TableDoc
 
 __all__ = ["LOOK_S", "Dashboard", "dashboard_url"]
 
@@ -29,15 +28,13 @@ class Dashboard:
 
     Args:
         look: Answers a query in SQL; called in several threads.
-        schemas: The tables that there are.
+        docs: The tables that there are.
         live: What asks again for who listens.
     """
 
-    def __init__(
-        self, look: Look, schemas: Mapping[str, pa.Schema], live: Live | None = None
-    ) -> None:
+    def __init__(self, look: Look, docs: Mapping[str, TableDoc], live: Live | None = None) -> None:
         self._look = look
-        self._schemas = schemas
+        self._docs = docs
         self.live: Live = live or Live()
 
     def routes(self) -> list[Route]:
@@ -80,7 +77,7 @@ class Dashboard:
         topic = TOPICS.get(name)
         if topic is None:
             raise Refused(404, "not_found", f"no topic {name!r}: ask for {', '.join(TOPICS)}")
-        looking = Looking(self._look, self._schemas)
+        looking = Looking(self._look, self._docs)
         try:
             value = topic(looking, arguments)
         except TelemetryError as error:

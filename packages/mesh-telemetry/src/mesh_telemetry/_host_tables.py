@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mesh_telemetry._segments import Segment
 
     Key = tuple[str, str, int, int]
+    # The length of a segment that grows, and when it was written to; None when it is complete.
+    Stamp = tuple[int, int] | None
 
 __all__ = ["HostTables"]
 
@@ -66,7 +68,7 @@ class HostTables:
         self._retention_s = retention_s
         self._spill = spill
         self._own_procs = frozenset(() if own_proc is None else (own_proc,))
-        self._cache: OrderedDict[Key, pa.RecordBatch | None] = OrderedDict()
+        self._cache: OrderedDict[Key, tuple[Stamp, pa.RecordBatch | None]] = OrderedDict()
         self._cache_bytes = 0
         self._turn = threading.Lock()
 
@@ -142,30 +144,34 @@ class HostTables:
         make: Callable[..., pa.RecordBatch | None],
         is_sealed: bool,
     ) -> pa.RecordBatch | None:
-        """Makes rows of a segment; of one that nothing more comes into, once."""
+        """Makes rows of a segment; once as long as nothing more has come into it."""
         own_procs = folder.own_procs | self._own_procs
         # A path says nothing: a segment is moved when it is spilled.
         key = (table, folder.path.name + segment.family, segment.number, len(folder.own_ports))
+        # Before it is read: what comes meanwhile makes it another one.
+        stamp = None if is_sealed else _stamp(segment)
         with self._turn:
-            if key in self._cache:
+            kept = self._cache.get(key)
+            if kept is not None and kept[0] == stamp:
                 self._cache.move_to_end(key)
-                return self._cache[key]
+                return kept[1]
         batch = make(table, segment.path, folder.place, folder.own_ports, own_procs)
-        if is_sealed and os.path.exists(segment.path):
-            self._keep(key, batch)
+        if os.path.exists(segment.path):
+            self._keep(key, stamp, batch)
         return batch
 
-    def _keep(self, key: Key, batch: pa.RecordBatch | None) -> None:
+    def _keep(self, key: Key, stamp: Stamp, batch: pa.RecordBatch | None) -> None:
         size = _size(batch)
         if size > self._cache_bytes_max:
             return
         with self._turn:
-            if key in self._cache:
-                return
-            self._cache[key] = batch
+            before = self._cache.pop(key, None)
+            if before is not None:
+                self._cache_bytes -= _size(before[1])
+            self._cache[key] = (stamp, batch)
             self._cache_bytes += size
             while self._cache_bytes > self._cache_bytes_max:
-                _, oldest = self._cache.popitem(last=False)
+                _, (_, oldest) = self._cache.popitem(last=False)
                 self._cache_bytes -= _size(oldest)
 
 
@@ -180,6 +186,14 @@ def _families(table: str) -> list[tuple[str, Callable[..., pa.RecordBatch | None
 
 def _size(batch: pa.RecordBatch | None) -> int:
     return 256 if batch is None else batch.nbytes + 1024
+
+
+def _stamp(segment: Segment) -> Stamp:
+    try:
+        state = os.stat(segment.path)
+    except OSError:
+        return (0, 0)
+    return (state.st_size, state.st_mtime_ns)
 
 
 def _last_us(segment: Segment) -> int:

@@ -78,10 +78,10 @@ class Live:
         try:
             while True:
                 with self._turn:
-                    self._turn.wait_for(
-                        lambda seen=seen: self._is_closed or ticker.version != seen,
-                        self._heartbeat_s,
-                    )
+                    end = time.monotonic() + self._heartbeat_s
+                    while not self._is_closed and ticker.version == seen:
+                        if not self._turn.wait(max(0.0, end - time.monotonic())):
+                            break
                     if self._is_closed:
                         return
                     is_new, seen, answer = ticker.version != seen, ticker.version, ticker.answer

@@ -46,6 +46,7 @@ export function actorDetail(side, page, id) {
       ["Address", h("span", { class: "mono" }, actor.full_name)],
       ["Mesh", h("a", { href: `#/topology?id=${actor.mesh_id}` }, actor.display_name)],
       ["Messages", [`${count(value.message_count)} received`, ", ", h("a", { href: `#/timeline?actors=${actor.id}` }, "timeline")]],
+      ["Now", value.now ? `${value.now.actor_status}${value.now.actor_status === "processing" ? ` ${value.now.last_message_handler}` : ""}, ${plural(value.now.queue_depth, "message")} in its mailbox` : "–"],
       ["Started", `${clock(actor.timestamp_us)}${actor.incarnation ? `, ${plural(actor.incarnation, "process")} before` : ""}`],
     ];
     put(facts, words.map(([name, said]) => [h("dt", {}, name), h("dd", {}, said)]));
@@ -106,15 +107,33 @@ export function stackView(page, name) {
 function threads(rows) {
   const found = new Map();
   for (const row of rows) found.set(row.thread_id, [...(found.get(row.thread_id) ?? []), row]);
-  return [...found.values()].map((frames) => [
+  const [busy, idle] = [[], []];
+  for (const frames of found.values()) (frames.every(isPlumbing) ? idle : busy).push(threadOf(frames));
+  return [
+    busy.length ? busy : h("p", { class: "muted" }, "No code of the program runs now."),
+    idle.length ? h("details", {}, h("summary", { class: "muted" }, `${plural(idle.length, "thread")} in Mesh and Python alone`), idle) : null,
+  ];
+}
+
+const isPlumbing = (frame) => /\/(mesh_core|mesh_telemetry|mesh_jobs|lib\/python3[^/]*)\//.test(frame.file);
+
+function threadOf(frames) {
+  return h(
+    "section",
+    {},
     h("h3", {}, frames[0].thread || "a thread"),
     h(
       "ol",
       { class: "frames" },
       frames.map((frame) =>
-        h("li", { class: /\/(mesh_core|python3[^/]*)\//.test(frame.file) ? "ours" : "" }, h("span", { class: "mono" }, frame.function), h("span", { class: "file mono" }, `${frame.file}:${frame.line}`))),
+        h(
+          "li",
+          { class: isPlumbing(frame) ? "ours" : "", title: `${frame.file}:${frame.line}` },
+          h("span", { class: "mono" }, frame.function),
+          h("span", { class: "file mono" }, `${frame.file.split("/").slice(-2).join("/")}:${frame.line}`),
+        )),
     ),
-  ]);
+  );
 }
 
 function waitLines(value) {

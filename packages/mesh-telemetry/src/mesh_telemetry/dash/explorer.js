@@ -46,6 +46,7 @@ export function open(root, page, wanted) {
   }
   function search() {
     list.toStart();
+    list.select(-1);
     const text = field.value;
     if (!text) {
       flat = null;

@@ -68,11 +68,13 @@ function pageOf(mine) {
       });
     },
     /** Asks for a topic once; gives nothing when that fails, which the frame says. */
-    async ask(topic, wanted = {}) {
+    async ask(topic, wanted = {}, show = () => {}) {
       try {
         const said = await ask(topic, wanted);
         covered(said.coverage);
-        return isOpen() ? said.value : undefined;
+        if (!isOpen()) return undefined;
+        show(said.value, said.coverage);
+        return said.value;
       } catch (error) {
         if (error instanceof NotLetIn) shut(error);
         else lost(error.message);

@@ -38,11 +38,18 @@ export function open(root, page) {
     ),
   );
   let shown = "";
-  return page.live("overview", {}, (value, coverage) => {
+  let end = () => {};
+  // How much there is needs two queries; the rest may come a moment later.
+  const counted = (value, coverage) => {
     const answered = coverage.asked.length - coverage.failed.length;
-    cards.hosts.show(count(answered), coverage.failed.length ? `of ${coverage.asked.length}: ${plural(coverage.failed.length, "host")} silent` : "all answer", coverage.failed.length ? "bad" : "");
+    const silent = coverage.failed.length;
+    cards.hosts.show(count(answered), silent ? `of ${coverage.asked.length}: ${plural(silent, "host")} silent` : "all answer", silent ? "bad" : "");
     cards.procs.show(count(value.procs), value.procs_dead ? `${count(value.procs_dead)} have ended` : "alive");
     cards.actors.show(count(value.actors), ended(value));
+    page.ready("overview");
+  };
+  const all = (value, coverage) => {
+    counted(value, coverage);
     cards.rate.show(short(value.activity.messages.at(-1)), `${short(sum(value.activity.messages))} in a minute`);
     cards.failures.show(count(value.failure_count), value.failure_count ? "see below" : "none", value.failure_count ? "bad" : "");
     cards.waits.show(count(value.waits), value.waits ? "answers are missing" : "nobody waits", value.waits ? "warn" : "");
@@ -52,8 +59,11 @@ export function open(root, page) {
     const now = JSON.stringify(value.failures);
     if (now !== shown) put(failures, failureTable(value.failures));
     shown = now;
-    page.ready("overview");
+  };
+  page.ask("counts", {}, counted).then(() => {
+    if (page.isOpen()) end = page.live("overview", {}, all);
   });
+  return () => end();
 }
 
 function card(name, address) {

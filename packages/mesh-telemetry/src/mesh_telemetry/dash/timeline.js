@@ -37,7 +37,6 @@ export function open(root, page, wanted) {
   function show(said) {
     value = said;
     value.spans.reverse();
-    if (!chosen.length) chosen = value.actors.map((one) => one.id);
     say(found, `${plural(value.spans.length, "span")}, ${plural(value.messages.length, "message")}${value.is_cut ? " (the latest)" : ""}`);
     put(chips, value.actors.map((actor) => h("button", { type: "button", "aria-label": `Remove ${actor.display_name}[${actor.rank}]`, onclick: () => pick(chosen.filter((id) => id !== actor.id)) }, `${actor.display_name}[${actor.rank}] ×`)));
     if (follow.checked || !view) {
@@ -52,10 +51,16 @@ export function open(root, page, wanted) {
   }
   function start() {
     end();
-    end = page.live("timeline", chosen.length ? { actors: chosen.join(",") } : {}, show);
+    end = page.live("timeline", { actors: chosen.join(",") }, show);
   }
   function pick(ids) {
     chosen = ids;
+    end();
+    if (!ids.length) {
+      page.note("timeline", {});
+      show({ actors: [], spans: [], messages: [], is_cut: false });
+      return;
+    }
     page.note("timeline", ids.length ? { actors: ids.join(",") } : {});
     start();
   }
@@ -107,7 +112,15 @@ export function open(root, page, wanted) {
     stage,
     h("div", { class: "tools" }, h("div", { class: "legend" }, h("span", {}, h("i", { class: "i-span" }), "span"), h("span", {}, h("i", { class: "i-failed" }), "span that failed"), h("span", {}, h("i", { class: "i-message" }), "message")), shown, h("span", { class: "grow" }), found),
   );
-  start();
+  if (chosen.length) start();
+  else {
+    // Which actors are shown is chosen once, not again with each answer.
+    page.ask("timeline", {}, show).then((first) => {
+      if (!first || chosen.length) return;
+      chosen = first.actors.map((one) => one.id);
+      if (chosen.length) start();
+    });
+  }
   return () => {
     end();
     resized.disconnect();
