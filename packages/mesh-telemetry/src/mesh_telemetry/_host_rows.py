@@ -13,6 +13,7 @@ from mesh_telemetry._folders import open_host_folder, remove_if_free, sweep
 
 if TYPE_CHECKING:
     from mesh_telemetry._fragment import Fragment
+    from mesh_telemetry._host_stacks import HostStacks
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
 
@@ -36,9 +37,10 @@ class HostRows(Actor):
         if config.spill is not None:
             self._spill = Path(config.spill) / run / str(self._place.host)
         self._tables: HostTables | None = None
+        self._stacks: HostStacks | None = None
         self._making = threading.Lock()
         # Loading takes a second, which the first who asks need not wait for.
-        threading.Thread(target=_load, name="mesh-telemetry-load", daemon=True).start()
+        threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True).start()
 
     @endpoint
     async def name(self) -> str:
@@ -53,6 +55,15 @@ class HostRows(Actor):
             QueryError: It cannot be run.
         """
         return await asyncio.to_thread(self._run, fragment)
+
+    @concurrent_endpoint
+    async def store_pyspy_dump(self, dump_id: str, proc: str, said: str) -> None:
+        """Keeps the dump of a process that somebody else has made with py-spy.
+
+        Raises:
+            TelemetryError: It is no dump, or there is no room for it.
+        """
+        await asyncio.to_thread(lambda: self._made_stacks().store(dump_id, proc, said))
 
     @endpoint
     async def close(self) -> None:
@@ -91,12 +102,23 @@ class HostRows(Actor):
                 )
             return self._tables
 
+    def _made_stacks(self) -> HostStacks:
+        from mesh_telemetry._host_stacks import HostStacks
+
+        with self._making:
+            if self._stacks is None:
+                self._stacks = HostStacks(self._folder, self._place.host_name, self._config)
+            return self._stacks
+
     def _close(self) -> None:
+        if self._stacks is not None:
+            self._stacks.close()
         self._lock.close()
         remove_if_free(self._folder)
 
+    def _load(self) -> None:
+        """Loads Arrow and DataFusion, and looks after dumps that are there already."""
+        from mesh_telemetry import _engine as _engine
+        from mesh_telemetry import _host_tables as _host_tables
 
-def _load() -> None:
-    """Loads Arrow and DataFusion."""
-    from mesh_telemetry import _engine as _engine
-    from mesh_telemetry import _host_tables as _host_tables
+        self._made_stacks()

@@ -19,7 +19,10 @@ from mesh_telemetry._line_tables import LINE_TABLES, line_batch
 from mesh_telemetry._live_tables import live_batches
 from mesh_telemetry._message_tables import MESSAGE_TABLES, message_batch
 from mesh_telemetry._proc_folder import proc_folders
+from mesh_telemetry._pyspy_tables import PYSPY_TABLES
 from mesh_telemetry._schemas import LIVE_TABLES, TABLES
+from mesh_telemetry._stack_folder import STACK_FOLDER
+from mesh_telemetry._stack_tables import StackTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +70,7 @@ class HostTables:
         self._cache: OrderedDict[Key, pa.RecordBatch | None] = OrderedDict()
         self._cache_bytes = 0
         self._turn = threading.Lock()
+        self._stacks = StackTables(folder / STACK_FOLDER)
 
     def refresh(self, timeout_s: float = _FLUSH_S) -> int:
         """Has all processes write what has happened until now; says how many did in time."""
@@ -89,14 +93,17 @@ class HostTables:
         if table not in TABLES:
             known = ", ".join(sorted(TABLES))
             raise QueryError(f"there is no table {table!r}: the tables are {known}")
-        folders = proc_folders(self._folder, self._spill)
-        if table in LIVE_TABLES:
-            if until_us is not None:
-                raise QueryError(f"table {table!r} shows what is now: ask for it without as_of")
-            return live_batches(table, folders)
-        if self._spill is None:
+        if table in LIVE_TABLES and until_us is not None:
+            raise QueryError(f"table {table!r} shows what is now: ask for it without as_of")
+        # Dumps are not spilled.
+        if table not in LIVE_TABLES and (self._spill is None or table in PYSPY_TABLES):
             oldest_us = int((time.time() - self._retention_s) * 1e6)
             since_us = oldest_us if since_us is None else max(since_us, oldest_us)
+        if table in PYSPY_TABLES:
+            return self._stacks.batches(table, since_us, until_us)
+        folders = proc_folders(self._folder, self._spill)
+        if table in LIVE_TABLES:
+            return live_batches(table, folders)
         found = []
         for folder in folders:
             for batch in self._recorded(table, folder, since_us, until_us):

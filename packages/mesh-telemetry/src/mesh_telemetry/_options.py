@@ -23,6 +23,8 @@ class TelemetryConfig:
             most, for all of a host.
         host_cache_bytes: How much memory the telemetry process of a host may use to keep tables
             that it has made of events.
+        stacks_bytes: How many bytes dumps of stacks may take on a host, besides the events. They
+            are kept for `retention_s` at most, and are not moved to `spill`.
         directory: Below which folder of each host events are kept; `/dev/shm` where there is one
             if left out, else the temporary directory.
         spill: A folder on each host into which events are moved when there is no more room for
@@ -40,6 +42,7 @@ class TelemetryConfig:
     retention_s: float = 3600.0
     proc_bytes: int = 16 * _MIB
     host_cache_bytes: int = 256 * _MIB
+    stacks_bytes: int = 64 * _MIB
     directory: str | None = None
     spill: str | None = None
 
@@ -52,6 +55,8 @@ class TelemetryConfig:
             )
         if self.host_cache_bytes < 0:
             raise ValueError(f"host_cache_bytes {self.host_cache_bytes} is negative")
+        if self.stacks_bytes < 0:
+            raise ValueError(f"stacks_bytes {self.stacks_bytes} is negative")
         for name in ("directory", "spill"):
             path = getattr(self, name)
             if path is not None and not os.path.isabs(path):

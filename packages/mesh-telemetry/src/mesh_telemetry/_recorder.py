@@ -28,6 +28,7 @@ from mesh_telemetry._folders import (
 )
 from mesh_telemetry._measurements import Measurements
 from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
+from mesh_telemetry._stack_folder import STACK_FOLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -319,7 +320,12 @@ class Recorder:
 def _drop_dead(host_folder: Path, config: TelemetryConfig) -> None:
     """Removes what processes have left that ended long ago, or that takes too much room."""
     room = config.proc_bytes * _DEAD_SHARES
-    folders = [folder for folder in host_folder.iterdir() if folder.is_dir()]
+    # Dumps of stacks have bounds of their own.
+    folders = [
+        folder
+        for folder in host_folder.iterdir()
+        if folder.is_dir() and folder.name != STACK_FOLDER
+    ]
     dead = []
     for folder in folders:
         with suppress(OSError):
