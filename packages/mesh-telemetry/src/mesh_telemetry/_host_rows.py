@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh_telemetry._fragment import Fragment
+    from mesh_telemetry._host_stacks import HostStacks
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
     from mesh_telemetry._spill import Spill
@@ -59,6 +60,7 @@ class HostRows(Actor):
         self._spill: Spill | None = None
         self._is_over = False
         self._tables: HostTables | None = None
+        self._stacks: HostStacks | None = None
         self._making = threading.Lock()
         # Loading takes a second, which the first who asks need not wait for.
         self._loading = threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True)
@@ -77,6 +79,15 @@ class HostRows(Actor):
             QueryError: It cannot be run.
         """
         return await asyncio.to_thread(self._run, fragment)
+
+    @concurrent_endpoint
+    async def store_pyspy_dump(self, dump_id: str, proc: str, said: str) -> None:
+        """Keeps the dump of a process that somebody else has made with py-spy.
+
+        Raises:
+            TelemetryError: It is no dump, or there is no room for it.
+        """
+        await asyncio.to_thread(lambda: self._made_stacks().store(dump_id, proc, said))
 
     @endpoint
     async def close(self) -> None:
@@ -132,6 +143,7 @@ class HostRows(Actor):
         from mesh_telemetry import _engine as _engine
         from mesh_telemetry import _host_tables as _host_tables
 
+        self._made_stacks()
         if self._spilled is not None:
             from mesh_telemetry._spill import Spill
 
@@ -147,5 +159,15 @@ class HostRows(Actor):
         if spill is not None:
             spill.close(budget_s)
         if not is_over:
+            if self._stacks is not None:
+                self._stacks.close()
             self._lock.close()
             remove_if_free(self._folder)
+
+    def _made_stacks(self) -> HostStacks:
+        from mesh_telemetry._host_stacks import HostStacks
+
+        with self._making:
+            if self._stacks is None:
+                self._stacks = HostStacks(self._folder, self._place.host_name, self._config)
+            return self._stacks

@@ -24,6 +24,8 @@ class TelemetryConfig:
             most, for all of a host.
         host_cache_bytes: How much memory the telemetry process of a host may use to keep tables
             that it has made of events.
+        stacks_bytes: How many bytes dumps of stacks may take on a host, besides the events. They
+            are kept for `retention_s` at most, and are not moved to `spill`.
         directory: Below which folder of each host events are kept; `/dev/shm` where there is one
             if left out, else the temporary directory.
         spill: A folder on each host where rows are kept, as Parquet, when there is no more room
@@ -47,6 +49,7 @@ class TelemetryConfig:
     retention_s: float = 3600.0
     proc_bytes: int = 16 * _MIB
     host_cache_bytes: int = 256 * _MIB
+    stacks_bytes: int = 64 * _MIB
     directory: str | None = None
     spill: str | None = None
     spill_bytes: int | None = None
@@ -67,6 +70,8 @@ class TelemetryConfig:
             raise ValueError(f"snapshot_s {self.snapshot_s} is not {_SNAPSHOT_S_MIN} or more")
         if self.spill is None and (self.spill_bytes, self.snapshot_s) != (None, None):
             raise ValueError("spill_bytes and snapshot_s are for what is in spill: set that too")
+        if self.stacks_bytes < 0:
+            raise ValueError(f"stacks_bytes {self.stacks_bytes} is negative")
         for name in ("directory", "spill"):
             path = getattr(self, name)
             if path is not None and not os.path.isabs(path):

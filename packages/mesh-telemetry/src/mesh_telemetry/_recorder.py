@@ -42,6 +42,7 @@ from mesh_telemetry._measurements import Measurements
 from mesh_telemetry._moving import make_folder, move_proc
 from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
 from mesh_telemetry._sources import live_rows
+from mesh_telemetry._stack_folder import STACK_FOLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -345,7 +346,9 @@ def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -
     It is moved where it is to be kept.
     """
     room = config.proc_bytes * _DEAD_SHARES
-    folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name != ASKED]
+    # Dumps of stacks have bounds of their own.
+    others = (ASKED, STACK_FOLDER)
+    folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
     dead = []
     for folder in folders:
         with suppress(OSError):

@@ -181,6 +181,29 @@ class Telemetry:
 
         return save(ask, Path(folder))
 
+    def store_pyspy_dump(self, dump_id: str, proc: str, said: str, timeout: float = 30.0) -> None:
+        """Keeps a dump of stacks that somebody else has made with py-spy, for queries.
+
+        Args:
+            dump_id: What to call it; dumps of several processes may share it.
+            proc: The process, as `0.3`: the dump is kept on its host. Of other processes whatever
+                they are called: the host of the program keeps it.
+            said: JSON: what `py-spy dump --json` prints, or an object that has it as
+                `stack_traces`.
+            timeout: Seconds that it may take.
+
+        Raises:
+            TelemetryError: It is no dump, the host does not answer, or telemetry is not started.
+            StorageError: There is no room for it.
+
+        Example:
+            >>> said = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
+            >>> telemetry.store_pyspy_dump("before the crash", "serving", said.decode())
+        """
+        from mesh_telemetry._stack_requests import store_dump_of
+
+        store_dump_of(self._started(), dump_id, proc, said, timeout)
+
     def serve(self, port: int = 0, flight_port: int = 0, token: str | None = None) -> Serving:
         """Answers other programs of this machine too, until that or telemetry is closed.
 
