@@ -1,6 +1,7 @@
 """Where a process answers the telemetry process of its host: a socket in its folder.
 
-A question is a word and a line feed, the answer JSON up to the end of the connection. It is no
+A question is a word, perhaps a space and what it is about, and a line feed; the answer is JSON up to
+the end of the connection. It is no
 message of Mesh, so that nobody who looks at messages sees it.
 """
 
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-__all__ = ["FLUSH", "STACKS", "WAITS", "Door", "ask_all", "stacks", "waits"]
+__all__ = ["FLUSH", "STACKS", "STOP", "WAITS", "Door", "ask_all", "stacks", "waits"]
 
-FLUSH, WAITS, STACKS = "flush", "waits", "stacks"
+FLUSH, WAITS, STACKS, STOP = "flush", "waits", "stacks", "stop"
 _NAME = "door"
-_WORD_LEN_MAX = 32
+_WORD_LEN_MAX = 256
 _FRAMES_MAX = 128
 # A caller that neither asks nor listens does not hold up who records.
 _CALLER_S = 0.5
@@ -39,10 +40,11 @@ class Door:
 
     Args:
         folder: That of the process.
-        answers: What there is to be asked, and who knows it.
+        answers: What there is to be asked, and who knows it; called with what follows the word, if
+            anything does.
     """
 
-    def __init__(self, folder: Path, answers: dict[str, Callable[[], Any]]) -> None:
+    def __init__(self, folder: Path, answers: dict[str, Callable[..., Any]]) -> None:
         self._answers = answers
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.setblocking(False)
@@ -63,10 +65,12 @@ class Door:
                 return
             with caller, suppress(OSError):
                 caller.settimeout(_CALLER_S)
-                word = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
+                said = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
+                word, _, about = said.partition(" ")
                 answer = self._answers.get(word)
                 if answer is not None:
-                    caller.sendall(json.dumps(answer()).encode())
+                    found = answer(about) if about else answer()
+                    caller.sendall(json.dumps(found).encode())
 
     def close(self) -> None:
         """Answers nobody any more; harmless in a fork."""

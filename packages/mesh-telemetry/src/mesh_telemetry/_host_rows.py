@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._folders import open_host_folder, remove_if_free, sweep
+from mesh_telemetry._stops import ask_to_stop
 
 if TYPE_CHECKING:
     from mesh_telemetry._fragment import Fragment
@@ -53,6 +54,11 @@ class HostRows(Actor):
             QueryError: It cannot be run.
         """
         return await asyncio.to_thread(self._run, fragment)
+
+    @concurrent_endpoint
+    async def stop_mesh(self, slot: int, mesh_id: int, by: str) -> dict[str, str]:
+        """Has a process of this host stop a mesh that it owns; see `_stops.ask_to_stop`."""
+        return await asyncio.to_thread(ask_to_stop, self._folder, slot, mesh_id, by)
 
     @endpoint
     async def close(self) -> None:

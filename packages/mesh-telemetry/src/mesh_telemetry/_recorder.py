@@ -16,7 +16,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
-from mesh_telemetry._door import FLUSH, STACKS, WAITS, Door, stacks, waits
+from mesh_telemetry._door import FLUSH, STACKS, STOP, WAITS, Door, stacks, waits
 from mesh_telemetry._event_lines import encode_line, line_of
 from mesh_telemetry._folders import (
     Lock,
@@ -28,6 +28,7 @@ from mesh_telemetry._folders import (
 )
 from mesh_telemetry._measurements import Measurements
 from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
+from mesh_telemetry._stops import stop_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Recorder:
         self.folder.mkdir(mode=0o700)
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
-        self._door = Door(self.folder, {FLUSH: self._flushed, WAITS: waits, STACKS: stacks})
+        asked = {FLUSH: self._flushed, WAITS: waits, STACKS: stacks, STOP: self._stop}
+        self._door = Door(self.folder, asked)
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
         self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)
@@ -194,6 +196,9 @@ class Recorder:
         with self._turn:
             self._take()
         return True
+
+    def _stop(self, request: str) -> dict[str, str]:
+        return stop_here(request, self._own)
 
     def _take(self) -> float:
         """Writes what has happened since; gives when to look again, in seconds."""
