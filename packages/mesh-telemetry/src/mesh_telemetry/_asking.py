@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Asking", "ProgramGone", "chosen"]
+__all__ = ["Asking", "ProgramGone", "chosen", "lives"]
 
 _TIMEOUT_S = 10.0
 
@@ -105,6 +105,9 @@ class Asking:
                 raise ProgramGone(f"program {self.served.pid} is asked no more")
             self._open.add(connection)
         try:
+            connection.connect()
+            if self._is_over:
+                raise ProgramGone(f"program {self.served.pid} is asked no more")
             connection.request("POST", path, body, headers)
             reply = connection.getresponse()
             answer: dict[str, Any] = json.loads(reply.read())
@@ -141,14 +144,14 @@ class Asking:
 
     def _silent(self, error: Exception) -> TelemetryError:
         pid = self.served.pid
-        if not _lives(pid):
+        if not lives(pid):
             return ProgramGone(f"program {pid} has ended")
         if isinstance(error, ConnectionRefusedError):
             return ProgramGone(f"program {pid} serves telemetry no more")
         return TelemetryError(f"program {pid} does not answer: {error}")
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     """Says whether there is such a process that is not a zombie."""
     with suppress(OSError, IndexError):
         said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
