@@ -6,25 +6,27 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, SupervisionError, this_proc
 from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
+from mesh_telemetry._moments import microseconds
 from mesh_telemetry._options import TelemetryConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
     import pyarrow as pa
 
     from mesh_core import Future, HostMesh, ProcMesh
-    from mesh_telemetry._coverage import Answer
+    from mesh_telemetry._coverage import Answer, Coverage
     from mesh_telemetry._fragment import Fragment, ShardAnswer
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
@@ -137,13 +139,70 @@ class Telemetry:
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
-        keeper, until_us = self._started(), _microseconds(as_of)
+        keeper, until_us = self._started(), microseconds(as_of)
         return Query(sql, params, self.tables()).answer(
             partial(self._ask, keeper),
             until_us=until_us,
             timeout_s=timeout,
             require_full=require_full,
         )
+
+    def save(
+        self, folder: str | Path, *, timeout: float = 60.0, require_full: bool = False
+    ) -> Coverage:
+        """Writes all rows of all hosts as they are now to a folder here, for `Past`.
+
+        Live tables are as they were while it was written. Rows come a part at a time, so that
+        memory is bounded.
+
+        Args:
+            folder: Where to; it may have what was saved before.
+            timeout: Seconds that one part may take.
+            require_full: Raise unless all hosts have answered.
+
+        Returns:
+            Which hosts it is of.
+
+        Raises:
+            CoverageError: No host has answered, or not all and `require_full` is set.
+            StorageError: The folder cannot be written to.
+            TelemetryError: It is not started.
+
+        Example:
+            >>> telemetry.save("/shared/before-the-change")
+            >>> with Past("/shared/before-the-change") as past:
+            ...     past.query("select name, count(*) from spans group by name").table
+        """
+        from mesh_telemetry._saving import save
+
+        def ask(sql: str, as_of_us: int | None) -> Answer:
+            as_of = None if as_of_us is None else as_of_us / 1e6
+            return self.query(sql, as_of=as_of, timeout=timeout, require_full=require_full)
+
+        return save(ask, Path(folder))
+
+    def store_pyspy_dump(self, dump_id: str, proc: str, said: str, timeout: float = 30.0) -> None:
+        """Keeps a dump of stacks that somebody else has made with py-spy, for queries.
+
+        Args:
+            dump_id: What to call it; dumps of several processes may share it.
+            proc: The process, as `0.3`: the dump is kept on its host. Of other processes whatever
+                they are called: the host of the program keeps it.
+            said: JSON: what `py-spy dump --json` prints, or an object that has it as
+                `stack_traces`.
+            timeout: Seconds that it may take.
+
+        Raises:
+            TelemetryError: It is no dump, the host does not answer, or telemetry is not started.
+            StorageError: There is no room for it.
+
+        Example:
+            >>> said = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
+            >>> telemetry.store_pyspy_dump("before the crash", "serving", said.decode())
+        """
+        from mesh_telemetry._stack_requests import store_dump_of
+
+        store_dump_of(self._started(), dump_id, proc, said, timeout)
 
     def serve(self, port: int = 0, flight_port: int = 0, token: str | None = None) -> Serving:
         """Answers other programs of this machine too, until that or telemetry is closed.
@@ -177,7 +236,9 @@ class Telemetry:
 
     def _routes(self) -> list[Route]:
         """Gives what `serve` answers besides questions in SQL."""
-        return []
+        from mesh_telemetry._actions import action_routes
+
+        return [*action_routes(self._started())]
 
     def _answer(
         self,
@@ -270,13 +331,3 @@ def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
 def _stop(keeper: Keeper) -> Future[None]:
     stopped: Future[None] = keeper.stop()
     return stopped
-
-
-def _microseconds(when: float | datetime | None) -> int | None:
-    if when is None:
-        return None
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ValueError(f"{when!r} has no time zone: give one, such as datetime.UTC")
-        when = when.timestamp()
-    return int(when * 1e6)
