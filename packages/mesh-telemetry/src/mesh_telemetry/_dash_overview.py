@@ -28,31 +28,37 @@ def overview(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     # The second that is not over yet would seem to have less in it.
     until_s = int(time.time()) - 1
     since_us, until_us = (until_s - _SECONDS) * 1_000_000, until_s * 1_000_000
-    actors, ended, procs, waits, failures, failure_count, hosts, *activity = looking.together(
-        (_ACTORS,),
-        (
-            "select new_status, count(distinct actor_id) as n from actor_status_events"
-            " where new_status <> 'running' group by new_status",
-        ),
-        (_PROCS,),
-        ("select count(*) as n from waits",),
-        (
-            "select timestamp_us, kind, mesh, mesh_id, rank, reason, cause, signal, exit_code,"
-            " host, proc from failures order by timestamp_us desc"
-            f" limit {_FAILURES_MAX}",
-        ),
-        ("select count(*) as n from failures",),
-        (
-            "select host, proc, cpus, load_1m, memory_total_bytes, memory_free_bytes, gpus"
-            f" from hosts order by host, proc limit {_HOSTS_MAX}",
-        ),
-        *(_per_second(table, since_us, until_us) for table in ("messages", "spans", "logs")),
+    actors, ended, failed, procs, waits, failures, failure_count, hosts, *activity = (
+        looking.together(
+            (_ACTORS,),
+            (
+                "select count(distinct actor_id) as n from actor_status_events"
+                " where new_status <> 'running'",
+            ),
+            (
+                "select count(distinct actor_id) as n from actor_status_events"
+                " where new_status = 'failed'",
+            ),
+            (_PROCS,),
+            ("select count(*) as n from waits",),
+            (
+                "select timestamp_us, kind, mesh, mesh_id, rank, reason, cause, signal, exit_code,"
+                " host, proc from failures order by timestamp_us desc"
+                f" limit {_FAILURES_MAX}",
+            ),
+            ("select count(*) as n from failures",),
+            (
+                "select host, proc, cpus, load_1m, memory_total_bytes, memory_free_bytes, gpus"
+                f" from hosts order by host, proc limit {_HOSTS_MAX}",
+            ),
+            *(_per_second(table, since_us, until_us) for table in ("messages", "spans", "logs")),
+        )
     )
-    by_status = {row["new_status"]: row["n"] for row in ended}
     return {
         **_counted(actors, procs),
-        "actors_failed": by_status.get("failed", 0),
-        "actors_stopped": by_status.get("stopped", 0),
+        "actors_failed": failed[0]["n"],
+        # What has failed is stopped after that.
+        "actors_stopped": ended[0]["n"] - failed[0]["n"],
         "waits": waits[0]["n"],
         "failure_count": failure_count[0]["n"],
         "failures": failures,
