@@ -97,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "mesh-telemetry"
     sys_version = ""
     timeout = _SOCKET_TIMEOUT_S
+    # An answer is written in two parts, of which the second must not wait for the first.
+    disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing: what is asked may be private."""
@@ -108,14 +110,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        status = 200
         try:
             reply = self._reply()
         except Refused as refused:
-            status = refused.status
             # What is left of the body is not read, so that nothing can follow it.
-            reply = Reply(JSON, _error(refused), {"Connection": "close"})
-        self.send_response(status)
+            reply = Reply(JSON, _error(refused), {"Connection": "close"}, refused.status)
+        self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
         for name, value in reply.headers.items():
             self.send_header(name, value)

@@ -47,6 +47,7 @@ class Reply(NamedTuple):
     kind: str
     body: bytes | Iterable[bytes]
     headers: Mapping[str, str] = {}
+    status: int = 200
 
 
 class Route(NamedTuple):

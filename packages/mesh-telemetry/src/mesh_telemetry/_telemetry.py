@@ -221,10 +221,16 @@ class Telemetry:
             >>> with telemetry.serve() as serving:
             ...     print(serving.url, serving.flight_url, serving.token)
         """
+        from mesh_telemetry._added_tables import table_docs
+        from mesh_telemetry._dashboard import LOOK_S, Dashboard
         from mesh_telemetry._serving import Serving
 
         self._started()
-        serving = Serving(self._answer, self.tables(), self._routes(), port, flight_port, token)
+        look = partial(self.query, timeout=LOOK_S)
+        dashboard = Dashboard(look, table_docs(self._own_tables))
+        serving = Serving(
+            self._answer, self.tables(), self._routes(), dashboard, port, flight_port, token
+        )
         self._servings.append(serving)
         return serving
 
