@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._folders import open_host_folder, remove_if_free, sweep
+from mesh_telemetry._host_debugging import HostDebugging
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from mesh_telemetry._failure_rules import FailureRule
     from mesh_telemetry._fragment import Fragment
+    from mesh_telemetry._host_debugging import Said
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
 
@@ -36,6 +41,7 @@ class HostRows(Actor):
         if config.spill is not None:
             self._spill = Path(config.spill) / run / str(self._place.host)
         self._tables: HostTables | None = None
+        self._debugging = HostDebugging(self._folder)
         self._making = threading.Lock()
         # Loading takes a second, which the first who asks need not wait for.
         threading.Thread(target=_load, name="mesh-telemetry-load", daemon=True).start()
@@ -53,6 +59,45 @@ class HostRows(Actor):
             QueryError: It cannot be run.
         """
         return await asyncio.to_thread(self._run, fragment)
+
+    @concurrent_endpoint
+    async def debug_open(self, session: str, greeting: dict[str, Any]) -> str | None:
+        """Attaches to a debug session; gives the name of the connection, None if it is not here.
+
+        Raises:
+            DebugError: Somebody else is attached, or it ends just now.
+        """
+        return await self._debugging.open(session, greeting)
+
+    @concurrent_endpoint
+    async def debug_send(self, connection: str, piece: bytes) -> bool:
+        """Sends bytes to a debug session; says whether it is still there."""
+        return await self._debugging.send(connection, piece)
+
+    @concurrent_endpoint
+    async def debug_receive(self, connection: str, wait_s: float) -> bytes | None:
+        """Gives what a debug session has sent; None once it has ended."""
+        return await self._debugging.receive(connection, wait_s)
+
+    @concurrent_endpoint
+    async def debug_close(self, connection: str) -> None:
+        """Leaves a debug session."""
+        self._debugging.close(connection)
+
+    @concurrent_endpoint
+    async def debug_run(self, sessions: list[str], command: str, timeout_s: float) -> list[Said]:
+        """Runs a command in those debug sessions that are here."""
+        return await self._debugging.run(sessions, command, timeout_s)
+
+    @concurrent_endpoint
+    async def debug_release(self, sessions: list[str]) -> list[Said]:
+        """Lets those debug sessions go on that are here."""
+        return await self._debugging.release(sessions)
+
+    @concurrent_endpoint
+    async def debug_rules(self, rules: list[FailureRule]) -> None:
+        """Says which failures are to stand here from now on."""
+        await self._debugging.set_rules(rules)
 
     @endpoint
     async def close(self) -> None:
@@ -92,6 +137,7 @@ class HostRows(Actor):
             return self._tables
 
     def _close(self) -> None:
+        self._debugging.close_all()
         self._lock.close()
         remove_if_free(self._folder)
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
-from mesh_telemetry._door import FLUSH, STACKS, WAITS, Door, stacks, waits
+from mesh_telemetry._breakpoints import Breakpoints
+from mesh_telemetry._door import FLUSH, RULES, SESSIONS, STACKS, WAITS, Door, stacks, waits
 from mesh_telemetry._event_lines import encode_line, line_of
 from mesh_telemetry._folders import (
     Lock,
@@ -91,7 +92,8 @@ class Recorder:
         self.folder.mkdir(mode=0o700)
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
-        self._door = Door(self.folder, {FLUSH: self._flushed, WAITS: waits, STACKS: stacks})
+        self._breakpoints = Breakpoints(self.folder, self._host_folder)
+        self._door = Door(self.folder, self._answers())
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
         self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)
@@ -119,6 +121,7 @@ class Recorder:
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = True
+        self._breakpoints.close()
         with suppress(OSError):
             self._bell.send(b"x")
         self._thread.join(_CLOSE_S)
@@ -126,10 +129,20 @@ class Recorder:
     def let_go(self) -> None:
         """Closes what a fork has of its parent, which goes on recording."""
         self._is_over = True
+        self._breakpoints.let_go()
         for held in (self._lock, self._host_lock, self._door, self._bell, self._ear):
             held.close()
         for writer in self._writers.values():
             writer.close()
+
+    def _answers(self) -> dict[str, Callable[[], Any]]:
+        return {
+            FLUSH: self._flushed,
+            WAITS: waits,
+            STACKS: stacks,
+            SESSIONS: self._breakpoints.rows,
+            RULES: self._breakpoints.read_rules,
+        }
 
     def _make_writers(self, run: str, name: str) -> dict[str, SegmentWriter]:
         config = self._config
@@ -184,6 +197,7 @@ class Recorder:
             self._take()
             self._lost_at = -math.inf
             self._write_lost()
+        self._breakpoints.close()
         self._events.close()
         self._messages.close()
         self.let_go()
