@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._served import Served, served_programs
+from mesh_telemetry._served import Served, chosen_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ def query(
     Which hosts have not answered is said on the standard error.
     """
     door: _Door = ctx.obj
-    answer = _asked(_chosen(pid), sys.stdin.read() if sql == "-" else sql, timeout)
+    answer = _asked(chosen_program(pid), sys.stdin.read() if sql == "-" else sql, timeout)
     if is_json:
         door.print_json(answer)
         return
@@ -51,17 +51,6 @@ def query(
     door.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
     for failure in answer["coverage"]["failed"]:
         print(f"without host {failure['host']}: {failure['cause']}", file=sys.stderr)
-
-
-def _chosen(pid: int | None) -> Served:
-    found = [one for one in served_programs() if pid in (None, one.pid)]
-    if not found:
-        which = "no program" if pid is None else f"no program with pid {pid}"
-        raise TelemetryError(f"{which} of yours serves telemetry here: have it call serve()")
-    if len(found) > 1:
-        programs = ", ".join(f"--pid {one.pid} ({one.program})" for one in found)
-        raise TelemetryError(f"several programs can be asked: choose one, {programs}")
-    return found[0]
 
 
 def _asked(served: Served, sql: str, timeout: float) -> dict[str, Any]:
