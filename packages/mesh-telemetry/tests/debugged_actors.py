@@ -41,6 +41,12 @@ class Trainer(Actor):
         return module in sys.modules
 
     @endpoint
+    def hide(self, module: str) -> None:
+        import sys
+
+        sys.modules[module] = None  # type: ignore[assignment]
+
+    @endpoint
     def loop(self, count: int) -> int:
         total = 0
         breakpoint()

@@ -58,7 +58,7 @@ class Breakpoints:
 
     def rows(self) -> list[dict[str, Any]]:
         """Says what stands."""
-        return [session.row() for session in list(self._sessions.values())]
+        return [session.row() for session in self._standing()]
 
     def read_rules(self) -> bool:
         """Sees which failures are to stand from now on."""
@@ -81,7 +81,7 @@ class Breakpoints:
             if unguard is not None:
                 unguard()
         self.let_go()
-        for session in list(self._sessions.values()):
+        for session in self._standing():
             session.release()
 
     def let_go(self) -> None:
@@ -93,13 +93,14 @@ class Breakpoints:
 
     def stand(self, frame: FrameType) -> None:
         """Stands at a breakpoint."""
+        from mesh_telemetry._debug_adapter import adapter
         from mesh_telemetry._debugger import Debugger
 
+        if adapter.is_attached:
+            adapter.stop_in(frame)
+            return
         session = self._open("breakpoint", frame, frame.f_lineno, None)
-        try:
-            Debugger(session).stand(frame)
-        finally:
-            self._sessions.pop(session.id, None)
+        Debugger(session).stand(frame)
 
     def stand_behind(self, error: BaseException, traceback: TracebackType, limit_s: float) -> None:
         """Stands where an exception was raised."""
@@ -109,10 +110,12 @@ class Breakpoints:
         while last.tb_next is not None:
             last = last.tb_next
         session = self._open("post_mortem", last.tb_frame, last.tb_lineno, limit_s, error)
-        try:
-            Debugger(session).stand_behind(traceback)
-        finally:
-            self._sessions.pop(session.id, None)
+        Debugger(session).stand_behind(traceback)
+
+    def _standing(self) -> list[DebugSession]:
+        with _changing:
+            self._sessions = {one.id: one for one in self._sessions.values() if not one.is_over}
+            return list(self._sessions.values())
 
     def _open(
         self,
@@ -137,7 +140,8 @@ class Breakpoints:
             "since_us": time.time_ns() // 1000,
         }
         session = DebugSession(self._folder, about, limit_s)
-        self._sessions[session.id] = session
+        with _changing:
+            self._sessions = {**self._sessions, session.id: session}
         what = "a breakpoint" if error is None else type(error).__name__
         who = f"{about['actor']} of rank {about['rank']}" if port else f"process {os.getpid()}"
         where = f"{about['function']}, {about['file']}:{line}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from mesh_telemetry._debug_client import Terminal, asked, opened
+from mesh_telemetry._debug_editor import relay_editor
 from mesh_telemetry._errors import DebugError
 from mesh_telemetry._served import Served, chosen_program
 
@@ -68,10 +69,19 @@ def attach(
     is_kept: Annotated[
         bool, typer.Option("--keep", help="Leave it standing when you leave.")
     ] = False,
+    is_dap: Annotated[
+        bool, typer.Option("--dap", help="Have an editor attach, such as VS Code.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(help="Where the editor finds it on this machine; 0 for any free port.")
+    ] = 5678,
 ) -> None:
-    """Look around in a session with the commands of pdb; it goes on when you leave."""
+    """Look around in a session with the commands of pdb, or an editor; it goes on when you leave."""
     served = chosen_program(pid)
     chosen = session or _only(served)
+    if is_dap:
+        relay_editor(opened(served, chosen, how="dap", is_kept=False), port)
+        return
     Terminal(opened(served, chosen, how="attach", is_kept=is_kept)).talk()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import select
 import socket
@@ -10,7 +11,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from mesh_core.spi import is_actor_ending
+from mesh_core.spi import is_actor_ending, station
 from mesh_telemetry._debug_lines import LineReader, encoded
 from mesh_telemetry._door import nearby
 
@@ -25,6 +26,7 @@ __all__ = ["PREFIX", "DebugSession"]
 PREFIX = "debug-"
 # Exceptions from other threads arrive only between two waits.
 _LOOK_S = 0.1
+_EDITOR_LOOK_MS = 500.0
 _GREETING_S = 2.0
 _SEND_S = 10.0
 _PIECE_LEN = 1 << 16
@@ -44,18 +46,19 @@ class DebugSession:
 
     Attributes:
         id: Its name, unique in the job.
-        adapter: Who carries the connection of a debug adapter, if that can be.
     """
 
     def __init__(self, folder: Path, about: dict[str, Any], limit_s: float | None) -> None:
         self.id: str = os.urandom(4).hex()
-        self.adapter: Any = None
         self._about = about
         self._until = None if limit_s is None else time.monotonic() + limit_s
         self._changed = threading.Condition()
         self._client: socket.socket | None = None
         self._client_name = ""
         self._is_kept = False
+        self._is_editor = self._is_stepped = False
+        # Whose end is looked for from another thread.
+        self._place = contextvars.copy_context()
         self._lines: deque[str] = deque()
         self._is_released = False
         self._is_over = False
@@ -78,11 +81,37 @@ class DebugSession:
         """Whether the code is to go on, whatever else was asked for."""
         return self._is_released or self._is_late() or is_actor_ending()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._is_over
+
+    @property
+    def is_editor(self) -> bool:
+        """Whether an editor is attached, which speaks another protocol from here on."""
+        return self._is_editor
+
+    def editor(self) -> socket.socket:
+        """Gives the connection of the editor, to who carries it from now on."""
+        assert self._client is not None, "an editor is attached until it is carried"
+        return self._client
+
     def release(self) -> None:
         """Lets the code go on."""
         with self._changed:
             self._is_released = True
             self._changed.notify_all()
+            editor = self._client if self._is_editor else None
+        if editor is not None:
+            # Whoever carries it hears of that, and debugpy lets the code go on.
+            with suppress(OSError):
+                editor.shutdown(socket.SHUT_RDWR)
+
+    def moved(self, function: str, file: str, line: int) -> None:
+        """Notes that the code stands somewhere else now, without a way for editors to join."""
+        with self._changed:
+            self._about |= {"function": function, "file": file, "line": line}
+            self._is_stepped = True
 
     def wait(self, greeted: object) -> tuple[str | None, object]:
         """Waits, in the thread that stands, until there is something to do.
@@ -97,7 +126,7 @@ class DebugSession:
         while True:
             with self._changed:
                 client = self._client
-                if self._is_released or (client is not None and client is not greeted):
+                if self._is_released or self._is_editor or (client is not None and client is not greeted):
                     return None, client
                 if self._lines:
                     return self._lines.popleft(), client
@@ -108,7 +137,7 @@ class DebugSession:
     def say(self, **said: Any) -> None:
         """Tells who is attached, if anybody is."""
         client = self._client
-        if client is None:
+        if client is None or self._is_editor:
             return
         text = said.get("text")
         if isinstance(text, str) and len(text) > _TEXT_LEN_MAX:
@@ -141,19 +170,22 @@ class DebugSession:
         reader = LineReader()
         heard: socket.socket | None = None
         while not self._is_over:
-            client = self._client
+            client = None if self._is_editor else self._client
             if client is not heard:
                 reader, heard = LineReader(), client
             poll = select.poll()
             for one in (self._socket, self._ear, client):
                 if one is not None and one.fileno() >= 0:
                     poll.register(one, select.POLLIN)
-            ready = {number for number, _ in poll.poll()}
+            ready = {number for number, _ in poll.poll(_EDITOR_LOOK_MS if self._is_editor else None)}
+            if self._is_editor and not self._is_released and self._place.run(is_actor_ending):
+                self.release()
             if self._socket.fileno() in ready:
                 self._greet()
             if client is not None and client.fileno() in ready:
                 self._hear(client, reader)
-        for held in (self._socket, self._bell, self._ear, self._client):
+        mine = None if self._is_editor else self._client
+        for held in (self._socket, self._bell, self._ear, mine):
             if held is not None:
                 held.close()
 
@@ -180,6 +212,9 @@ class DebugSession:
         with self._changed:
             if self._client is not None:
                 return f"session {self.id} is in use: {self._client_name} is attached"
+            is_editor = greeting.get("how") == "dap"
+            if is_editor and (why := self._no_editor()) is not None:
+                return why
             caller.sendall(encoded({"ok": True}))
             if greeting.get("how") == "release":
                 self._is_released = True
@@ -189,8 +224,24 @@ class DebugSession:
             caller.settimeout(_SEND_S)
             self._client, self._client_name = caller, name
             self._is_kept = bool(greeting.get("is_kept"))
+            self._is_editor = is_editor
             self._lines.clear()
             self._changed.notify_all()
+        return None
+
+    def _no_editor(self) -> str | None:
+        """Says why no editor can attach; None if one can."""
+        if self._about["kind"] != "breakpoint":
+            return f"session {self.id} is a post-mortem, which editors do not know: attach without --dap"
+        if self._is_stepped:
+            return f"session {self.id} is being stepped through: attach without --dap"
+        from mesh_telemetry._debug_adapter import has_debugpy
+
+        if not has_debugpy():
+            return (
+                f"debugpy is not installed on {station().host_name}: "
+                "pip install 'mesh-telemetry[debug]' there"
+            )
         return None
 
     def _hear(self, client: socket.socket, reader: LineReader) -> None:

@@ -10,6 +10,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from mesh_telemetry._errors import DebugError
+
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
@@ -91,7 +93,7 @@ class Debugger(pdb.Pdb):
         self.breaks = {}
         self._session = session
         self._root: FrameType | None = None
-        self._is_done = False
+        self._is_begun = self._is_done = False
         self._raised_in: FrameType | None = None
 
     def stand(self, frame: FrameType) -> None:
@@ -106,7 +108,9 @@ class Debugger(pdb.Pdb):
         except BaseException:
             self._let_go("the call has ended")
             raise
-        if not self._session.is_released and not self._is_done:
+        if self._session.is_editor:
+            self._hand_over(frame)
+        elif not self._session.is_released and not self._is_done:
             # Last: what is called from here on is stepped into.
             sys.settrace(self.trace_dispatch)
 
@@ -125,7 +129,13 @@ class Debugger(pdb.Pdb):
 
     def interaction(self, frame: FrameType | None, traceback: Any) -> None:
         """Takes commands, until one lets the code go on."""
+        if self._is_begun and frame is not None:
+            code = frame.f_code
+            self._session.moved(code.co_qualname, code.co_filename, frame.f_lineno)
+        self._is_begun = True
         super().interaction(frame, traceback)
+        if self._session.is_editor:
+            return
         if frame is not None and (self._session.is_released or self._is_done):
             self._let_go("the code goes on")
 
@@ -160,7 +170,8 @@ class Debugger(pdb.Pdb):
 
     def do_quit(self, arg: str) -> bool:
         """Lets the code go on, without its breakpoints: nothing that stands here is to die."""
-        self._session.release()
+        if not self._session.is_editor:
+            self._session.release()
         return True
 
     do_q = do_exit = do_EOF = do_detach = do_quit
@@ -183,8 +194,26 @@ class Debugger(pdb.Pdb):
             return True
         return dis.opname[frame.f_code.co_code[frame.f_lasti]] not in _SUSPENDS
 
+    def _hand_over(self, frame: FrameType) -> None:
+        """Lets an editor have the process from here on."""
+        from mesh_telemetry._debug_adapter import adapter
+
+        session = self._session
+        self._look_away()
+        try:
+            adapter.carry(session.editor(), lambda: session.close("the editor has left"))
+        except DebugError as error:
+            self._session.close(str(error))
+            print(error, file=sys.stderr, flush=True)
+            return
+        adapter.stand(frame, lambda: session.is_released)
+
     def _let_go(self, why: str) -> None:
-        """Looks at nothing any more."""
+        """Ends the session, and looks at nothing any more."""
+        self._look_away()
+        self._session.close(why)
+
+    def _look_away(self) -> None:
         self._is_done = True
         sys.settrace(None)
         if self._root is not None:
@@ -194,7 +223,6 @@ class Debugger(pdb.Pdb):
         for file, lines in list(self.breaks.items()):
             for line in list(lines):
                 self.clear_break(file, line)
-        self._session.close(why)
 
 
 def _frames(frame: FrameType, last: FrameType | None) -> list[FrameType]:
