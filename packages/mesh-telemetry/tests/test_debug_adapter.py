@@ -19,9 +19,7 @@ pytest.importorskip("debugpy")
 
 
 @pytest.fixture
-def telemetry(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Telemetry]:
+def telemetry(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Telemetry]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with Telemetry(TelemetryConfig(directory=str(place))) as started, started.serve():
         yield started
@@ -100,9 +98,7 @@ def test_an_editor_that_is_killed_lets_the_actor_go(telemetry: Telemetry, traine
         none_standing(telemetry)
 
 
-def test_an_editor_needs_debugpy_where_the_code_stands(
-    telemetry: Telemetry, trainer: Any
-) -> None:
+def test_an_editor_needs_debugpy_where_the_code_stands(telemetry: Telemetry, trainer: Any) -> None:
     trainer.hide.call_one("debugpy").get(LIMIT_S)
     step = trainer.step.call_one(1)
     (session,) = standing(telemetry)

@@ -78,13 +78,17 @@ def test_async_endpoints_stand_too_on_two_hosts(place: Path) -> None:
             assert plain.slice(hosts=0) is not None
             for session in found:
                 with telemetry.debug(session["id"]) as console:
-                    assert console.run("p number") == ("2\n" if session["actor"] == "looped" else "3\n")
+                    assert console.run("p number") == (
+                        "2\n" if session["actor"] == "looped" else "3\n"
+                    )
             assert [list(step.get(LIMIT_S).values()) for step in steps] == [[21, 21], [30, 31]]
         shutdown_context().get(LIMIT_S)
 
 
 @pytest.fixture
-def debug(telemetry: Telemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MeshDebug]:
+def debug(
+    telemetry: Telemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MeshDebug]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with telemetry.serve():
         yield MeshDebug()

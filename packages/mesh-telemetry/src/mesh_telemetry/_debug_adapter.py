@@ -21,7 +21,7 @@ import mesh_core
 from mesh_telemetry._errors import DebugError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
 __all__ = ["DebugAdapter", "adapter", "has_debugpy"]
@@ -58,9 +58,7 @@ class DebugAdapter:
         """Whether an editor is attached, and has said what it wants."""
         if not self._is_carrying:
             return False
-        import pydevd
-
-        return bool(pydevd._is_attached())
+        return bool(_pydevd()._is_attached())
 
     def carry(self, client: socket.socket, on_end: Callable[[], object]) -> None:
         """Connects an editor to debugpy, in threads of its own.
@@ -83,7 +81,7 @@ class DebugAdapter:
             raise DebugError(f"debugpy cannot be used in this process: {error}") from error
         for one in (client, server):
             one.settimeout(None)
-        ended = _Once(client, server, lambda: (self._detached(), on_end()))
+        ended = _Once(client, server, (self._detached, on_end))
         self._is_carrying = True
         for source, target in ((client, server), (server, client)):
             thread = threading.Thread(
@@ -102,10 +100,8 @@ class DebugAdapter:
 
     def stop_in(self, frame: FrameType) -> None:
         """Stands in a frame, with an editor that is attached."""
-        import pydevd
-
         _leave_us_alone()
-        pydevd.settrace(
+        _pydevd().settrace(
             suspend=True,
             trace_only_current_thread=True,
             patch_multiprocessing=False,
@@ -115,10 +111,11 @@ class DebugAdapter:
     def _detached(self) -> None:
         """Lets everything go on that the editor had stopped, and forgets what it wanted."""
         self._is_carrying = False
-        import pydevd
-        from _pydevd_bundle.pydevd_api import PyDevdAPI
+        debugger = _pydevd().get_global_debugger()
+        from _pydevd_bundle.pydevd_api import (  # pyright: ignore[reportMissingImports]
+            PyDevdAPI,
+        )
 
-        debugger = pydevd.get_global_debugger()
         if debugger is not None:
             with debugger._main_lock:
                 PyDevdAPI().request_disconnect(debugger, resume_threads=True)
@@ -129,11 +126,7 @@ class DebugAdapter:
             if self._address is None:
                 hook = sys.breakpointhook
                 _leave_us_alone()
-                import debugpy  # noqa: F401  (finds the pydevd that it brings)
-                from debugpy.server import api  # noqa: F401
-                import pydevd
-
-                self._address = pydevd._enable_attach(
+                self._address = _pydevd()._enable_attach(
                     (_LOOPBACK, 0), dont_trace_start_patterns=_ours(), access_token=self._token
                 )
                 sys.breakpointhook = hook
@@ -148,9 +141,12 @@ class _Once:
     """Ends both sides of a connection, and tells so, once."""
 
     def __init__(
-        self, client: socket.socket, server: socket.socket, on_end: Callable[[], object]
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        on_end: Sequence[Callable[[], object]],
     ) -> None:
-        self._held = (client, server)
+        self._held: tuple[socket.socket, ...] = (client, server)
         self._on_end = on_end
         self._turn = threading.Lock()
 
@@ -161,7 +157,8 @@ class _Once:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
         if held:
-            self._on_end()
+            for tell in self._on_end:
+                tell()
             for one in held:
                 one.close()
 
@@ -223,6 +220,15 @@ def _exactly(server: socket.socket, length: int) -> bytes:
             raise ConnectionResetError("it has closed the connection")
         found += piece
     return bytes(found)
+
+
+def _pydevd() -> Any:
+    """Gives the module that debugpy is made of, which it brings along."""
+    # The first makes the second known.
+    import debugpy.server.api  # noqa: F401
+    import pydevd  # pyright: ignore[reportMissingImports]
+
+    return pydevd
 
 
 def _ours() -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def attach(
         int, typer.Option(help="Where the editor finds it on this machine; 0 for any free port.")
     ] = 5678,
 ) -> None:
-    """Look around in a session with the commands of pdb, or an editor; it goes on when you leave."""
+    """Look around in a session, with pdb or an editor; it goes on when you leave."""
     served = chosen_program(pid)
     chosen = session or _only(served)
     if is_dap:
@@ -155,7 +155,9 @@ def _sessions(served: Served) -> list[dict[str, Any]]:
 def _only(served: Served) -> str:
     found = _sessions(served)
     if not found:
-        raise DebugError("nothing stands: have the code call breakpoint(), or mesh debug on-failure")
+        raise DebugError(
+            "nothing stands: have the code call breakpoint(), or mesh debug on-failure"
+        )
     if len(found) > 1:
         names = ", ".join(f"{one['id']} ({_who(one)})" for one in found)
         raise DebugError(f"several sessions stand: choose one, {names}")

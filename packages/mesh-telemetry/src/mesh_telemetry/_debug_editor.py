@@ -42,7 +42,9 @@ def _accepted(stream: socket.socket, port: int) -> socket.socket:
         try:
             listener.bind((_LOOPBACK, port))
         except OSError as error:
-            raise DebugError(f"port {port} ({error.strerror}): choose another with --port") from error
+            raise DebugError(
+                f"port {port} ({error.strerror}): choose another with --port"
+            ) from error
         listener.listen(1)
         _say_where(listener.getsockname()[1])
         ready, _, _ = select.select([listener, stream], [], [])

@@ -1,10 +1,11 @@
 """What a debug session and who is attached to it say to each other: lines of JSON.
 
-A client greets: `{"how": "attach", "client": "who", "is_kept": false}`, and is answered `{"ok": true}`
-or `{"error": "why"}`. Then the session says `{"text": ...}` and `{"prompt": ...}`, and the client
-`{"line": ...}` to a prompt. `{"end": "why"}` is the last that a session says; a client just leaves,
-after `{"is_kept": true}` if nothing is to go on. A greeting with `"how": "release"` lets the code go
-on, and one with `"how": "dap"` makes the rest of the connection that of a debug adapter.
+A client greets with `{"how": "attach", "client": "who", "is_kept": false}`, and is answered
+`{"ok": true}` or `{"error": "why"}`. Then the session says `{"text": ...}` and `{"prompt": ...}`,
+and the client `{"line": ...}` to a prompt. `{"end": "why"}` is the last that a session says; a
+client just leaves, after `{"is_kept": true}` if nothing is to go on. A greeting with
+`"how": "release"` lets the code go on, and one with `"how": "dap"` makes the rest of the connection
+that of a debug adapter.
 """
 
 from __future__ import annotations

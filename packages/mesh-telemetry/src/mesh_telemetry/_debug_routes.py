@@ -1,4 +1,4 @@
-"""Debugging over HTTP: a stream to a session, commands to several, and failures that are to stand."""
+"""Debugging over HTTP: a stream to a session, commands to several, failures that are to stand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _TIMEOUT_S_MAX = 600.0
 _JOIN_S = 60.0
 
 
-def debug_routes(debugging: Callable[[], Debugging], on_failure: Callable[..., None]) -> list[Route]:
+def debug_routes(
+    debugging: Callable[[], Debugging], on_failure: Callable[..., None]
+) -> list[Route]:
     """Gives the routes.
 
     Args:

@@ -126,7 +126,11 @@ class DebugSession:
         while True:
             with self._changed:
                 client = self._client
-                if self._is_released or self._is_editor or (client is not None and client is not greeted):
+                if (
+                    self._is_released
+                    or self._is_editor
+                    or (client is not None and client is not greeted)
+                ):
                     return None, client
                 if self._lines:
                     return self._lines.popleft(), client
@@ -177,7 +181,9 @@ class DebugSession:
             for one in (self._socket, self._ear, client):
                 if one is not None and one.fileno() >= 0:
                     poll.register(one, select.POLLIN)
-            ready = {number for number, _ in poll.poll(_EDITOR_LOOK_MS if self._is_editor else None)}
+            ready = {
+                number for number, _ in poll.poll(_EDITOR_LOOK_MS if self._is_editor else None)
+            }
             if self._is_editor and not self._is_released and self._place.run(is_actor_ending):
                 self.release()
             if self._socket.fileno() in ready:
@@ -232,7 +238,7 @@ class DebugSession:
     def _no_editor(self) -> str | None:
         """Says why no editor can attach; None if one can."""
         if self._about["kind"] != "breakpoint":
-            return f"session {self.id} is a post-mortem, which editors do not know: attach without --dap"
+            return f"session {self.id} is no breakpoint, as editors need: attach without --dap"
         if self._is_stepped:
             return f"session {self.id} is being stepped through: attach without --dap"
         from mesh_telemetry._debug_adapter import has_debugpy

@@ -23,7 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-__all__ = ["FLUSH", "RULES", "SESSIONS", "STACKS", "WAITS", "Door", "ask_all", "nearby", "stacks", "waits"]
+__all__ = [
+    "FLUSH",
+    "RULES",
+    "SESSIONS",
+    "STACKS",
+    "WAITS",
+    "Door",
+    "ask_all",
+    "nearby",
+    "stacks",
+    "waits",
+]
 
 FLUSH, WAITS, STACKS = "flush", "waits", "stacks"
 SESSIONS, RULES = "debug_sessions", "on_failure"

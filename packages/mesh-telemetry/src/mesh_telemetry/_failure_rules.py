@@ -34,7 +34,7 @@ def read_rules(host_folder: Path) -> list[FailureRule]:
 
 
 def write_rules(host_folder: Path, rules: Sequence[FailureRule]) -> None:
-    """Sets the rules of a host; its processes read them when they are told to, and when they start."""
+    """Sets the rules of a host; processes read them when they start, and when they are told to."""
     made = host_folder / f"{_NAME}.{os.urandom(4).hex()}"
     made.write_text(json.dumps(rules))
     made.rename(host_folder / _NAME)

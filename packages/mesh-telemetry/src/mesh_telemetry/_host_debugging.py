@@ -194,7 +194,9 @@ async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Conne
         reader, writer = await asyncio.open_unix_connection(sock=made)
     except OSError as error:
         made.close()
-        raise DebugError(f"session {session} has ended: mesh debug list says which stand") from error
+        raise DebugError(
+            f"session {session} has ended: mesh debug list says which stand"
+        ) from error
     try:
         writer.write(encoded(greeting))
         async with asyncio.timeout(_GREETING_S):
