@@ -8,7 +8,9 @@ from mesh_telemetry._coverage import Answer as Answer
 from mesh_telemetry._coverage import Coverage as Coverage
 from mesh_telemetry._coverage import HostFailure as HostFailure
 from mesh_telemetry._coverage import Shipped as Shipped
+from mesh_telemetry._debugging import DebugConsole as DebugConsole
 from mesh_telemetry._errors import CoverageError as CoverageError
+from mesh_telemetry._errors import DebugError as DebugError
 from mesh_telemetry._errors import QueryError as QueryError
 from mesh_telemetry._errors import StorageError as StorageError
 from mesh_telemetry._errors import TelemetryError as TelemetryError

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._folders import ASKED, open_host_folder, remove_if_free, spill_folder, sweep
+from mesh_telemetry._host_debugging import HostDebugging
 from mesh_telemetry._stops import ask_to_stop
 from mesh_telemetry._stored_runs import HostNote, note_host, noted_host
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
+    from mesh_telemetry._failure_rules import FailureRule
     from mesh_telemetry._fragment import Fragment
+    from mesh_telemetry._host_debugging import Said
     from mesh_telemetry._host_stacks import HostStacks
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
@@ -62,6 +66,7 @@ class HostRows(Actor):
         self._is_over = False
         self._tables: HostTables | None = None
         self._stacks: HostStacks | None = None
+        self._debugging = HostDebugging(self._folder)
         self._making = threading.Lock()
         # Loading takes a second, which the first who asks need not wait for.
         self._loading = threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True)
@@ -94,6 +99,45 @@ class HostRows(Actor):
     async def stop_mesh(self, slot: int, mesh_id: int, by: str) -> dict[str, str]:
         """Has a process of this host stop a mesh that it owns; see `_stops.ask_to_stop`."""
         return await asyncio.to_thread(ask_to_stop, self._folder, slot, mesh_id, by)
+
+    @concurrent_endpoint
+    async def debug_open(self, session: str, greeting: dict[str, Any]) -> str | None:
+        """Attaches to a debug session; gives the name of the connection, None if it is not here.
+
+        Raises:
+            DebugError: Somebody else is attached, or it ends just now.
+        """
+        return await self._debugging.open(session, greeting)
+
+    @concurrent_endpoint
+    async def debug_send(self, connection: str, piece: bytes) -> bool:
+        """Sends bytes to a debug session; says whether it is still there."""
+        return await self._debugging.send(connection, piece)
+
+    @concurrent_endpoint
+    async def debug_receive(self, connection: str, wait_s: float) -> bytes | None:
+        """Gives what a debug session has sent; None once it has ended."""
+        return await self._debugging.receive(connection, wait_s)
+
+    @concurrent_endpoint
+    async def debug_close(self, connection: str) -> None:
+        """Leaves a debug session."""
+        self._debugging.close(connection)
+
+    @concurrent_endpoint
+    async def debug_run(self, sessions: list[str], command: str, timeout_s: float) -> list[Said]:
+        """Runs a command in those debug sessions that are here."""
+        return await self._debugging.run(sessions, command, timeout_s)
+
+    @concurrent_endpoint
+    async def debug_release(self, sessions: list[str]) -> list[Said]:
+        """Lets those debug sessions go on that are here."""
+        return await self._debugging.release(sessions)
+
+    @concurrent_endpoint
+    async def debug_rules(self, rules: list[FailureRule]) -> None:
+        """Says which failures are to stand here from now on."""
+        await self._debugging.set_rules(rules)
 
     @endpoint
     async def close(self) -> None:
@@ -158,6 +202,7 @@ class HostRows(Actor):
                     self._spill = Spill(self._folder, self._spilled, self._note, self._config)
 
     def _close(self, budget_s: float) -> None:
+        self._debugging.close_all()
         self._loading.join(budget_s)
         with self._making:
             is_over, self._is_over = self._is_over, True

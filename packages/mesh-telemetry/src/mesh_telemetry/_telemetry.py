@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
-    from typing import Self
+    from typing import Any, Self
 
     import pyarrow as pa
 
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._coverage import Answer, Coverage
+    from mesh_telemetry._debugging import DebugConsole, Debugging
     from mesh_telemetry._fragment import Fragment, ShardAnswer
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
@@ -237,8 +238,65 @@ class Telemetry:
     def _routes(self) -> list[Route]:
         """Gives what `serve` answers besides questions in SQL."""
         from mesh_telemetry._actions import action_routes
+        from mesh_telemetry._debug_routes import debug_routes
 
-        return [*action_routes(self._started())]
+        return [
+            *action_routes(self._started()),
+            *debug_routes(self._debugging, self.debug_on_failure),
+        ]
+
+    def debug_sessions(self) -> list[dict[str, Any]]:
+        """Gives what stands at a breakpoint or a failure now, as in the table `debug_sessions`.
+
+        Raises:
+            TelemetryError: It is not started.
+        """
+        rows = self.query("select * from debug_sessions order by since_us, id").table.to_pylist()
+        return list(rows)
+
+    def debug(self, session: str) -> DebugConsole:
+        """Attaches to a session.
+
+        Args:
+            session: Its id.
+
+        Raises:
+            DebugError: It is not there, or somebody else is attached.
+            TelemetryError: It is not started.
+
+        Example:
+            >>> for session in telemetry.debug_sessions():
+            ...     with telemetry.debug(session["id"]) as console:
+            ...         print(session["rank"], console.run("p loss"))
+        """
+        from mesh_telemetry._debugging import DebugConsole
+
+        greeting = {"how": "attach", "client": f"process {os.getpid()}"}
+        return DebugConsole(self._debugging().open(session, greeting))
+
+    def debug_on_failure(
+        self, mesh: str | None = None, *, limit: float = 600.0, is_on: bool = True
+    ) -> None:
+        """Has an exception that leaves an endpoint stand where it was raised, before it is told.
+
+        Args:
+            mesh: The name of actors, or of processes; all when left out.
+            limit: Seconds after which a failure goes on at which nobody looks.
+            is_on: False to have it no more.
+
+        Raises:
+            TelemetryError: It is not started.
+            ValueError: `limit` is not above 0.
+        """
+        if not limit > 0:
+            raise ValueError(f"limit {limit} is not above 0")
+        limit_s = limit if is_on else None
+        self._started().set_failure_rule.call_one(mesh, limit_s).get()
+
+    def _debugging(self) -> Debugging:
+        from mesh_telemetry._debugging import Debugging
+
+        return Debugging(self._started())
 
     def _answer(
         self,
