@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._served import Served, served_programs
+from mesh_telemetry._asking_served import chosen_program, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from mesh_telemetry._served import Served
 
 __all__ = ["query"]
 
@@ -55,7 +54,7 @@ def query(
     if past:
         answer = _asked_of_past(past, run, text, timeout)
     else:
-        answer = _asked(_chosen(pid), text, timeout)
+        answer = _asked(chosen_program(pid), text, timeout)
     if is_json:
         door.print_json(answer)
         return
@@ -66,33 +65,10 @@ def query(
         print(f"without host {failure['host']}: {failure['cause']}", file=sys.stderr)
 
 
-def _chosen(pid: int | None) -> Served:
-    found = [one for one in served_programs() if pid in (None, one.pid)]
-    if not found:
-        which = "no program" if pid is None else f"no program with pid {pid}"
-        raise TelemetryError(f"{which} of yours serves telemetry here: have it call serve()")
-    if len(found) > 1:
-        programs = ", ".join(f"--pid {one.pid} ({one.program})" for one in found)
-        raise TelemetryError(f"several programs can be asked: choose one, {programs}")
-    return found[0]
-
-
-def _asked(served: Served, sql: str, timeout: float) -> dict[str, Any]:
-    request = urllib.request.Request(
-        f"{served.url}/query",
-        json.dumps({"sql": sql}).encode(),
-        {"Authorization": f"Bearer {served.token}", "Content-Type": "application/json"},
-    )
-    # Loopback: what a proxy is set for lies elsewhere.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=timeout) as reply:
-            answer: dict[str, Any] = json.load(reply)
-            return answer
-    except urllib.error.HTTPError as error:
-        raise QueryError(json.load(error)["error"]["message"]) from error
-    except OSError as error:
-        raise TelemetryError(f"program {served.pid} does not answer: {error}") from error
+def _asked(served: Served, sql: str, timeout_s: float) -> dict[str, Any]:
+    with opened(served, "/query", json.dumps({"sql": sql}).encode(), timeout_s) as reply:
+        answer: dict[str, Any] = json.load(reply)
+        return answer
 
 
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
