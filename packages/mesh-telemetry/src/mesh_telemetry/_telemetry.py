@@ -15,7 +15,7 @@ from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
 from mesh_telemetry._moments import microseconds
-from mesh_telemetry._options import TelemetryConfig
+from mesh_telemetry._options import TelemetryConfig, with_otlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,12 +78,15 @@ class Telemetry:
 
         Raises:
             StorageError: The folder for events cannot be used.
+            TelemetryError: It is to export, and what that takes is not installed.
+            ValueError: It is to export as variables say, and one of them cannot be read.
             RuntimeError: It is started already.
         """
         if self._keeper is not None:
             raise RuntimeError("telemetry is started already: use it, or close() it first")
         run = f"{os.getpid()}-{os.urandom(8).hex()}"
-        keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, self.config)
+        config = with_otlp(self.config, os.environ)
+        keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, config)
         try:
             keeper.begin.call_one(keeper).get()
         except BaseException:
