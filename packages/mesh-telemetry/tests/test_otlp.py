@@ -1,4 +1,4 @@
-"""Exports to a collector of OpenTelemetry: what comes there, and what its faults do to a program."""
+"""Exports to a collector: what comes there, and what its faults do to a program."""
 
 from __future__ import annotations
 
@@ -74,13 +74,15 @@ def test_metrics_logs_and_traces_come_each_once(place: Path, receiver: Receiver)
         for number in range(1, 4):
             assert boss.order.call_one(worker, number).get() == number
         worker.say.call_one("a line of the worker").get()
-        with pytest.raises(Exception, match="it is broken"):
-            worker.fail.call_one().get()
+        mortal: Any = procs.spawn("mortal", Worker, restart="permanent")
+        mortal.slice(n=0).fail.broadcast()
 
         def lines() -> list[str]:
             return [record.body.string_value for _, record in receiver.logs()]
 
         wait_until(lambda: "a line of the worker" in lines(), LIMIT_S)
+        wait_until(lambda: "ValueError: it is broken" in lines(), LIMIT_S)
+        mortal.stop().get(LIMIT_S)
         procs.stop().get()
     # What was left came with the end.
     check_traces(receiver)
@@ -90,7 +92,7 @@ def test_metrics_logs_and_traces_come_each_once(place: Path, receiver: Receiver)
     assert failure.severity_text == "ERROR"
     assert said(failure)["exception.type"] == "ValueError"
     assert said(failure)["exception.message"] == "it is broken"
-    assert said(failure)["mesh.mesh"] == "worker"
+    assert said(failure)["mesh.mesh"] == "mortal"
     assert receiver.headers["Authorization"] == "Bearer of the test"
 
 
@@ -140,7 +142,7 @@ def check_metrics(receiver: Receiver) -> None:
         for _, one in receiver.metrics("mesh.call.duration")
         for point in one.histogram.data_points
     ]
-    assert sum(point.count for point in calls) >= 9
+    assert sum(point.count for point in calls) >= 8
     lengths = receiver.metrics("mesh.queue.length")
     assert lengths[-1][1].gauge.data_points[0].as_int == 0
     assert receiver.metrics("mesh.telemetry.export.dropped") == []
