@@ -15,6 +15,7 @@ from mesh_telemetry._served import served_program
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+
 __all__ = ["query"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -12,6 +13,7 @@ from mesh_core import Actor, concurrent_endpoint, context, endpoint
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._folders import ASKED, open_host_folder, remove_if_free, spill_folder, sweep
 from mesh_telemetry._host_debugging import HostDebugging
+from mesh_telemetry._otlp_options import OtlpConfig
 from mesh_telemetry._stops import ask_to_stop
 from mesh_telemetry._stored_runs import HostNote, note_host, noted_host
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._host_stacks import HostStacks
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
+    from mesh_telemetry._otlp_export import OtlpExport
     from mesh_telemetry._spill import Spill
 
 __all__ = ["HostRows"]
@@ -68,6 +71,7 @@ class HostRows(Actor):
         self._stacks: HostStacks | None = None
         self._debugging = HostDebugging(self._folder)
         self._making = threading.Lock()
+        self._export: OtlpExport | None = None
         # Loading takes a second, which the first who asks need not wait for.
         self._loading = threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True)
         self._loading.start()
@@ -189,7 +193,7 @@ class HostRows(Actor):
             note_host(folder, self._note)
 
     def _load(self) -> None:
-        """Loads Arrow and DataFusion; then what is to be kept on disk can be written there."""
+        """Loads Arrow and DataFusion; then rows can be written to disk, and exported."""
         from mesh_telemetry import _engine as _engine
         from mesh_telemetry import _host_tables as _host_tables
 
@@ -200,6 +204,19 @@ class HostRows(Actor):
             with self._making:
                 if not self._is_over:
                     self._spill = Spill(self._folder, self._spilled, self._note, self._config)
+        if isinstance(self._config.otlp, OtlpConfig):
+            self._begin_export(self._config.otlp)
+
+    def _begin_export(self, config: OtlpConfig) -> None:
+        try:
+            from mesh_telemetry._otlp_export import OtlpExport
+        except ImportError as error:
+            text = f"mesh-telemetry: nothing is exported from {self._place.host_name}"
+            print(f"{text}: {error}: install mesh-telemetry[otel] there", file=sys.stderr)
+            return
+        with self._making:
+            if not self._is_over:
+                self._export = OtlpExport(config, self._folder, self._spilled, self._own_proc)
 
     def _close(self, budget_s: float) -> None:
         self._debugging.close_all()
@@ -207,6 +224,10 @@ class HostRows(Actor):
         with self._making:
             is_over, self._is_over = self._is_over, True
             spill, self._spill = self._spill, None
+            export, self._export = self._export, None
+        if export is not None:
+            # First, as it reads what is moved to disk then.
+            export.close(budget_s)
         if spill is not None:
             spill.close(budget_s)
         if not is_over:

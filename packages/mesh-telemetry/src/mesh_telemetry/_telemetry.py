@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,10 @@ from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
 from mesh_telemetry._moments import microseconds
-from mesh_telemetry._options import TelemetryConfig
+from mesh_telemetry._options import TelemetryConfig, with_otlp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
     from typing import Any, Self
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._coverage import Answer, Coverage
     from mesh_telemetry._debugging import DebugConsole, Debugging
     from mesh_telemetry._fragment import Fragment, ShardAnswer
+    from mesh_telemetry._profile_file import TraceFile
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
     from mesh_telemetry._sources import SourceTable
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Telemetry"]
 
 _CLOSE_S = 60.0
+# For one of the questions of a trace.
+_LONG_S = 60.0
 
 
 class Telemetry:
@@ -76,12 +79,15 @@ class Telemetry:
 
         Raises:
             StorageError: The folder for events cannot be used.
+            TelemetryError: It is to export, and what that takes is not installed.
+            ValueError: It is to export as variables say, and one of them cannot be read.
             RuntimeError: It is started already.
         """
         if self._keeper is not None:
             raise RuntimeError("telemetry is started already: use it, or close() it first")
         run = f"{os.getpid()}-{os.urandom(8).hex()}"
-        keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, self.config)
+        config = with_otlp(self.config, os.environ)
+        keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, config)
         try:
             keeper.begin.call_one(keeper).get()
         except BaseException:
@@ -235,14 +241,87 @@ class Telemetry:
         self._servings.append(serving)
         return serving
 
+    def export_perfetto_trace(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        since: float | datetime | None = None,
+        until: float | datetime | None = None,
+    ) -> TraceFile:
+        """Writes what actors did, and which message led to what, for ui.perfetto.dev.
+
+        Args:
+            path: Where; one that ends in `.gz` is compressed. A new name in the working directory
+                if left out.
+            since: From when on: seconds since the epoch, or a time with a zone. As far as rows go
+                if left out.
+            until: Until before when; now if left out.
+
+        Raises:
+            CoverageError: No host has answered.
+            TelemetryError: It is not started.
+            ValueError: A time is without a zone.
+            OSError: The file cannot be written.
+
+        Example:
+            >>> telemetry.export_perfetto_trace("step.pftrace.gz", since=time.time() - 30)
+        """
+        from mesh_telemetry._profile_file import trace_path, write_trace
+
+        until_us = microseconds(time.time() if until is None else until)
+        assert until_us is not None, "it is a time"
+        self._started()
+        return write_trace(
+            trace_path(path), self._asked_at_length, self.tables(), microseconds(since), until_us
+        )
+
+    @contextmanager
+    def profile(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        on_trace_ready: Callable[[TraceFile], object] | None = None,
+    ) -> Iterator[None]:
+        """Writes a trace of what happens within the block, at its end, also when it fails.
+
+        Args:
+            path: Where, as for `export_perfetto_trace`.
+            on_trace_ready: Called with the trace when it is written.
+
+        Raises:
+            CoverageError: No host has answered.
+            TelemetryError: It is not started.
+            OSError: The file cannot be written.
+
+        Example:
+            >>> with telemetry.profile("step.pftrace"):
+            ...     trainers.step.call(1).get()
+        """
+        self._started()
+        since = time.time()
+        try:
+            yield
+        finally:
+            trace = self.export_perfetto_trace(path, since=since)
+            if on_trace_ready is not None:
+                on_trace_ready(trace)
+
+    def _asked_at_length(self, sql: str, until_us: int | None) -> Answer:
+        """Asks what may take its time, of rows until a moment, which the question says itself."""
+        # What is asked has the exact bound; this lets hosts leave out what is much later.
+        until = None if until_us is None else until_us / 1e6 + 1.0
+        return self.query(sql, as_of=until, timeout=_LONG_S)
+
     def _routes(self) -> list[Route]:
         """Gives what `serve` answers besides questions in SQL."""
         from mesh_telemetry._actions import action_routes
         from mesh_telemetry._debug_routes import debug_routes
+        from mesh_telemetry._profile_routes import profile_routes
 
         return [
             *action_routes(self._started()),
             *debug_routes(self._debugging, self.debug_on_failure),
+            *profile_routes(self._asked_at_length, self.tables()),
         ]
 
     def debug_sessions(self) -> list[dict[str, Any]]:
