@@ -85,7 +85,7 @@ def _run(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
         filled = batches or [empty_batch(rows.schemas[table])]
         parts = [filled[at::partitions] for at in range(partitions)]
         session.register_record_batches(f'"{table}"', [part for part in parts if part])
-    frame = open_frame(session, fragment.sql, fragment.tables)
+    frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
     return _collect(frame, fragment, deadline)
 
 

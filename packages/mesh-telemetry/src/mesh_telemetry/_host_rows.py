@@ -68,8 +68,7 @@ class HostRows(Actor):
         from mesh_telemetry._engine import run_fragment
         from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
 
-        tables = self._made()
-        tables.refresh()
+        tables = self._made().refreshed()
         try:
             body: bytes = run_fragment(fragment, RowsWithAdded(tables, fragment.added))
         except QueryError as error:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections import OrderedDict
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,15 +19,14 @@ from mesh_telemetry._live_tables import live_batches
 from mesh_telemetry._message_tables import MESSAGE_TABLES, message_batch
 from mesh_telemetry._proc_folder import proc_folders
 from mesh_telemetry._schemas import LIVE_TABLES, TABLES
+from mesh_telemetry._segment_rows import SegmentRows, TimedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from mesh_telemetry._proc_folder import ProcFolder
+    from mesh_telemetry._proc_folder import Place, ProcFolder
     from mesh_telemetry._segments import Segment
-
-    Key = tuple[str, str, int, int]
 
 __all__ = ["HostTables"]
 
@@ -62,18 +60,23 @@ class HostTables:
         own_proc: int | None = None,
     ) -> None:
         self._folder = folder
-        self._cache_bytes_max = cache_bytes
         self._retention_s = retention_s
         self._spill = spill
-        self._own_procs = frozenset(() if own_proc is None else (own_proc,))
-        self._cache: OrderedDict[Key, pa.RecordBatch | None] = OrderedDict()
-        self._cache_bytes = 0
-        self._turn = threading.Lock()
+        own_procs = frozenset(() if own_proc is None else (own_proc,))
+        self._made = SegmentRows(cache_bytes, own_procs)
+        self._places: dict[str, Place] = {}
+        self._listed: list[ProcFolder] | None = None
 
     def refresh(self, timeout_s: float = _FLUSH_S) -> int:
         """Has all processes write what has happened until now; says how many did in time."""
-        living = [one.path for one in proc_folders(self._folder, self._spill) if one.is_alive]
-        return len(ask_all(living, FLUSH, timeout_s))
+        return _flush(self._folders(), timeout_s)
+
+    def refreshed(self, timeout_s: float = _FLUSH_S) -> HostTables:
+        """Gives the same tables for one question: refreshed, and of the processes there are now."""
+        view = copy(self)
+        view._listed = self._folders()
+        _flush(view._listed, timeout_s)
+        return view
 
     def batches(
         self, table: str, since_us: int | None, until_us: int | None
@@ -91,7 +94,7 @@ class HostTables:
         if table not in TABLES:
             known = ", ".join(sorted(TABLES))
             raise QueryError(f"there is no table {table!r}: the tables are {known}")
-        folders = proc_folders(self._folder, self._spill)
+        folders = self._folders()
         if table in LIVE_TABLES:
             if until_us is not None:
                 raise QueryError(f"table {table!r} shows what is now: ask for it without as_of")
@@ -101,15 +104,15 @@ class HostTables:
             since_us = oldest_us if since_us is None else max(since_us, oldest_us)
         found = []
         for folder in folders:
-            for batch in self._recorded(table, folder, since_us, until_us):
-                within = _between(batch, since_us, until_us)
+            for piece in self._recorded(table, folder, since_us, until_us):
+                within = _between(piece, since_us, until_us)
                 if within.num_rows:
                     found.append(within)
         return _latest(found) if table == "actors" else found
 
     def said(self, word: str, timeout_s: float = _ANSWER_S) -> list[tuple[ProcFolder, Any]]:
         """Asks all processes that live the same; gives what those say that answer in time."""
-        folders = proc_folders(self._folder, self._spill)
+        folders = self._folders()
         living = {folder.path: folder for folder in folders if folder.is_alive}
         answers = ask_all(list(living), word, timeout_s)
         return [(living[path], answer) for path, answer in answers.items()]
@@ -117,56 +120,30 @@ class HostTables:
     @property
     def cached_bytes(self) -> int:
         """How much memory is in use for what was made of segments."""
-        return self._cache_bytes
+        return self._made.byte_count
+
+    def _folders(self) -> list[ProcFolder]:
+        if self._listed is not None:
+            return self._listed
+        return proc_folders(self._folder, self._spill, self._places)
 
     def _recorded(
         self, table: str, folder: ProcFolder, since_us: int | None, until_us: int | None
-    ) -> list[pa.RecordBatch]:
-        found = []
+    ) -> list[TimedBatch]:
+        found: list[TimedBatch] = []
         for family, make in _families(table):
             for segment, is_sealed in folder.segments(family):
                 if until_us is not None and segment.first_us > until_us:
                     break
                 if is_sealed and since_us is not None and _last_us(segment) < since_us:
                     continue
-                batch = self._batch(table, folder, segment, make, is_sealed)
-                if batch is not None:
-                    found.append(batch)
+                found += self._made.pieces(table, folder, segment, make, is_sealed) or ()
         return found
 
-    def _batch(
-        self,
-        table: str,
-        folder: ProcFolder,
-        segment: Segment,
-        make: Callable[..., pa.RecordBatch | None],
-        is_sealed: bool,
-    ) -> pa.RecordBatch | None:
-        """Makes rows of a segment; of one that nothing more comes into, once."""
-        own_procs = folder.own_procs | self._own_procs
-        # A path says nothing: a segment is moved when it is spilled.
-        key = (table, folder.path.name + segment.family, segment.number, len(folder.own_ports))
-        with self._turn:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-        batch = make(table, segment.path, folder.place, folder.own_ports, own_procs)
-        if is_sealed and os.path.exists(segment.path):
-            self._keep(key, batch)
-        return batch
 
-    def _keep(self, key: Key, batch: pa.RecordBatch | None) -> None:
-        size = _size(batch)
-        if size > self._cache_bytes_max:
-            return
-        with self._turn:
-            if key in self._cache:
-                return
-            self._cache[key] = batch
-            self._cache_bytes += size
-            while self._cache_bytes > self._cache_bytes_max:
-                _, oldest = self._cache.popitem(last=False)
-                self._cache_bytes -= _size(oldest)
+def _flush(folders: list[ProcFolder], timeout_s: float) -> int:
+    living = [one.path for one in folders if one.is_alive]
+    return len(ask_all(living, FLUSH, timeout_s))
 
 
 def _families(table: str) -> list[tuple[str, Callable[..., pa.RecordBatch | None]]]:
@@ -178,10 +155,6 @@ def _families(table: str) -> list[tuple[str, Callable[..., pa.RecordBatch | None
     return found
 
 
-def _size(batch: pa.RecordBatch | None) -> int:
-    return 256 if batch is None else batch.nbytes + 1024
-
-
 def _last_us(segment: Segment) -> int:
     """When a segment was last written to: nothing in it is younger."""
     try:
@@ -190,12 +163,13 @@ def _last_us(segment: Segment) -> int:
         return 0
 
 
-def _between(batch: pa.RecordBatch, since_us: int | None, until_us: int | None) -> pa.RecordBatch:
+def _between(piece: TimedBatch, since_us: int | None, until_us: int | None) -> pa.RecordBatch:
+    batch = piece.batch
     times = batch.column("timestamp_us")
     mask = None
-    if since_us is not None and (pc.min(times).as_py() or 0) < since_us:
+    if since_us is not None and piece.first_us < since_us:
         mask = pc.greater_equal(times, since_us)
-    if until_us is not None and (pc.max(times).as_py() or 0) > until_us:
+    if until_us is not None and piece.last_us > until_us:
         is_old = pc.less_equal(times, until_us)
         mask = is_old if mask is None else pc.and_(mask, is_old)
     return batch if mask is None else batch.filter(mask)
@@ -206,6 +180,8 @@ def _latest(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if not batches:
         return []
     table = pa.Table.from_batches(batches).combine_chunks()
+    if pc.count_distinct(table.column("id")).as_py() == table.num_rows:
+        return batches
     order = np.argsort(table.column("timestamp_us").to_numpy(), kind="stable")[::-1]
     _, first = np.unique(table.column("id").to_numpy()[order], return_index=True)
     kept: list[pa.RecordBatch] = table.take(pa.array(np.sort(order[first]))).to_batches()
