@@ -14,10 +14,11 @@ from mesh_telemetry._deadline import Late, within
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH, Fragment
 from mesh_telemetry._plain_types import cast_batch, plain_schema
+from mesh_telemetry._same_rows import SameRows
 from mesh_telemetry._session import empty_batch, new_session, open_frame, readable
 from mesh_telemetry._time_bounds import since_us_of
 
-__all__ = ["Rows", "run_fragment"]
+__all__ = ["Rows", "run_fragment", "run_until"]
 
 _COMPRESSED_BYTES_MIN = 64 * 1024
 _PARALLEL_ROWS_MIN = 500_000
@@ -67,15 +68,33 @@ def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
     """
     deadline = time.monotonic() + fragment.deadline_s
     try:
-        return within(lambda: _run(fragment, rows, deadline), deadline)
+        return within(lambda: run_until(fragment, rows, deadline), deadline)
     except Late:
         raise TelemetryError(
             f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
         ) from None
 
 
-def _run(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
+def run_until(
+    fragment: Fragment, rows: Rows, deadline: float, same_rows: SameRows | None = None
+) -> bytes:
+    """Does what `run_fragment` does in the calling thread, which a batch may hold for longer.
+
+    Args:
+        fragment: What is asked, and its limits.
+        rows: The tables.
+        deadline: When to give up, on `time.monotonic()`.
+        same_rows: What was answered before.
+
+    Raises:
+        QueryError: The query is to blame.
+        TelemetryError: The host cannot answer.
+        Late: It has not ended at the deadline.
+    """
     tables = _tables(fragment, rows)
+    known = same_rows.answer(fragment, tables) if same_rows is not None else None
+    if known is not None:
+        return known
     row_count = sum(batch.num_rows for batches in tables.values() for batch in batches)
     partitions = 1
     if row_count >= _PARALLEL_ROWS_MIN:
@@ -86,7 +105,10 @@ def _run(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
         parts = [filled[at::partitions] for at in range(partitions)]
         session.register_record_batches(f'"{table}"', [part for part in parts if part])
     frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
-    return _collect(frame, fragment, deadline)
+    body = _collect(frame, fragment, deadline)
+    if same_rows is not None:
+        same_rows.keep(fragment, tables, body)
+    return body
 
 
 def _tables(fragment: Fragment, rows: Rows) -> dict[str, list[pa.RecordBatch]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
-from mesh_telemetry._errors import QueryError
+from mesh_telemetry._deadline import Late, within_async
+from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._folders import open_host_folder, remove_if_free, sweep
 
 if TYPE_CHECKING:
@@ -52,7 +53,13 @@ class HostRows(Actor):
         Raises:
             QueryError: It cannot be run.
         """
-        return await asyncio.to_thread(self._run, fragment)
+        deadline = time.monotonic() + fragment.deadline_s
+        try:
+            return await within_async(lambda: self._run(fragment, deadline), deadline)
+        except Late:
+            raise TelemetryError(
+                f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+            ) from None
 
     @endpoint
     async def close(self) -> None:
@@ -62,15 +69,16 @@ class HostRows(Actor):
     async def __cleanup__(self, error: Exception | None) -> None:
         self._close()
 
-    def _run(self, fragment: Fragment) -> bytes:
+    def _run(self, fragment: Fragment, deadline: float) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
         from mesh_telemetry._added_tables import RowsWithAdded
-        from mesh_telemetry._engine import run_fragment
+        from mesh_telemetry._engine import run_until
         from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
 
         tables = self._made().refreshed()
         try:
-            body: bytes = run_fragment(fragment, RowsWithAdded(tables, fragment.added))
+            rows = RowsWithAdded(tables, fragment.added)
+            body: bytes = run_until(fragment, rows, deadline, tables.same_rows)
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise

@@ -18,6 +18,7 @@ from mesh_telemetry._line_tables import LINE_TABLES, line_batch
 from mesh_telemetry._live_tables import live_batches
 from mesh_telemetry._message_tables import MESSAGE_TABLES, message_batch
 from mesh_telemetry._proc_folder import proc_folders
+from mesh_telemetry._same_rows import SameRows
 from mesh_telemetry._schemas import LIVE_TABLES, TABLES
 from mesh_telemetry._segment_rows import SegmentRows, TimedBatch
 
@@ -46,6 +47,7 @@ class HostTables:
 
     Attributes:
         schemas: The tables there are.
+        same_rows: What was answered of them.
     """
 
     schemas: Mapping[str, pa.Schema] = TABLES
@@ -66,6 +68,7 @@ class HostTables:
         self._made = SegmentRows(cache_bytes, own_procs)
         self._places: dict[str, Place] = {}
         self._listed: list[ProcFolder] | None = None
+        self.same_rows: SameRows = SameRows()
 
     def refresh(self, timeout_s: float = _FLUSH_S) -> int:
         """Has all processes write what has happened until now; says how many did in time."""

@@ -111,7 +111,8 @@ class Query:
                 query comes first.
             timeout_s: How long it may take, in seconds. Hosts that are late are failed ones.
             require_full: Whether a host that failed is an error.
-            is_one_host: Whether there is one host only: it computes the whole answer then.
+            is_one_host: Whether there is one host only: it computes the whole answer then. `ask` is
+                called in the thread of the caller, and must keep to the deadline of the fragment.
 
         Raises:
             QueryError: It fails on the rows that there are, or takes more than its limits.
@@ -129,7 +130,7 @@ class Query:
             explained = self._explained_whole() if is_whole else self._explained()
             return Answer(explained, gathering.coverage())
         if is_whole:
-            (table,) = gathering.round([self._whole(until_us, deadline)])
+            table = gathering.alone(*self._whole(until_us, deadline))
             gathering.check(require_full)
             return Answer(table, gathering.coverage())
         self._ship(gathering, until_us, deadline)
