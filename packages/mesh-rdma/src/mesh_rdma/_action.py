@@ -143,7 +143,7 @@ class RDMAAction:
             Task(partial(_change, change, found, timeout), _no_end).start()
             for change, found in zip(self._changes, self._found, strict=True)
         ]
-        if native:
+        if native or not parts:
             parts.append(_core.submit(native, timeout))
         whole = parts[0] if len(parts) == 1 else Together(parts)
         nbytes = sum(local.nbytes for _, _, local in self._steps) + _WORD * len(self._changes)

@@ -15,9 +15,11 @@ from mesh_telemetry._door import ROWS
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._schemas import TABLE_DOCS, TABLES, Column, TableDoc, column, schema_of
 from mesh_telemetry._sources import source_tables
+from mesh_telemetry._stored_tables import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from typing import Protocol
 
     from mesh_telemetry._proc_folder import ProcFolder
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
         def batches(
             self, table: str, since_us: int | None, until_us: int | None
         ) -> list[pa.RecordBatch]: ...
+
+        def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts: ...
+
+        @property
+        def scratch(self) -> Path: ...
 
         def said(self, word: str) -> list[tuple[ProcFolder, Any]]: ...
 
@@ -119,11 +126,32 @@ class RowsWithAdded:
         added = self._added.get(table)
         if added is None:
             return self._kept.batches(table, since_us, until_us)
+        return self._made(added, since_us, until_us)
+
+    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+        """Gives the rows of a table, as `HostTables.parts` does.
+
+        Raises:
+            QueryError: There is no such table, or it is live and has no past.
+        """
+        added = self._added.get(table)
+        if added is None:
+            return self._kept.parts(table, since_us, until_us)
+        return Parts(self._made(added, since_us, until_us))
+
+    @property
+    def scratch(self) -> Path:
+        """A folder in which links to files may be made."""
+        return self._kept.scratch
+
+    def _made(
+        self, added: AddedTable, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
         if not added.is_live:
             batches = self._kept.batches("rows", since_us, until_us)
             return [made for batch in batches if (made := _told(added, batch)) is not None]
         if until_us is not None:
-            raise QueryError(f"table {table!r} shows what is now: ask for it without as_of")
+            raise QueryError(f"table {added.name!r} shows what is now: ask for it without as_of")
         now_us = time.time_ns() // 1000
         return [
             _batch(
@@ -131,7 +159,7 @@ class RowsWithAdded:
                 rows,
                 {"timestamp_us": now_us, "host": folder.place.host_name, "proc": folder.place.proc},
             )
-            for folder, rows in self._kept.said(f"{ROWS}{table}")
+            for folder, rows in self._kept.said(f"{ROWS}{added.name}")
             if rows
         ]
 

@@ -17,16 +17,27 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from mesh_core.spi import waiting
+from mesh_core.spi import activity, waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-__all__ = ["FLUSH", "ROWS", "STACKS", "WAITS", "Door", "ask_all", "stacks", "waits"]
+__all__ = [
+    "ACTIVITY",
+    "FLUSH",
+    "ROWS",
+    "STACKS",
+    "WAITS",
+    "Door",
+    "activities",
+    "ask_all",
+    "stacks",
+    "waits",
+]
 
-FLUSH, WAITS, STACKS = "flush", "waits", "stacks"
+ACTIVITY, FLUSH, STACKS, WAITS = "activity", "flush", "stacks", "waits"
 #: Before the name of a table.
 ROWS = "rows:"
 _NAME = "door"
@@ -103,6 +114,11 @@ class Door:
     def close(self) -> None:
         """Answers nobody any more; harmless in a fork."""
         self._socket.close()
+
+
+def activities() -> list[tuple[Any, ...]]:
+    """Gives what the actors of this process do, as `mesh_core.spi.activity` says it."""
+    return [tuple(one) for one in activity()]
 
 
 def waits() -> list[tuple[Any, ...]]:

@@ -45,7 +45,8 @@ class ProcFolder:
 
     Attributes:
         path: The folder.
-        spilled: Where the segments are for which there is no more room there, if they are kept.
+        spilled: Where the segments are for which there is no more room there, if they are kept;
+            the same folder when all that is left of it is there.
         place: Which process.
         is_alive: Whether the process still records.
     """
@@ -54,7 +55,7 @@ class ProcFolder:
         self.path = path
         self.spilled = spilled
         self.place = place
-        self.is_alive = is_locked(path)
+        self.is_alive = path != spilled and is_locked(path)
 
     @property
     def own_ports(self) -> frozenset[int]:
@@ -79,7 +80,11 @@ class ProcFolder:
     @cached_property
     def _own(self) -> tuple[frozenset[int], frozenset[int]]:
         # Read when it is first needed: by then what was asked for has been written.
-        return _own(self.path)
+        ports, procs = _own(self.path)
+        if self.spilled is not None and self.spilled != self.path:
+            noted = _own(self.spilled)
+            ports, procs = ports | noted[0], procs | noted[1]
+        return ports, procs
 
 
 def proc_folders(
@@ -113,7 +118,7 @@ def proc_folders(
             for path in spill.iterdir():
                 place = None if path.name in found else look(path)
                 if place is not None:
-                    found[path.name] = ProcFolder(path, None, place)
+                    found[path.name] = ProcFolder(path, path, place)
     for gone in known.keys() - seen.keys():
         known.pop(gone, None)
     known.update(seen)

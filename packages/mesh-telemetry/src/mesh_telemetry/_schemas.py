@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 #: Tables of what is, made when they are asked for; they have no past.
-LIVE_TABLES = frozenset({"hosts", "procs", "stacks", "waits"})
+LIVE_TABLES = frozenset({"active_handlers", "actor_nodes", "hosts", "procs", "stacks", "waits"})
 
 _TYPES = {
     "u64": pa.uint64(),
@@ -276,6 +276,32 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "boot_us i64 | when it was started, in microseconds since the epoch",
         "gpus i64? | how many GPUs; null where `pynvml` is not installed",
         "gpus_json s? | of each GPU its name, memory and use",
+    ),
+    "actor_nodes": _table(
+        "Actors that there are now, and what they do.",
+        "timestamp_us i64 | now",
+        "id u64 | the actor, an `actors.id`",
+        "mesh_id u64 | its mesh",
+        "rank u64 | its rank in the mesh",
+        "actor s | the name that its mesh was spawned under",
+        "actor_type s | its class",
+        "actor_status s | `processing` while it serves a message, else `idle`",
+        "last_message_handler s | the endpoint that it has begun last",
+        "messages_processed u64 | how many messages it has served",
+        "queue_depth u64 | how many wait for their turn",
+    ),
+    "active_handlers": _table(
+        "Messages that actors serve now.",
+        "timestamp_us i64 | now",
+        "actor_id u64 | the actor, an `actors.id`",
+        "mesh_id u64 | its mesh",
+        "actor s | the name that its mesh was spawned under",
+        "name s | the endpoint",
+        "rank u64 | the rank that was called",
+        "from_proc s | the process of the sender",
+        "call u64? | the port of the answers; null when none is wanted",
+        "message_id u64? | the message, as in `message_status_events`, whose `active` says since "
+        "when; null when no answer is wanted",
     ),
     "waits": _table(
         "Answers that somebody waits for now.",

@@ -6,25 +6,27 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, SupervisionError, this_proc
 from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
+from mesh_telemetry._moments import microseconds
 from mesh_telemetry._options import TelemetryConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
     import pyarrow as pa
 
     from mesh_core import Future, HostMesh, ProcMesh
-    from mesh_telemetry._coverage import Answer
+    from mesh_telemetry._coverage import Answer, Coverage
     from mesh_telemetry._fragment import Fragment, ShardAnswer
     from mesh_telemetry._keeper import HostHandle
     from mesh_telemetry._planned import Plans
@@ -141,7 +143,7 @@ class Telemetry:
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
-        keeper, until_us = self._started(), _microseconds(as_of)
+        keeper, until_us = self._started(), microseconds(as_of)
         if self._plans is None:
             self._plans = Plans(self.tables())
         query = Query(sql, params, self._plans.schemas, plans=self._plans)
@@ -154,6 +156,40 @@ class Telemetry:
             require_full=require_full,
             is_one_host=len(hosts) == 1,
         )
+
+    def save(
+        self, folder: str | Path, *, timeout: float = 60.0, require_full: bool = False
+    ) -> Coverage:
+        """Writes all rows of all hosts as they are now to a folder here, for `Past`.
+
+        Live tables are as they were while it was written. Rows come a part at a time, so that
+        memory is bounded.
+
+        Args:
+            folder: Where to; it may have what was saved before.
+            timeout: Seconds that one part may take.
+            require_full: Raise unless all hosts have answered.
+
+        Returns:
+            Which hosts it is of.
+
+        Raises:
+            CoverageError: No host has answered, or not all and `require_full` is set.
+            StorageError: The folder cannot be written to.
+            TelemetryError: It is not started.
+
+        Example:
+            >>> telemetry.save("/shared/before-the-change")
+            >>> with Past("/shared/before-the-change") as past:
+            ...     past.query("select name, count(*) from spans group by name").table
+        """
+        from mesh_telemetry._saving import save
+
+        def ask(sql: str, as_of_us: int | None) -> Answer:
+            as_of = None if as_of_us is None else as_of_us / 1e6
+            return self.query(sql, as_of=as_of, timeout=timeout, require_full=require_full)
+
+        return save(ask, Path(folder))
 
     def serve(self, port: int = 0, flight_port: int = 0, token: str | None = None) -> Serving:
         """Answers other programs of this machine too, until that or telemetry is closed.
@@ -275,13 +311,3 @@ def _ask(keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> Ite
 def _stop(keeper: Keeper) -> Future[None]:
     stopped: Future[None] = keeper.stop()
     return stopped
-
-
-def _microseconds(when: float | datetime | None) -> int | None:
-    if when is None:
-        return None
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ValueError(f"{when!r} has no time zone: give one, such as datetime.UTC")
-        when = when.timestamp()
-    return int(when * 1e6)
