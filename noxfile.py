@@ -143,7 +143,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer: `-- core`; hosts, jobs, rdma, fs, tensor, telemetry; and counts."""
+    """Measure Mesh beside its peer: core, hosts, jobs, rdma, fs, tensor, telemetry; and counts."""
     arguments = session.posargs or ["core"]
     if arguments[0] == "counts":
         _install(session, "test", "mesh-core")

@@ -66,6 +66,7 @@ def _query_rows() -> Iterator[Row]:
         yield _row(_STACKS, shape, title, "ms", gain=2.0)
     for shape in SMALL_SHAPES:
         yield _row(_SMALL, shape, f"small tables: {shape}", "ms", gain=1.0)
+    yield _row(_SMALL, "new", "  join, another question each time", "ms", gain=1.0)
 
 
 def _paint_rows() -> Iterator[Row]:

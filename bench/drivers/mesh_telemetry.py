@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from bench.accounting import descendants, name_of, own_bytes
@@ -22,6 +23,17 @@ _NAME = "mesh-telemetry"
 
 class MeshTelemetryDriver(TelemetryDriver):
     """Workers of Mesh."""
+
+    has_dashboard = find_spec("mesh_telemetry._dashboard") is not None
+
+    def spawn_more(self, meshes: int) -> None:
+        """Spawns so many more meshes of actors, and waits until all of them have answered."""
+        # Some at a time, so that what is on its way stays little.
+        for at in range(0, meshes, 50):
+            names = [f"w{number}" for number in range(at, min(at + 50, meshes))]
+            some = [self._procs.spawn(name, BlockingWorker) for name in names]
+            for mesh in some:
+                mesh.noop.call(0).get()
 
     def record_host(self) -> None:
         self.telemetry = Telemetry().start()
