@@ -50,6 +50,7 @@ _FRAMES_MAX = 128
 # A caller that neither asks nor listens does not hold up who records.
 _CALLER_S = 0.5
 _ANSWER_LEN = 1 << 16
+_YES = b"true"
 
 
 class Door:
@@ -162,7 +163,8 @@ def ask_all(folders: Sequence[Path], word: str, timeout_s: float) -> dict[Path, 
                 with suppress(OSError):
                     piece = key.fileobj.recv(_ANSWER_LEN)  # type: ignore[union-attr]
                     said += piece
-                    is_over = not piece
+                    # A mere yes is whole: its end need not be waited for.
+                    is_over = not piece or said == _YES
                 if is_over:
                     selector.unregister(key.fileobj)
                     key.fileobj.close()  # type: ignore[union-attr]

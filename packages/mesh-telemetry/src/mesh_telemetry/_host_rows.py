@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
-from mesh_telemetry._errors import QueryError
+from mesh_telemetry._deadline import Late, within_async
+from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._folders import ASKED, open_host_folder, remove_if_free, spill_folder, sweep
 from mesh_telemetry._host_debugging import HostDebugging
 from mesh_telemetry._otlp_options import OtlpConfig
@@ -88,7 +89,13 @@ class HostRows(Actor):
         Raises:
             QueryError: It cannot be run.
         """
-        return await asyncio.to_thread(self._run, fragment)
+        deadline = time.monotonic() + fragment.deadline_s
+        try:
+            return await within_async(lambda: self._run(fragment, deadline), deadline)
+        except Late:
+            raise TelemetryError(
+                f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+            ) from None
 
     @concurrent_endpoint
     async def store_pyspy_dump(self, dump_id: str, proc: str, said: str) -> None:
@@ -151,16 +158,16 @@ class HostRows(Actor):
     async def __cleanup__(self, error: Exception | None) -> None:
         await asyncio.to_thread(self._close, _CLEANUP_S)
 
-    def _run(self, fragment: Fragment) -> bytes:
+    def _run(self, fragment: Fragment, deadline: float) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
         from mesh_telemetry._added_tables import RowsWithAdded
-        from mesh_telemetry._engine import run_fragment
+        from mesh_telemetry._engine import run_until
         from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
 
-        tables = self._made()
-        tables.refresh()
+        tables = self._made().refreshed()
         try:
-            body: bytes = run_fragment(fragment, RowsWithAdded(tables, fragment.added))
+            rows = RowsWithAdded(tables, fragment.added)
+            body: bytes = run_until(fragment, rows, deadline, tables.same_rows)
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise

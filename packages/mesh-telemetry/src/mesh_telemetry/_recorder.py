@@ -100,7 +100,7 @@ class Recorder:
         self._stream_dropped = {"messages": 0, "lives": 0}
         self._lost_at = self._expired_at = -math.inf
         self._pid = os.getpid()
-        self._is_over = self._is_restarted = False
+        self._is_over = self._is_restarted = self._has_taken = False
         self._turn = threading.Lock()
         sweep(config.directory)
         place = station()
@@ -202,9 +202,11 @@ class Recorder:
             while not self._is_over:
                 ready, _, _ = select.select(watched, [], [], period_s)
                 if watched[0] in ready:
+                    self._has_taken = False
                     self._door.serve()
                 with self._turn:
-                    period_s = self._take()
+                    if not (watched[0] in ready and self._has_taken):
+                        period_s = self._take()
                     is_restarted, self._is_restarted = self._is_restarted, False
                 if is_restarted:
                     self.on_restarted()
@@ -230,6 +232,7 @@ class Recorder:
     def _flushed(self) -> bool:
         with self._turn:
             self._take()
+            self._has_taken = True
         return True
 
     def _stop(self, request: str) -> dict[str, str]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mesh_telemetry._coverage import Answer, Coverage
     from mesh_telemetry._debugging import DebugConsole, Debugging
     from mesh_telemetry._fragment import Fragment, ShardAnswer
+    from mesh_telemetry._keeper import HostHandle
+    from mesh_telemetry._planned import Plans
     from mesh_telemetry._profile_file import TraceFile
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
@@ -73,6 +75,7 @@ class Telemetry:
         self._keeper: Keeper | None = None
         self._pid = 0
         self._servings: list[Serving] = []
+        self._plans: Plans | None = None
 
     def start(self) -> Self:
         """Records the calling process, and every process that is spawned from there from now on.
@@ -142,16 +145,23 @@ class Telemetry:
             ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
         """
         # Here, not at the top: processes that only record must not load Arrow.
+        from mesh_telemetry._planned import Plans
         from mesh_telemetry._query import Query
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
         keeper, until_us = self._started(), microseconds(as_of)
-        return Query(sql, params, self.tables()).answer(
-            partial(self._ask, keeper),
+        if self._plans is None:
+            self._plans = Plans(self.tables())
+        query = Query(sql, params, self._plans.schemas, plans=self._plans)
+        deadline = time.monotonic() + timeout
+        hosts = keeper.hosts.call_one().get(timeout)
+        return query.answer(
+            partial(self._ask, keeper, hosts),
             until_us=until_us,
-            timeout_s=timeout,
+            timeout_s=max(deadline - time.monotonic(), 0.0),
             require_full=require_full,
+            is_one_host=len(hosts) == 1,
         )
 
     def save(
@@ -422,11 +432,13 @@ class Telemetry:
     ) -> None:
         self.close()
 
-    def _ask(self, keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
+    def _ask(
+        self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment
+    ) -> Iterator[ShardAnswer]:
         from mesh_telemetry._added_tables import added_tables
 
         added = added_tables(fragment.tables, self._own_tables)
-        return _ask(keeper, replace(fragment, added=added) if added else fragment)
+        return _ask(keeper, hosts, replace(fragment, added=added) if added else fragment)
 
     def _started(self) -> Keeper:
         if self._keeper is None:
@@ -436,12 +448,11 @@ class Telemetry:
         return self._keeper
 
 
-def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
+def _ask(keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> Iterator[ShardAnswer]:
     """Sends a fragment to all hosts at once, and gives what each answers until its deadline."""
     from mesh_telemetry._fragment import ShardAnswer
 
     deadline = time.monotonic() + fragment.deadline_s
-    hosts = keeper.hosts.call_one().get(fragment.deadline_s)
     asked = [
         (host, None if host.rows is None else host.rows.run.call_one(fragment)) for host in hosts
     ]
