@@ -49,6 +49,9 @@ FUSE = {
 #: What mounts are measured with: the peer's, other hosts, and another way to have files there.
 MOUNTS = {**HOSTS, "fusermount3": "fuse3", "rsync": "rsync"}
 
+#: What the tests of the dashboard look at it with.
+BROWSER = {"chromium": "chromium"}
+
 #: What the machine of tests/rdma/vm is made of, and what verbs need that run in it.
 VERBS = {
     "busybox": "busybox-static",

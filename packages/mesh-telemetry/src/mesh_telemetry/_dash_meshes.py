@@ -77,8 +77,7 @@ def mesh(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         # Of two processes at a place the later one counts.
         states = {row["rank"]: "dead" if row["state"] == "dead" else "running" for row in procs}
     else:
-        last = {row["rank"]: row for row in sorted(latest, key=lambda row: row["at"])}
-        states = {rank: row["new_status"] for rank, row in last.items()}
+        states = _states(latest)
     for row in waiting:
         if states.get(row["rank"]) == "running":
             states[row["rank"]] = "waiting"
@@ -88,6 +87,20 @@ def mesh(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         "ranks": sorted((rank, state) for rank, state in states.items() if state != "running"),
         "failures": failures,
     }
+
+
+def _states(latest: list[dict[str, Any]]) -> dict[int, str]:
+    """Gives what each rank is, of the times at which it became each last."""
+    at: dict[int, dict[str, int]] = {}
+    for row in latest:
+        at.setdefault(row["rank"], {})[row["new_status"]] = row["at"]
+    states = {}
+    for rank, times in at.items():
+        since = times.get("running", 0)
+        # What has failed is stopped then: that it failed is what matters.
+        ended = [name for name in ("failed", "stopped") if times.get(name, -1) >= since]
+        states[rank] = ended[0] if ended else "running"
+    return states
 
 
 def graph(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:

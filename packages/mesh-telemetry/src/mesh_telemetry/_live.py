@@ -10,7 +10,7 @@ __all__ = ["Live"]
 
 _PERIOD_S = 1.0
 # As often something is sent to who has nothing to hear, so that one who has left is noticed.
-_HEARTBEAT_S = 2.0
+_HEARTBEAT_S = 1.0
 _STREAM_COUNT_MAX = 64
 _HEARTBEAT = b":\n\n"
 

@@ -115,9 +115,9 @@ export function open(root, page, wanted) {
   if (chosen.length) start();
   else {
     // Which actors are shown is chosen once, not again with each answer.
-    page.ask("timeline", {}, show).then((first) => {
-      if (!first || chosen.length) return;
+    end = page.live("timeline", {}, (first) => {
       chosen = first.actors.map((one) => one.id);
+      show(first);
       if (chosen.length) start();
     });
   }

@@ -1,0 +1,152 @@
+"""A program that a dashboard shows, and a browser to look at it with."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from mesh_core import Actor, MeshFailure, ProcMesh, configured, endpoint, span, this_host
+from mesh_core.testing import wait_until
+from mesh_telemetry._serving import Serving
+
+LIMIT_MS = 20_000
+#: A name that would be an element, and run, were it put into the page as HTML.
+EVIL = "<img src=x onerror=document.title='taken'>"
+
+
+class Trainer(Actor):
+    """Does what there are pages for."""
+
+    @endpoint
+    def step(self, number: int) -> None:
+        with span("step", {"number": number}), span("inner"):
+            pass
+
+    @endpoint
+    def shout(self, text: str) -> None:
+        print(text, flush=True)
+
+    @endpoint
+    def fail(self) -> None:
+        try:
+            raise KeyError("the batch is gone")
+        except KeyError as error:
+            raise ValueError("no gradient") from error
+
+
+class Partner(Actor):
+    """Waits for another that waits for it."""
+
+    @endpoint
+    def ask(self, other: Partner, me: Partner) -> str:
+        return other.answer.call_one(me).get()
+
+    @endpoint
+    def answer(self, asker: Partner) -> str:
+        return asker.name.call_one().get()
+
+    @endpoint
+    def name(self) -> str:
+        return ""
+
+
+class Boss(Actor):
+    """Owns actors that fail, and goes on without them."""
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        return True
+
+    @endpoint
+    def lose(self, procs: ProcMesh) -> None:
+        self.mortal = procs.spawn("mortal", Trainer)
+        self.mortal.fail.broadcast()
+
+
+class ShownProgram:
+    """Meshes with names, one that has failed, and two actors in a circle."""
+
+    def __init__(self) -> None:
+        self.procs = this_host().spawn_procs({"gpus": 4}, name="team")
+        self.trainers: Any = self.procs.spawn("trainers", Trainer)
+        self.evil: Any = self.procs.spawn(EVIL, Trainer)
+        for number in range(5):
+            self.trainers.step.call(number).get()
+        self.evil.shout.call(EVIL).get()
+        self._boss_procs = this_host().spawn_procs(name="office")
+        self._boss: Any = self._boss_procs.spawn("boss", Boss)
+        self._boss.lose.call_one(self.procs).get()
+        # They are to stay in their circle, which is found and broken otherwise.
+        with configured(deadlock_probe_s=3600):
+            self._pair = this_host().spawn_procs({"side": 2}, name="pair")
+        left: Any = self._pair.slice(side=0).spawn("left", Partner)
+        right: Any = self._pair.slice(side=1).spawn("right", Partner)
+        left.name.call_one().get()
+        right.name.call_one().get()
+        self._asking = left.ask.call_one(right, left)
+
+    def close(self) -> None:
+        """Ends all of it."""
+        self._asking.cancel()
+        for procs in (self._pair, self._boss_procs, self.procs):
+            with suppress(Exception):
+                procs.stop().get(60)
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, without a screen."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    # Playwright runs a loop in this thread, which others must not find here.
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+        )
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+@contextmanager
+def page_of(opened: Any, serving: Serving, **options: Any) -> Iterator[Any]:
+    """A page at the dashboard, that must not have had an error at its end."""
+    context = opened.new_context(viewport={"width": 1280, "height": 800}, **options)
+    context.set_default_timeout(LIMIT_MS)
+    errors: list[str] = []
+    try:
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(serving.dashboard_url, wait_until="commit")
+        yield page
+        assert errors == []
+    finally:
+        context.close()
+
+
+def show(page: Any, name: str, words: str = "") -> None:
+    """Opens a page of the dashboard, and waits until it has something to show."""
+    page.evaluate(f"location.hash = {'#/' + name + words!r}")
+    ready(page, name)
+
+
+def ready(page: Any, name: str) -> None:
+    """Waits until a page of the dashboard has something to show."""
+    page.wait_for_selector(f"body[data-ready={name}]")
+
+
+def stream_threads() -> int:
+    """How many topics are asked for again and again in this process."""
+    return sum(one.name == "mesh-telemetry-live" for one in threading.enumerate())
+
+
+def wait_for_quiet() -> None:
+    """Waits until nobody listens."""
+    wait_until(lambda: stream_threads() == 0, 30.0)

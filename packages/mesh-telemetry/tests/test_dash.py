@@ -1,0 +1,228 @@
+"""The dashboard in a browser shows what is true of the program."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shown_program import EVIL, ShownProgram, browser, page_of, ready, show, wait_for_quiet
+
+from mesh_core.testing import wait_until
+from mesh_telemetry import Telemetry, TelemetryConfig
+from mesh_telemetry._serving import Serving
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[tuple[ShownProgram, Serving]]:
+    place = Path(tempfile.mkdtemp(prefix="mesh-tel-", dir="/dev/shm"))
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_RUNTIME_DIR", str(place))
+    try:
+        with Telemetry(TelemetryConfig(directory=str(place))) as telemetry:
+            shown = ShownProgram()
+            try:
+                with telemetry.serve() as serving:
+                    yield shown, serving
+                    wait_for_quiet()
+            finally:
+                shown.close()
+    finally:
+        patch.undo()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def opened(program: object) -> Iterator[Any]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture
+def page(opened: Any, program: tuple[ShownProgram, Serving]) -> Iterator[Any]:
+    with page_of(opened, program[1]) as shown:
+        ready(shown, "overview")
+        yield shown
+
+
+def has(page: Any, words: str, within: str = "main") -> None:
+    """Waits until a part of the page has these words in it."""
+    page.locator(within).filter(has_text=words).first.wait_for()
+
+
+def test_the_overview_counts_and_names_failures_with_their_cause(page: Any) -> None:
+    has(page, "15", "[data-card=Actors] .value")
+    has(page, "1", "[data-card=Hosts] .value")
+    has(page, "8", "[data-card=Processes] .value")
+    has(page, "4", "[data-card=Failures] .value")
+    has(page, "mortal[", "#failures")
+    has(page, "ValueError: no gradient", "#failures")
+    has(page, "the batch is gone", "#failures")
+
+
+def test_the_token_does_not_stay_in_the_address(page: Any) -> None:
+    assert page.url.endswith("/#/overview")
+    page.reload()
+    ready(page, "overview")
+
+
+def test_a_wrong_token_says_so_and_the_right_one_lets_in(
+    opened: Any, program: tuple[ShownProgram, Serving]
+) -> None:
+    serving = program[1]
+    context = opened.new_context()
+    page = context.new_page()
+    page.goto(f"{serving.url}/#token=guessed")
+    ready(page, "gate")
+    has(page, "no right token")
+    page.get_by_label("Token").fill(serving.token)
+    page.keyboard.press("Enter")
+    ready(page, "overview")
+    context.close()
+
+
+def test_the_topology_has_meshes_ranks_and_messages(page: Any) -> None:
+    show(page, "topology")
+    page.get_by_role("option").filter(has_text="mortal").click()
+    has(page, "gpus 4: 4 ranks", "[aria-label=Mesh]")
+    page.wait_for_selector("canvas[aria-label='4 ranks: 4 failed']")
+    page.locator("canvas").focus()
+    page.keyboard.press("ArrowRight")
+    has(page, "mortal[0]", "[aria-label=Mesh]")
+    page.get_by_role("button", name="Graph").click()
+    page.get_by_role("button", name="trainers: Trainer, 4 ranks").wait_for()
+    page.get_by_role("button", name="team: 4 processes").wait_for()
+    sent = page.locator("svg.graph path.sent title").all_text_contents()
+    assert any(int(words.split()[0]) >= 20 for words in sent), sent
+
+
+def test_the_explorer_goes_from_hosts_to_actors(page: Any) -> None:
+    show(page, "explorer")
+    page.get_by_role("option").filter(has_text="team[2]").click()
+    page.get_by_role("option").filter(has_text="trainers[2]").click()
+    has(page, "step", "[aria-label=Spans]")
+    has(page, '{"number":4}', "[aria-label=Spans]")
+    has(page, "running", "[aria-label=States]")
+    page.get_by_role("button", name="Stacks of its process").click()
+    has(page, "in Mesh and Python alone", "[data-part=stacks]")
+    page.get_by_label("Filter actors").fill("right")
+    page.get_by_role("option").filter(has_text="right[0]").click()
+    has(page, "It waits for left[0] to answer name", "[aria-label=Detail]")
+
+
+def test_the_timeline_has_spans_and_messages_of_actors(page: Any) -> None:
+    show(page, "timeline")
+    has(page, "trainers[0]", ".chips")
+    has(page, "spans")
+    page.wait_for_function(
+        "() => /Timeline of .*: [1-9][0-9]* spans/.test("
+        "document.querySelector('canvas').getAttribute('aria-label'))"
+    )
+    page.get_by_role("button", name="Zoom in").click()
+    assert not page.get_by_label("Follow").is_checked()
+    page.locator(".chips button").first.click()
+    page.wait_for_function("() => location.hash.startsWith('#/timeline?actors=')")
+
+
+def test_a_line_comes_without_a_reload(page: Any, program: tuple[ShownProgram, Serving]) -> None:
+    show(page, "logs")
+    page.evaluate("window.wasHere = true")
+    program[0].trainers.slice(gpus=1).shout.call("a line that comes live").get()
+    has(page, "a line that comes live", "[aria-label=Lines]")
+    assert page.evaluate("window.wasHere")
+    page.get_by_role("searchbox").fill("nobody prints this")
+    has(page, "0 lines")
+    page.get_by_role("searchbox").fill("")
+    page.get_by_label("Severity").select_option("error")
+    page.wait_for_function("() => location.hash.includes('severity=error')")
+
+
+def test_sql_is_answered_kept_and_refused(page: Any) -> None:
+    show(page, "sql")
+    editor = page.get_by_label("SQL", exact=True)
+    editor.fill("select count(*) as n, max(id) as largest from actors")
+    page.keyboard.press("Control+Enter")
+    has(page, "15", "[data-part=rows]")
+    # An id keeps all of its digits.
+    row = page.locator("[data-part=rows] .list .row").first.text_content()
+    assert re.fullmatch(r"15\d{17,20}", row), row
+    has(page, "of 1 host", "[role=status]")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    assert Path(download.value.path()).read_bytes().startswith(b"n,largest\r\n15,")
+    editor.fill("select nothing")
+    page.keyboard.press("Control+Enter")
+    page.locator("pre[role=alert]").wait_for()
+    show(page, "overview")
+    show(page, "sql")
+    assert "largest" in page.get_by_label("SQL", exact=True).input_value()
+
+
+def test_a_circle_of_waits_is_named(page: Any) -> None:
+    show(page, "stacks")
+    has(page, "left[0]", "[data-part=circle]")
+    has(page, "right[0]", "[data-part=circle]")
+    page.get_by_label("Waits").get_by_role("button").first.click()
+    has(page, "Partner.", "[data-part=stacks]")
+
+
+def test_names_of_the_program_stay_text(page: Any) -> None:
+    show(page, "topology")
+    page.get_by_role("option").filter(has_text=EVIL).click()
+    has(page, EVIL, "[aria-label=Mesh]")
+    show(page, "explorer")
+    page.get_by_label("Filter actors").fill("onerror")
+    page.get_by_role("option").filter(has_text=EVIL).first.click()
+    has(page, EVIL, "[aria-label=Detail]")
+    show(page, "logs")
+    has(page, EVIL, "[aria-label=Lines]")
+    assert page.locator("main img").count() == 0
+    assert page.title() != "taken"
+
+
+def test_two_pages_share_one_question_and_closed_ones_end_theirs(
+    opened: Any, program: tuple[ShownProgram, Serving]
+) -> None:
+    live = program[1]._dashboard.live
+    wait_until(lambda: live.topics == {}, LIMIT_S)
+    with page_of(opened, program[1]) as one, page_of(opened, program[1]) as other:
+        ready(one, "overview")
+        ready(other, "overview")
+        wait_until(lambda: live.topics == {"overview?": 2}, LIMIT_S)
+        show(other, "stacks")
+        wait_until(lambda: live.topics == {"overview?": 1, "waits?": 1}, LIMIT_S)
+    wait_until(lambda: live.topics == {}, LIMIT_S)
+
+
+def test_a_host_that_does_not_answer_is_shown_plainly(page: Any) -> None:
+    silent = {"asked": ["here/0", "there/1"], "failed": [{"host": "there/1", "cause": "it died"}]}
+
+    def answer(route: Any) -> None:
+        said = route.fetch().json()
+        route.fulfill(json=said | {"coverage": silent})
+
+    page.route("**/topics/counts*", answer)
+    page.route("**/live/*", lambda route: route.abort())
+    page.reload()
+    ready(page, "overview")
+    has(page, "Without 1 of 2 hosts: there/1 (it died)", "#coverage")
+    has(page, "of 2: 1 host silent", "[data-card=Hosts]")
+    has(page, "the program does not answer", "#pulse")
+
+
+def test_keys_and_the_theme(page: Any) -> None:
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "skip"
+    dark = "() => getComputedStyle(document.body).backgroundColor"
+    page.get_by_role("button", name="Theme: auto").click()
+    light = page.evaluate(dark)
+    page.get_by_role("button", name="Theme: light").click()
+    assert page.evaluate(dark) != light
+    page.reload()
+    page.get_by_role("button", name="Theme: dark").wait_for()

@@ -1,0 +1,272 @@
+"""The dashboard without a browser: files, topics, streams, and the command."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+from shown_program import wait_for_quiet
+
+from mesh_core.testing import wait_until
+from mesh_telemetry import Telemetry, TelemetryConfig
+from mesh_telemetry._coverage import Answer, Coverage, HostFailure
+from mesh_telemetry._dash_files import file_routes
+from mesh_telemetry._dash_looking import pattern
+from mesh_telemetry._dash_queries import TOPICS
+from mesh_telemetry._dash_waits import circles
+from mesh_telemetry._dashboard import Dashboard, dashboard_url
+from mesh_telemetry._errors import CoverageError
+from mesh_telemetry._http import HttpServer
+from mesh_telemetry._live import Live
+from mesh_telemetry._schemas import TABLE_DOCS
+
+TOKEN = "a token of the test"
+LIMIT_S = 30.0
+DASH = Path(__file__).resolve().parents[1] / "src" / "mesh_telemetry" / "dash"
+
+
+class Looked:
+    """Answers as a program with one host that is silent would, and counts how often."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.error: Exception | None = None
+
+    def __call__(self, sql: str, values: object) -> Answer:
+        self.count += 1
+        if self.error is not None:
+            raise self.error
+        table = pa.table({"host": ["here"], "number": ["0"], "procs": [self.count], "dead": [0]})
+        return Answer(table, Coverage(("a", "b"), ("a",), (HostFailure("b", "it died"),), ()))
+
+
+@pytest.fixture
+def looked() -> Looked:
+    return Looked()
+
+
+@pytest.fixture
+def live() -> Live:
+    return Live(period_s=0.02, heartbeat_s=0.05, stream_count_max=2)
+
+
+@pytest.fixture
+def server(looked: Looked, live: Live) -> Iterator[HttpServer]:
+    dashboard = Dashboard(looked, TABLE_DOCS, live)
+    with HttpServer(dashboard.routes(), TOKEN) as opened:
+        yield opened
+        dashboard.close()
+        wait_for_quiet()
+
+
+def get(
+    server: HttpServer, path: str, token: str | None = TOKEN, **headers: str
+) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=LIMIT_S)
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    connection.request("GET", path, headers=headers)
+    return connection, connection.getresponse()
+
+
+def read(server: HttpServer, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
+    connection, reply = get(server, path, token)
+    try:
+        return reply.status, json.loads(reply.read())
+    finally:
+        connection.close()
+
+
+def event(reply: http.client.HTTPResponse) -> dict[str, Any]:
+    """The next answer of a stream."""
+    while True:
+        line = reply.readline()
+        assert line, "the stream has ended"
+        if line.startswith(b"data: "):
+            said: dict[str, Any] = json.loads(line[6:])
+            return said
+
+
+def test_files_are_open_and_let_nothing_else_in(server: HttpServer) -> None:
+    for path, kind in [("/", "text/html"), ("/dash/main.js", "text/javascript")]:
+        connection, reply = get(server, path, token=None)
+        body = reply.read()
+        assert (reply.status, reply.headers.get_content_type()) == (200, kind)
+        assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
+        assert reply.headers["X-Content-Type-Options"] == "nosniff"
+        connection.close()
+        connection, again = get(server, path, None, **{"If-None-Match": reply.headers["ETag"]})
+        assert (again.status, again.read()) == (304, b"")
+        connection.close()
+        assert body
+    for path in ("/dash/../_http.py", "/dash/%2e%2e/_http.py", "/dash/", "/topics/overview"):
+        assert read(server, path, token=None)[0] == 401
+
+
+def test_every_file_is_served_and_none_brings_html_to_life() -> None:
+    served = {route.path for route in file_routes()}
+    assert served == {"/"} | {f"/dash/{path.name}" for path in DASH.iterdir()}
+    for path in DASH.glob("*.js"):
+        text = path.read_text()
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "document.write"):
+            assert word not in text, path.name
+
+
+def test_a_topic_says_which_hosts_are_silent(server: HttpServer) -> None:
+    status, said = read(server, "/topics/hosts")
+    assert status == 200
+    assert said["value"]["rows"][0]["host"] == "here"
+    assert said["coverage"] == {
+        "asked": ["a", "b"],
+        "failed": [{"host": "b", "cause": "it died"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("nothing", 404),
+        ("actor", 400),
+        ("actor?id=x", 400),
+        ("actor?id=18446744073709551616", 400),
+        ("meshes?limit=100000", 400),
+        ("meshes?offset=-1", 400),
+        ("timeline?actors=1,2;drop", 400),
+        ("logs?severity=bad", 400),
+        ("logs?text=" + "x" * 300, 400),
+    ],
+)
+def test_wrong_arguments_are_refused(server: HttpServer, path: str, status: int) -> None:
+    found, said = read(server, f"/topics/{path}")
+    assert found == status
+    assert said["error"]["message"]
+
+
+def test_a_stream_pushes_changes_to_all_who_listen(
+    server: HttpServer, looked: Looked, live: Live
+) -> None:
+    one, first = get(server, "/live/hosts")
+    other, second = get(server, "/live/hosts")
+    seen = event(first)["value"]["rows"][0]["procs"]
+    event(second)
+    assert live.topics == {"hosts?": 2}
+    assert event(first)["value"]["rows"][0]["procs"] > seen
+    # There is no room for a third.
+    assert read(server, "/live/hosts")[0] == 503
+    for connection, reply in ((one, first), (other, second)):
+        reply.close()
+        connection.close()
+    wait_until(lambda: live.topics == {}, LIMIT_S)
+    wait_for_quiet()
+    asked = looked.count
+    assert read(server, "/topics/tables")[0] == 200
+    assert looked.count == asked
+
+
+def test_a_stream_says_what_is_wrong_and_goes_on(server: HttpServer, looked: Looked) -> None:
+    looked.error = CoverageError("no host answered: wait")
+    connection, reply = get(server, "/live/hosts")
+    assert "no host answered" in event(reply)["error"]
+    looked.error = None
+    assert event(reply)["value"]["rows"]
+    reply.close()
+    connection.close()
+
+
+def test_streams_end_with_the_dashboard(server: HttpServer, live: Live) -> None:
+    connection, reply = get(server, "/live/hosts")
+    event(reply)
+    live.close()
+    assert b"data" not in reply.read()[-4:]
+    connection.close()
+
+
+def test_an_answer_that_stays_the_same_is_sent_once() -> None:
+    live = Live(period_s=0.01, heartbeat_s=0.05)
+    asked = Event()
+
+    def ask() -> bytes:
+        asked.set()
+        return b"same"
+
+    stream = live.stream("topic", ask)
+    assert next(stream) == b"data: same\n\n"
+    assert asked.is_set()
+    assert next(stream) == b":\n\n"
+    live.close()
+    assert list(stream) == []
+
+
+@pytest.mark.parametrize(
+    ("edges", "expected"),
+    [
+        ([], []),
+        ([("a", "b"), ("b", "c")], []),
+        ([("a", "a")], [["a"]]),
+        ([("b", "a"), ("a", "b"), ("c", "a")], [["a", "b"]]),
+        ([("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")], [["a", "b"], ["c", "d"]]),
+    ],
+)
+def test_circles(edges: list[tuple[str, str]], expected: list[list[str]]) -> None:
+    assert circles(edges) == expected
+
+
+def test_text_is_searched_as_it_is() -> None:
+    assert pattern(r"a_b%\c") == r"%a\_b\%\\c%"
+
+
+def test_every_topic_can_be_asked_of_a_program(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    wanted = {
+        "actor": "?id=1",
+        "mesh": "?id=1",
+        "procs": "?host=x&number=0",
+        "stacks": "?host=x&proc=0.0",
+        "logs": "?text=a%25b&mesh=m&proc=0.1&stream=stdout&severity=warning&before=5",
+        "timeline": "?actors=1,2&since=1&until=2",
+    }
+    with (
+        Telemetry(TelemetryConfig(directory=str(place))) as telemetry,
+        telemetry.serve() as serving,
+    ):
+        for name in TOPICS:
+            path = f"/topics/{name}{wanted.get(name, '')}"
+            status, said = read(serving._http, path, serving.token)
+            assert (name, status) == (name, 200), said
+        assert serving.dashboard_url == dashboard_url(serving.url, serving.token)
+        printed = dash("--no-open")
+        assert printed.stdout.strip() == serving.dashboard_url, printed.stderr
+    assert dash("--no-open").returncode == 1
+
+
+def dash(*words: str) -> subprocess.CompletedProcess[str]:
+    # As `mesh` runs it where the package is installed.
+    script = (
+        "import sys, typer\n"
+        "from mesh_telemetry import TelemetryError\n"
+        "from mesh_telemetry._dash_command import dash\n"
+        "app = typer.Typer()\n"
+        "app.command()(dash)\n"
+        "try:\n"
+        "    app(sys.argv[1:], standalone_mode=False)\n"
+        "except TelemetryError as error:\n"
+        "    sys.exit(str(error))\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )

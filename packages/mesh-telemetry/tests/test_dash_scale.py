@@ -1,0 +1,62 @@
+"""The dashboard stays usable with ten thousand actors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shown_program import Trainer, browser, page_of, ready, show, wait_for_quiet
+
+from mesh_core import this_host
+from mesh_telemetry import Telemetry, TelemetryConfig
+
+PROCS, MESHES = 8, 1250
+# However much there is: what a screen holds, and a little more.
+ELEMENTS_MAX = 2500
+
+
+def elements(page: Any) -> int:
+    count: int = page.evaluate("document.getElementsByTagName('*').length")
+    return count
+
+
+def test_ten_thousand_actors(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Telemetry(TelemetryConfig(directory=str(place))) as telemetry:
+        procs = this_host().spawn_procs({"gpus": PROCS}, name="team")
+        trainers: Any = [procs.spawn(f"trainer-{at}", Trainer) for at in range(MESHES)]
+        trainers[-1].step.call(1).get()
+        with telemetry.serve() as serving, browser() as opened:
+            with page_of(opened, serving) as page:
+                ready(page, "overview")
+                text = "document.querySelector('[data-card=Actors] .value').textContent"
+                page.wait_for_function(f"() => {text} === '10,000'")
+                look(page)
+            wait_for_quiet()
+        procs.stop().get()
+
+
+def look(page: Any) -> None:
+    show(page, "topology")
+    page.locator("section").get_by_text("1,251 meshes").wait_for()
+    page.locator("[role=listbox]").evaluate("list => { list.scrollTop = list.scrollHeight; }")
+    page.get_by_role("option").filter(has_text="trainer-1249").click()
+    page.locator("[aria-label=Mesh]").get_by_text("gpus 8: 8 ranks, 8 seen to start").wait_for()
+    assert elements(page) < ELEMENTS_MAX
+    page.get_by_role("button", name="Graph").click()
+    page.get_by_role("button", name="team: 8 processes").wait_for()
+    assert elements(page) < ELEMENTS_MAX
+    show(page, "explorer")
+    page.get_by_role("option").filter(has_text="team[3]").click()
+    page.get_by_role("option").filter(has_text="trainer-0[3]").wait_for()
+    page.locator("[role=listbox]").focus()
+    page.keyboard.press("End")
+    page.get_by_role("option").filter(has_text="team[7]").wait_for()
+    page.keyboard.press("Home")
+    assert elements(page) < ELEMENTS_MAX
+    page.get_by_label("Filter actors").fill("trainer-777")
+    page.get_by_text("8 actors", exact=True).wait_for()
+    for name in ("timeline", "logs", "sql", "stacks", "overview"):
+        show(page, name)
+        assert elements(page) < ELEMENTS_MAX
