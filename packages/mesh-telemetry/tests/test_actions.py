@@ -39,9 +39,7 @@ class Foreman(Actor):
 
 
 @pytest.fixture
-def telemetry(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Telemetry]:
+def telemetry(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Telemetry]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with Telemetry(config(place)) as started:
         yield started

@@ -146,9 +146,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         current.note_stopped(self._port, future, reason)
         return future
 
-    def _end_future(
-        self, grace_s: float, is_drained: bool, reason: str | None = None
-    ) -> EndFuture:
+    def _end_future(self, grace_s: float, is_drained: bool, reason: str | None = None) -> EndFuture:
         parts = [self._stop_actors(grace_s, is_drained, reason=reason)]
         return EndFuture(parts, self._runtime.ownership, self._ended)
 

@@ -4,7 +4,8 @@ What happens in a process (`subscribe`), what was measured there, what processes
 to know of new processes, futures of work that is not a call (`future_of`), the algebra of
 named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`), where a process is in its job
 (`station`), what is there (`standing`) and what it waits for (`waiting`), a stop that somebody else
-asks for (`stop_owned`); and `on_signals`, for services that end on them. Programs themselves need `mesh_core` alone.
+asks for (`stop_owned`); and `on_signals`, for services that end on them. Programs themselves need
+`mesh_core` alone.
 """
 
 from mesh_core._activation import LayerCall as LayerCall

@@ -1,8 +1,8 @@
 """Where a process answers the telemetry process of its host: a socket in its folder.
 
-A question is a word, perhaps a space and what it is about, and a line feed; the answer is JSON up to
-the end of the connection. It is no
-message of Mesh, so that nobody who looks at messages sees it.
+A question is a word, perhaps a space and what it is about, and a line feed; the answer is JSON up
+to the end of the connection. It is no message of Mesh, so that nobody who looks at messages sees
+it.
 """
 
 from __future__ import annotations

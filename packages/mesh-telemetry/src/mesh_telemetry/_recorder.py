@@ -92,8 +92,9 @@ class Recorder:
         self.folder.mkdir(mode=0o700)
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
-        asked = {FLUSH: self._flushed, WAITS: waits, STACKS: stacks, STOP: self._stop}
-        self._door = Door(self.folder, asked)
+        answers: dict[str, Callable[..., Any]] = {FLUSH: self._flushed, WAITS: waits}
+        answers |= {STACKS: stacks, STOP: self._stop}
+        self._door = Door(self.folder, answers)
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
         self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)

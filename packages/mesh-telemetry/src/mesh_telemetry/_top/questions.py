@@ -25,7 +25,8 @@ HOSTS = """
 """
 RATES = "select proc, count(*) as messages from messages where timestamp_us > $1 group by proc"
 MESHES = """
-    select id, timestamp_us, class, given_name, shape_json, size, parent_mesh_id, owner_mesh_id, proc
+    select id, timestamp_us, class, given_name, shape_json, size, parent_mesh_id, owner_mesh_id,
+           proc
     from meshes
 """
 FAILURES = """

@@ -155,9 +155,7 @@ def take(asking: Asking, before: Snapshot | None) -> Snapshot:
         row["proc"]: row["messages"] / RATE_S for row in rows(RATES, int((now - RATE_S) * 1e6))
     }
     waits = rows(WAITS)
-    hosts = [
-        Host(int(row["proc"].partition(".")[0]), row["host"], row) for row in rows(HOSTS)
-    ]
+    hosts = [Host(int(row["proc"].partition(".")[0]), row["host"], row) for row in rows(HOSTS)]
     meshes = [
         Mesh(row["id"], row["given_name"], row, by_mesh.get(row["id"], {})) for row in rows(MESHES)
     ]
@@ -222,10 +220,11 @@ def _percent(row: Row, old: Proc | None) -> float | None:
         return None
     if row["cpu_s"] is None or old.row["cpu_s"] is None:
         return None
-    passed_us = row["timestamp_us"] - old.row["timestamp_us"]
+    passed_us: int = row["timestamp_us"] - old.row["timestamp_us"]
     if passed_us <= 0:
         return old.cpu_percent
-    return max(100e6 * (row["cpu_s"] - old.row["cpu_s"]) / passed_us, 0.0)
+    used_s: float = row["cpu_s"] - old.row["cpu_s"]
+    return max(100e6 * used_s / passed_us, 0.0)
 
 
 def _place(name: str) -> tuple[int, int]:
