@@ -215,7 +215,7 @@ def tensor(session: nox.Session) -> None:
 def telemetry(session: nox.Session) -> None:
     """Run the tests of telemetry, beside another engine and by the drivers that people have."""
     _install(session, "telemetry", "mesh-telemetry", "mesh-jobs")
-    _have(session, system.BROWSER)
+    _have(session, {**system.BROWSER, **system.TERMINAL})
     chosen = session.posargs or ["-m", "not slow"]
     _pytest(session, "packages/mesh-telemetry/tests", "--numprocesses=2", *chosen)
 
