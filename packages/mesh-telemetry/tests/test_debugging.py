@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -227,12 +229,15 @@ def test_an_actor_that_stands_can_be_stopped(telemetry: Telemetry, kind: type) -
 def test_closing_telemetry_lets_go(place: Path) -> None:
     procs = this_host().spawn_procs(name="team")
     trainer: Any = procs.spawn("trainers", Trainer)
+    before = sys.breakpointhook
     with Telemetry(TelemetryConfig(directory=str(place))) as telemetry:
+        assert sys.breakpointhook is not before
         telemetry.watch(procs)
         sql = "select * from procs where mesh = 'team'"
         wait_until(lambda: telemetry.query(sql).table.num_rows, LIMIT_S)
         step = trainer.step.call_one(1)
         standing(telemetry)
+    assert sys.breakpointhook is before
     assert step.get(LIMIT_S) == 10
     procs.stop().get(LIMIT_S)
 
@@ -269,3 +274,53 @@ def test_stepping_ends_with_the_endpoint(telemetry: Telemetry, team: Any) -> Non
         assert console.is_ended
     assert step.get(LIMIT_S) == 10
     assert one.count.call_one().get(LIMIT_S) == 1
+
+
+def test_a_hook_that_the_user_has_chosen_stays(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+    before = sys.breakpointhook
+    with Telemetry(TelemetryConfig(directory=str(place))):
+        assert sys.breakpointhook is before
+
+
+PROGRAM = """
+from mesh_core import this_host, shutdown_context
+from mesh_telemetry import Telemetry, TelemetryConfig
+import sys
+with Telemetry(TelemetryConfig(directory=sys.argv[1])):
+    answer = 41
+    breakpoint()
+    print("the answer is", answer + 1)
+shutdown_context().get(60)
+"""
+
+
+def test_the_program_itself_has_its_own_terminal(place: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(place)],
+        input="p answer\nc\n",
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert "(Pdb) 41\n" in done.stdout
+    assert "the answer is 42" in done.stdout
+
+
+def test_a_session_is_seen_where_it_was_stepped_to(telemetry: Telemetry, team: Any) -> None:
+    step = team.slice(gpus=1).step.call_one(1)
+    (session,) = standing(telemetry)
+    with telemetry.debug(session["id"]) as console:
+        console.run("n")
+        (moved,) = standing(telemetry)
+        assert (moved["id"], moved["line"]) == (session["id"], session["line"] + 1)
+        assert moved["attached"]
+        console.close(is_kept=True)
+    wait_until(lambda: not standing(telemetry)[0]["attached"], LIMIT_S)
+    with telemetry.debug(session["id"]) as console:
+        assert "return loss" in console.run("n")
+    assert step.get(LIMIT_S) == 10
+    none_standing(telemetry)
