@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from mesh_core import Actor, current_rank, endpoint
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Trainer(Actor):
@@ -86,8 +85,3 @@ def standing(telemetry: Telemetry, count: int = 1) -> list[dict[str, Any]]:
 def none_standing(telemetry: Telemetry) -> None:
     """Waits until nothing stands."""
     wait_until(lambda: telemetry.debug_sessions() == [], LIMIT_S)
-
-
-def until(seconds: float) -> float:
-    """When it is so much later."""
-    return time.monotonic() + seconds

@@ -1,43 +1,57 @@
-"""`mesh debug` as a user has it, in a process of its own."""
+"""`mesh debug` as a user has it."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-__all__ = ["MeshDebug"]
+from typer.testing import CliRunner
 
-_LIMIT_S = 100.0
-# As mesh-jobs runs it, also where the package is not installed anew since it has this command.
-_PROGRAM = """
-import sys
 from mesh_core import MeshError
-from mesh_jobs._cli.door import JobCommands
 from mesh_telemetry._debug_commands import debug
-try:
-    debug(obj=JobCommands(), prog_name="mesh debug")
-except MeshError as error:
-    print(f"mesh: {error}", file=sys.stderr)
-    sys.exit(1)
-"""
+
+__all__ = ["Done", "MeshDebug"]
+
+_PROGRAM = "from mesh_telemetry._debug_commands import debug; debug()"
+
+
+class Done(NamedTuple):
+    """How a command has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class _Door:
+    """What mesh-jobs gives to commands."""
+
+    def print_json(self, value: Any) -> None:
+        print(json.dumps(value))
+
+    def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        for row in (columns, *rows):
+            print("  ".join(row))
 
 
 class MeshDebug:
     """Runs the command."""
 
-    def run(self, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs it to its end."""
-        return subprocess.run(
-            [sys.executable, "-c", _PROGRAM, *words],
-            input=typed,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
+    def run(self, *words: str, typed: str = "") -> Done:
+        """Runs it to its end, in this process."""
+        result = CliRunner().invoke(debug, words, input=typed, obj=_Door())
+        if isinstance(result.exception, MeshError):
+            # As mesh-jobs tells it.
+            return Done(1, result.stdout, f"mesh: {result.exception}\n")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Done(result.exit_code, result.stdout, result.stderr)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Starts it, with somebody at its terminal."""
+        """Starts it in a process of its own, with somebody at its terminal."""
         return subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *words],
             stdin=subprocess.PIPE,

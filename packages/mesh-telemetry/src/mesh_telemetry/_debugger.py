@@ -215,7 +215,8 @@ class Debugger(pdb.Pdb):
 
     def _look_away(self) -> None:
         self._is_done = True
-        sys.settrace(None)
+        if getattr(sys.gettrace(), "__self__", None) is self:
+            sys.settrace(None)
         if self._root is not None:
             for each in _frames(sys._getframe(), None):
                 if getattr(each.f_trace, "__self__", None) is self:
