@@ -46,6 +46,9 @@ FUSE = {
     "/usr/include/fuse3/fuse.h": "libfuse3-dev",
 }
 
+#: A terminal that tests look at.
+TERMINAL = {"tmux": "tmux"}
+
 #: What mounts are measured with: the peer's, other hosts, and another way to have files there.
 MOUNTS = {**HOSTS, "fusermount3": "fuse3", "rsync": "rsync"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from mesh_telemetry._coverage import Answer, Coverage, HostFailure, Shipped
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._http import HttpServer
 from mesh_telemetry._query_routes import ARROW, query_routes
+from mesh_telemetry._routes import Reply, Route
 
 TOKEN = "a token of the test"
 COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))
@@ -139,3 +141,23 @@ def test_a_port_that_is_taken_is_told(server: HttpServer) -> None:
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(TelemetryError, match="choose another"):
         HttpServer(query_routes(answer), TOKEN, port)
+
+
+def test_a_route_can_have_the_connection() -> None:
+    def echo(client: socket.socket) -> None:
+        client.sendall(client.recv(100).upper())
+
+    route = Route("POST", "/echo/*", lambda _: Reply("echo", b"", take_over=echo))
+    with HttpServer([route], TOKEN) as server:
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        for token, status in (("wrong", b"401"), (TOKEN, b"101")):
+            with socket.create_connection((host, int(port)), 20) as client:
+                head = f"POST /echo/x HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"
+                client.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
+                said = client.makefile("rb")
+                assert said.readline().split()[1] == status
+                if status == b"101":
+                    while said.readline() != b"\r\n":
+                        continue
+                    client.sendall(b"hello")
+                    assert said.read() == b"HELLO"

@@ -161,25 +161,30 @@ def test_nothing_is_recorded_before_and_after(place: Path, local_procs: LocalPro
 
 
 def test_close_leaves_no_process_and_no_folder(place: Path) -> None:
-    before = _children()
+    before = _own_processes()
     telemetry = Telemetry(config(place)).start()
     (folder,) = host_folders(place)
     assert folder.stat().st_mode & 0o777 == 0o700
-    wait_until(lambda: len(_children() - before) >= 1, LIMIT_S)
+    new = wait_until(lambda: _own_processes() - before, LIMIT_S)
     telemetry.close()
     telemetry.close()
     assert host_folders(place) == []
-    wait_until(lambda: not [pid for pid in _children() - before if _is_named(pid)], LIMIT_S)
+    wait_until(lambda: not any(_is_named(pid) for pid in new), LIMIT_S)
     with pytest.raises(TelemetryError, match="call start"):
         telemetry.watch(this_proc())
     with telemetry.start(), pytest.raises(RuntimeError, match="started already"):
         telemetry.start()
 
 
-def _children() -> set[int]:
-    """All processes of this program."""
-    found = subprocess.run(["ps", "-eo", "pid"], capture_output=True, text=True, check=True)
-    return {int(pid) for pid in found.stdout.split()[1:]}
+def _own_processes() -> set[int]:
+    """The processes of telemetry that this program has started, or a process that it has."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True)
+    parents = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()[1:]]
+    found, wanted = set[int](), {os.getpid()}
+    while wanted:
+        wanted = {pid for pid, parent in parents if parent in wanted}
+        found |= wanted
+    return {pid for pid in found if _is_named(pid)}
 
 
 def _is_named(pid: int) -> bool:

@@ -10,8 +10,8 @@ from typing import Annotated
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._asking import chosen
 from mesh_telemetry._dashboard import dashboard_url
+from mesh_telemetry._served import served_program
 
 __all__ = ["dash"]
 
@@ -28,7 +28,7 @@ def dash(
 
     Of this user, on this machine, that serves telemetry. The address lets in who has it.
     """
-    served = chosen(pid)
+    served = served_program(pid)
     url = dashboard_url(served.url, served.token)
     print(url)
     if is_opened and _has_screen() and not webbrowser.open(url):

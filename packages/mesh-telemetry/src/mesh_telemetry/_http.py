@@ -115,6 +115,9 @@ class _Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             # What is left of the body is not read, so that nothing can follow it.
             reply = Reply(JSON, _error(refused), {"Connection": "close"}, refused.status)
+        if reply.take_over is not None:
+            self._hand_over(reply)
+            return
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
         for name, value in reply.headers.items():
@@ -129,6 +132,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self._send_pieces(reply.body)
+
+    def _hand_over(self, reply: Reply) -> None:
+        """Gives the connection away; nothing else follows on it."""
+        assert reply.take_over is not None, "it is asked for"
+        self.close_connection = True
+        self.send_response(101)
+        self.send_header("Upgrade", reply.kind)
+        self.send_header("Connection", "Upgrade")
+        self.end_headers()
+        self.connection.settimeout(None)
+        with suppress(OSError):
+            reply.take_over(self.connection)
 
     def _reply(self) -> Reply:
         asked = urlsplit(self.path)

@@ -38,6 +38,7 @@ __all__ = ["Top"]
 _BY = "mesh top"
 # The cursor rests for so long before something is asked about what it is on.
 _REST_S = 0.15
+_PROGRAM_LEN_MAX = 40
 _LIVE_ONLY_ON_DEMAND = "Stacks"
 
 ACTIONS: list[BindingType] = [
@@ -57,6 +58,14 @@ ACTIONS: list[BindingType] = [
     Binding("f", "follow", "Follow logs"),
     Binding("escape", "to_tree", "Back to the tree", show=False),
 ]
+
+
+# What other screens let through.
+_ANYWHERE = ("quit", "help")
+
+
+def _bindings(found: list[BindingType]) -> list[Binding]:
+    return [one for one in found if isinstance(one, Binding)]
 
 
 class Pane(VerticalScroll):
@@ -139,6 +148,11 @@ class Top(App[None]):
         width = event.size.width // 2 - 2
         self._heading.update(heading(width))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Says whether a key counts: on another screen only those that do not change this one."""
+        is_ours = any(one.action.partition("(")[0] == action for one in _bindings(ACTIONS))
+        return not is_ours or action in _ANYWHERE or len(self.screen_stack) == 1
+
     # Looking.
 
     @work(group="look")
@@ -213,14 +227,17 @@ class Top(App[None]):
         served = self._asking.served
         living = [one for one in snapshot.procs.values() if not one.is_over]
         actors = sum(sum(one.actors.values()) for one in living)
-        text = Text(f"{served.pid} {served.program[-40:]}  ")
+        program = served.program
+        short = program if len(program) <= _PROGRAM_LEN_MAX else f"…{program[-_PROGRAM_LEN_MAX:]}"
+        text = Text(f"{served.pid} {short}  ")
         text.append(f"{len(snapshot.hosts)} hosts, {len(living)} processes, {actors} actors")
         if snapshot.failures:
             text.append(f"  {len(snapshot.failures)} failures", "bold red")
         if snapshot.deadlocks:
             text.append(f"  {len(snapshot.deadlocks)} deadlocks", "bold magenta")
         view = self.view
-        text.append(f"  sorted by {view.sort}", "dim")
+        if view.sort != "name":
+            text.append(f"  by {view.sort}", "dim")
         if view.wanted:
             text.append(f"  like {view.wanted!r}", "bold yellow")
         if view.are_stopped_hidden:

@@ -90,18 +90,19 @@ def messages(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Tex
     sql = f"select * from messages where {where} order by timestamp_us desc limit {_ROWS_MAX}"
     rows = asking.query(sql, params)["rows"]
     text = Text()
-    text.append(f"{'MESH':<32}{'MSG/S':>9}{'BYTES/S':>12}\n", "bold")
+    text.append(f"{'MESH':<24}{'MSG/S':>9}{'BYTES/S':>12}\n", "bold")
     for row in rates:
         name = _mesh_name(picture, row["mesh_id"])
-        text.append(f"{name:<32}{row['n'] / RATE_S:>9.1f}{row['bytes'] / RATE_S:>12.0f}\n")
+        text.append(f"{name:<24}{row['n'] / RATE_S:>9.1f}{row['bytes'] / RATE_S:>12.0f}\n")
     if not rates:
         text.append(f"none in the last {RATE_S:.0f} s\n", "dim")
-    text.append(f"\n{'LAST':<17}{'TO':<32}{'FROM':<8}{'BYTES':>8}  ENDPOINT\n", "bold")
+    text.append(f"\n{'LAST':<14}{'TO':<24}{'FROM':<7}{'BYTES':>8}  ENDPOINT\n", "bold")
     for row in rows:
-        to = f"{_mesh_name(picture, row['mesh_id'])}[{row['rank']}]"
+        # The rank is that of who was called, which may be a slice of the mesh.
+        to = f"{_mesh_name(picture, row['mesh_id'])} in {row['proc']}"
         endpoint = row.get("endpoint") or ""
         text.append(
-            f"{_clock(row):<17}{to:<32}{row['from_proc']:<8}{row['bytes']:>8}  {endpoint}\n"
+            f"{_clock(row):<14}{to:<24}{row['from_proc']:<7}{row['bytes']:>8}  {endpoint}\n"
         )
     return text
 
@@ -154,7 +155,7 @@ def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
         for row in circle:
             text.append(f"  {row['actor']}[{row['rank']}] in {row['running']} ")
             text.append(f"waits for {row['endpoint']} of {row['for_actor']}[{row['for_rank']}]\n")
-    text.append(f"\n{'WHO':<28}{'IN':<16}{'WAITS FOR':<28}{'FOR S':>9}\n", "bold")
+    text.append(f"\n{'WHO':<20}{'IN':<12}{'WAITS FOR':<26}{'FOR S':>8}\n", "bold")
     for row in snapshot.waits[: _ROWS_MAX * 4]:
         who = f"somebody in {row['proc']}"
         if row["actor"] is not None:
@@ -165,7 +166,7 @@ def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
         whom = f"{whom}[{row['for_rank']}]" if row["for_rank"] is not None else f"{whom}"
         endpoint = f".{row['endpoint']}" if row["endpoint"] else ""
         waited = "" if row["waited_ms"] is None else f"{row['waited_ms'] / 1e3:.1f}"
-        text.append(f"{who:<28}{row['running'] or '':<16}{whom + endpoint:<28}{waited:>9}\n")
+        text.append(f"{who:<20}{row['running'] or '':<12}{whom + endpoint:<26}{waited:>8}\n")
     if not snapshot.waits:
         text.append("nobody waits\n", "dim")
     return text
@@ -184,14 +185,14 @@ def spans(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
         left join (select * from span_events where event_type = 'close') e
         on e.id = s.id and e.process_id = s.process_id order by s.timestamp_us desc
     """
-    text = Text(f"{'BEGAN':<17}{'MS':>10}  {'NAME':<24} FIELDS\n", "bold")
+    text = Text(f"{'BEGAN':<14}{'MS':>9}  {'NAME':<20} FIELDS\n", "bold")
     rows = asking.query(sql, params)["rows"]
     for row in rows:
         took = "running"
         if row["ended_us"] is not None:
             took = f"{(row['ended_us'] - row['timestamp_us']) / 1e3:.2f}"
         fields = "" if row["fields_json"] == "{}" else row["fields_json"]
-        line = f"{_clock(row):<17}{took:>10}  {row['name']:<24} {fields}\n"
+        line = f"{_clock(row):<14}{took:>9}  {row['name']:<20} {fields}\n"
         text.append(line, "red" if row["is_error"] else "not bold")
     return text if rows else Text("no spans", "dim")
 

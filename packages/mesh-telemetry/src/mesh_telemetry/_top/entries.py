@@ -76,11 +76,13 @@ class Picture:
     Attributes:
         snapshot: The program.
         actors: The rows of actors below a branch, as many as are shown and one more.
-        found: Processes and meshes in which there are actors like what is looked for.
+        wanted: What was looked for when it was asked for; nothing else is shown until that is.
+        found: Processes and meshes in which there are actors like that.
     """
 
     snapshot: Snapshot
     actors: dict[Key, list[Row]] = field(default_factory=dict)
+    wanted: str = ""
     found: tuple[frozenset[str], frozenset[int]] = (frozenset(), frozenset())
 
     def target(self, entry: Entry) -> Target | str:
@@ -160,7 +162,7 @@ def _procs(picture: Picture, view: View, host: int) -> list[Entry]:
         if view.are_stopped_hidden and proc.state == "ended":
             continue
         entry = _proc(picture.snapshot, proc)
-        if _is_wanted(view, entry.title) or proc.name in picture.found[0]:
+        if _is_wanted(picture, entry.title) or proc.name in picture.found[0]:
             found.append((entry, proc))
     if view.sort != "name":
         at = SORTS.index(view.sort) - 1
@@ -197,7 +199,7 @@ def _meshes(picture: Picture, view: View, parent: int | None) -> list[Entry]:
         if view.are_stopped_hidden and entry.state == "stopped":
             continue
         named = f"{mesh.name} {mesh.row['class']}"
-        if not (_is_wanted(view, named) or _holds(picture, mesh)):
+        if not (_is_wanted(picture, named) or _holds(picture, mesh)):
             continue
         found.append((mesh, entry))
     if view.sort == "name":
@@ -262,8 +264,8 @@ def _in_circles(snapshot: Snapshot) -> Iterable[Row]:
     return (row for circle in snapshot.deadlocks for row in circle)
 
 
-def _is_wanted(view: View, text: str) -> bool:
-    return view.wanted.lower() in text.lower()
+def _is_wanted(picture: Picture, text: str) -> bool:
+    return picture.wanted.lower() in text.lower()
 
 
 def _fits(view: View, row: Row) -> bool:

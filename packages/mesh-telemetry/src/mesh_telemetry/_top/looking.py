@@ -42,7 +42,7 @@ def look(
     actors = {
         key: _actors(asking, snapshot, view, key, len_max) for key, len_max in open_branches.items()
     }
-    return Picture(snapshot, actors, found)
+    return Picture(snapshot, actors, view.wanted, found)
 
 
 def _actors(asking: Asking, snapshot: Snapshot, view: View, key: Key, len_max: int) -> list[Row]:

@@ -220,10 +220,11 @@ def _percent(row: Row, old: Proc | None) -> float | None:
         return None
     if row["cpu_s"] is None or old.row["cpu_s"] is None:
         return None
-    passed_us = row["timestamp_us"] - old.row["timestamp_us"]
+    passed_us: int = row["timestamp_us"] - old.row["timestamp_us"]
     if passed_us <= 0:
         return old.cpu_percent
-    return float(max(100e6 * (row["cpu_s"] - old.row["cpu_s"]) / passed_us, 0.0))
+    used_s: float = row["cpu_s"] - old.row["cpu_s"]
+    return max(100e6 * used_s / passed_us, 0.0)
 
 
 def _place(name: str) -> tuple[int, int]:

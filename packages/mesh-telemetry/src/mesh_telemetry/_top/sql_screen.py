@@ -77,7 +77,9 @@ class SqlScreen(Screen[None]):
 
     def action_history(self) -> None:
         """Goes to what was asked before."""
-        self.query_one("#history", OptionList).focus()
+        asked = self.query_one("#history", OptionList)
+        asked.highlighted = 0 if self.history else None
+        asked.focus()
 
     def action_back(self) -> None:
         """Goes back to the tree."""

@@ -87,11 +87,7 @@ class EntryTree(Tree[Entry]):
         before = None if self.current is None else self.current.key
         at = self.cursor_line
         self._fill(self.root, None, picture, view)
-        if before is not None and (self.current is None or self.current.key != before):
-            node = self._by_key.get(before)
-            self._go(at if node is None else node.line)
-        elif self.cursor_line < 0:
-            self._go(0)
+        self._go(before, at)
 
     def clear_all(self) -> None:
         """Forgets all: another program is looked at."""
@@ -137,12 +133,18 @@ class EntryTree(Tree[Entry]):
             if child.data is not None and self._by_key.get(child.data.key) is child:
                 del self._by_key[child.data.key]
 
-    def _go(self, line: int) -> None:
-        # Lines of what was just added are known when the tree has been laid out.
-        def go() -> None:
-            self.cursor_line = max(0, min(line, self.last_line))
-
-        self.call_after_refresh(go)
+    def _go(self, key: Key | None, otherwise: int) -> None:
+        """Has the cursor stay on what it was on, wherever that is now; or where it was."""
+        # Asking for the last line has all lines counted, with what has just been added.
+        last = self.last_line
+        node = None if key is None else self._by_key.get(key)
+        line = otherwise if node is None or node.line < 0 else node.line
+        line = max(0, min(line, last))
+        if line != self.cursor_line:
+            self.cursor_line = line
+        elif self.get_node_at_line(line) is not self.cursor_node:
+            # Another line has come to where the cursor is.
+            self.watch_cursor_line(line, line)
 
     def render_label(self, node: TreeNode[Entry], base_style: Style, style: Style) -> Text:
         """Writes an entry: its title, what else is to be said, and what it takes."""

@@ -1,0 +1,145 @@
+"""`mesh debug` from a shell: what stands, what it is asked, and when it goes on."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debugged_actors import LIMIT_S, AsyncTrainer, Trainer, none_standing, standing
+from debugging_command import MeshDebug
+
+from mesh_core import (
+    this_host,
+)
+from mesh_core.testing import wait_until
+from mesh_telemetry import Telemetry, TelemetryConfig
+
+
+@pytest.fixture
+def telemetry(place: Path) -> Iterator[Telemetry]:
+    with Telemetry(TelemetryConfig(directory=str(place))) as started:
+        yield started
+
+
+@pytest.fixture
+def debug(
+    telemetry: Telemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MeshDebug]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with telemetry.serve():
+        yield MeshDebug()
+
+
+@pytest.fixture
+def team() -> Iterator[Any]:
+    procs = this_host().spawn_procs({"gpus": 4}, name="team")
+    yield procs.spawn("trainers", Trainer)
+    procs.stop().get(LIMIT_S)
+
+
+def test_the_command_lists_attaches_and_lets_go(
+    telemetry: Telemetry, debug: MeshDebug, team: Any
+) -> None:
+    one = team.slice(gpus=2)
+    step = one.step.call_one(4)
+    (session,) = standing(telemetry)
+    listed = debug.run("list")
+    assert session["id"] in listed.stdout
+    assert "Trainer.step" in listed.stdout
+    done = debug.run("attach", typed="p loss\np rank_of_nobody\n!loss += 1\nc\n")
+    assert "(Pdb) 40\n" in done.stdout
+    assert "NameError" in done.stdout
+    assert "the code goes on" in done.stdout
+    assert step.get(LIMIT_S) == 41
+    step = one.step.call_one(5)
+    (session,) = standing(telemetry)
+    kept = debug.run("attach", "--keep", session["id"], typed="p loss\n")
+    assert "(Pdb) 50" in kept.stdout
+    (session,) = standing(telemetry)
+    assert not session["attached"]
+    gone = debug.run("attach", "nowhere")
+    assert gone.returncode == 1
+    assert "mesh debug list" in gone.stderr
+    assert "trainers 2: goes on" in debug.run("continue", session["id"]).stdout
+    assert step.get(LIMIT_S) == 50
+    none = debug.run("attach")
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+
+
+def test_a_command_is_cast_to_many(telemetry: Telemetry, debug: MeshDebug, team: Any) -> None:
+    steps = team.step.call(1)
+    found = standing(telemetry, 4)
+    same = debug.run("cast", "p number")
+    assert same.stdout == "trainers 0, trainers 1, trainers 2, trainers 3:\n1\n", same.stderr
+    some = debug.run("cast", "p loss", "--mesh", "trainers", "--ranks", "0,2-3")
+    assert some.stdout == "trainers 0:\n10\ntrainers 2:\n12\ntrainers 3:\n13\n"
+    with telemetry.debug(found[1]["id"]):
+        busy = debug.run("cast", "p number")
+        assert busy.returncode == 1
+        assert "process" in busy.stdout
+    assert debug.run("continue").returncode == 1
+    assert debug.run("continue", "--all").stdout.count("goes on") == 3
+    assert list(steps.get(LIMIT_S).values()) == [10, 11, 12, 13]
+
+
+def test_a_client_that_is_killed_lets_the_actor_go(
+    telemetry: Telemetry, debug: MeshDebug, team: Any
+) -> None:
+    step = team.slice(gpus=0).step.call_one(6)
+    (session,) = standing(telemetry)
+    client = debug.start("attach", session["id"])
+    wait_until(lambda: standing(telemetry)[0]["attached"], LIMIT_S)
+    refused = debug.run("attach", session["id"])
+    assert refused.returncode == 1
+    assert f"(pid {client.pid}) is attached" in refused.stderr
+    client.kill()
+    assert step.get(LIMIT_S) == 60
+    client.communicate()
+    none_standing(telemetry)
+
+
+def test_nobody_attaches_without_the_token(telemetry: Telemetry, team: Any) -> None:
+    step = team.slice(gpus=0).step.call_one(6)
+    (session,) = standing(telemetry)
+    with telemetry.serve() as serving:
+        for path in (f"attach/{session['id']}", "run", "continue", "on-failure"):
+            asked = urllib.request.Request(
+                f"{serving.url}/debug/{path}", b"{}", {"Authorization": "Bearer guessed"}
+            )
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(asked, timeout=LIMIT_S)
+    telemetry.debug(session["id"]).close()
+    assert step.get(LIMIT_S) == 60
+
+
+def test_a_failure_stands_before_it_is_told(
+    telemetry: Telemetry, debug: MeshDebug, team: Any
+) -> None:
+    one = team.slice(gpus=0)
+    assert one.count.call_one().get(LIMIT_S) == 0
+    assert debug.run("on-failure", "--mesh", "trainers").returncode == 0
+    failing = one.divide.call_one(3)
+    (session,) = standing(telemetry)
+    assert (session["kind"], session["function"]) == ("post_mortem", "Trainer.divide")
+    with telemetry.debug(session["id"]) as console:
+        assert "return number / below" in console.run()
+        assert console.run("p below, number") == "(0, 3)\n"
+    with pytest.raises(ZeroDivisionError):
+        failing.get(LIMIT_S)
+    late = this_host().spawn_procs(name="late").spawn("trainers", AsyncTrainer)
+    failing = late.divide.call_one(3)
+    (session,) = standing(telemetry)
+    with telemetry.debug(session["id"]) as console:
+        assert console.run("p below, number") == "(0, 3)\n"
+    with pytest.raises(ZeroDivisionError):
+        failing.get(LIMIT_S)
+    telemetry.debug_on_failure("trainers", is_on=False)
+    with pytest.raises(ZeroDivisionError):
+        one.divide.call_one(3).get(LIMIT_S)
+    telemetry.debug_on_failure(limit=0.2)
+    with pytest.raises(ZeroDivisionError):
+        one.divide.call_one(3).get(LIMIT_S)

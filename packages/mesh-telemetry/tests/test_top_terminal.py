@@ -1,0 +1,111 @@
+"""`mesh top` in a terminal: keys in, characters out."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from top_program import program
+
+from mesh_core.testing import wait_until
+
+LIMIT_S = 60.0
+COMMAND = Path(__file__).with_name("top_command.py")
+
+
+class Terminal:
+    """A terminal that nobody sees, of a tmux of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = folder / "tmux"
+
+    def run(self, command: str) -> None:
+        """Starts a command in it."""
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "40", command)
+
+    def press(self, *keys: str) -> None:
+        """Presses keys."""
+        self._tmux("send-keys", *keys)
+
+    def seen(self) -> str:
+        """What is to be read on it; nothing when its command has ended."""
+        done = self._call("capture-pane", "-p")
+        return done.stdout if done.returncode == 0 else ""
+
+    def wait_for(self, text: str) -> str:
+        """What is to be read once a text is."""
+        try:
+            return wait_until(lambda: self.seen() if text in self.seen() else "", LIMIT_S)
+        except AssertionError:
+            raise AssertionError(f"{text!r} is not seen:\n{self.seen()}") from None
+
+    def is_over(self) -> bool:
+        """Whether its command has ended."""
+        return self._call("has-session").returncode != 0
+
+    def close(self) -> None:
+        """Ends it with all that runs in it."""
+        self._call("kill-server")
+
+    def _tmux(self, *words: str) -> None:
+        done = self._call(*words)
+        assert done.returncode == 0, done.stderr
+
+    def _call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["tmux", "-S", self._socket, *words],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal, which ends with the test; its socket has a short path."""
+    folder = Path(tempfile.mkdtemp(prefix="mesh-top-"))
+    opened = Terminal(folder)
+    try:
+        yield opened
+    finally:
+        opened.close()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_a_person_looks_at_a_program(
+    place: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with program(place) as running:
+        terminal.run(shlex.join([sys.executable, str(COMMAND), "--refresh", "0.3"]))
+        seen = terminal.wait_for("team[1]")
+        assert str(running.pid) in seen
+        assert "MSG/S" in seen
+        terminal.press("/")
+        terminal.press("-l", "trainers")
+        terminal.press("Enter")
+        wait_until(lambda: "like 'trainers'" in terminal.seen(), LIMIT_S)
+        wait_until(lambda: "root 0.0" not in terminal.seen(), LIMIT_S)
+        terminal.press("g")
+        terminal.press("j")
+        terminal.press("Tab")
+        terminal.wait_for("trainers[0]")
+        terminal.press("Escape")
+        terminal.wait_for("office[0]")
+        terminal.press("3")
+        terminal.wait_for("hello")
+        terminal.press("?")
+        terminal.wait_for("Follow logs")
+        terminal.press("q")
+        terminal.press("q")
+        wait_until(terminal.is_over, LIMIT_S)

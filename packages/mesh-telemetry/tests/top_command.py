@@ -1,0 +1,39 @@
+"""`mesh top` as a program of its own, wherever its entry point is not installed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+
+from mesh_telemetry import TelemetryError
+from mesh_telemetry._top.command import top
+
+
+class Door:
+    """Prints plainly."""
+
+    def print_json(self, value: Any) -> None:
+        print(json.dumps(value))
+
+    def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        for row in [columns, *rows]:
+            print("\t".join(row))
+
+
+def main() -> None:
+    """Runs it; what goes wrong is a line, and status 1."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(top)
+    try:
+        app(obj=Door())
+    except TelemetryError as error:
+        print(f"mesh: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
