@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -162,8 +163,6 @@ PROC = {
 
 
 async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) -> None:
-    import os
-
     let_go = threading.Event()
     with HttpServer(answering({"procs": [PROC]}, let_go), "token") as server:
         path = note(Served(os.getpid(), "a stub", server.url, "", "token"))
@@ -174,8 +173,8 @@ async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) 
                 # While one question has no answer, the keys are served and others are asked.
                 await person.press("4", "m")
                 assert person.app.view.is_by_mesh
-                await person.press("1", "m", "j")
-                await person.until(lambda: "root" in person.titles())
+                await person.press("1", "m")
+                await person.go("root")
                 await person.until(lambda: "rss_bytes" in person.tab("Info"))
                 await person.press("4", "q")
         finally:

@@ -92,6 +92,7 @@ def test_a_person_looks_at_a_program(
         assert str(running.pid) in seen
         assert "MSG/S" in seen
         terminal.press("/")
+        terminal.wait_for("name or class")
         terminal.press("-l", "trainers")
         terminal.press("Enter")
         wait_until(lambda: "like 'trainers'" in terminal.seen(), LIMIT_S)

@@ -14,7 +14,7 @@ from mesh_telemetry._top.app import Top
 from mesh_telemetry._top.entries import Entry
 from mesh_telemetry._top.tree import EntryTree
 
-LIMIT_S = 40.0
+LIMIT_S = 60.0
 T = TypeVar("T")
 
 

@@ -165,9 +165,9 @@ class Program:
 
     def end(self) -> None:
         """Ends it in good order, unless it has been killed."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         if self._process.poll() is None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
             try:
                 self._process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:

@@ -135,6 +135,7 @@ class Top(App[None]):
 
     def on_mount(self) -> None:
         """Begins to look."""
+        self._filter.display = False
         self._tree.focus()
         self._look_on()
 
@@ -315,7 +316,7 @@ class Top(App[None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Goes back to the tree, or to the lines."""
         if event.input.id == "filter":
-            event.input.remove_class("shown")
+            event.input.display = False
             self._tree.focus()
         else:
             self._panes["Logs"].focus()
@@ -330,14 +331,15 @@ class Top(App[None]):
 
     def action_filter(self) -> None:
         """Shows only what has a text in its name."""
-        self._filter.add_class("shown")
-        self._filter.focus()
+        self._filter.display = True
+        # At once: what is typed next is for it already.
+        self.screen.set_focus(self._filter)
 
     def action_to_tree(self) -> None:
         """Goes back to the tree; from a filter, without it."""
         if self._filter.has_focus or (self._tree.has_focus and self.view.wanted):
             self._filter.value = ""
-            self._filter.remove_class("shown")
+            self._filter.display = False
         self._tree.focus()
 
     def action_sort(self) -> None:

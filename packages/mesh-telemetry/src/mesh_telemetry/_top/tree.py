@@ -65,6 +65,7 @@ class EntryTree(Tree[Entry]):
         self._by_key: dict[Key, TreeNode[Entry]] = {}
         # Those that were there before, open or not.
         self._hosts: set[Key] = set()
+        self._was_open: set[Key] = set()
         #: Of each branch, how many entries are shown.
         self.len_max: dict[Key, int] = {}
 
@@ -94,6 +95,7 @@ class EntryTree(Tree[Entry]):
         self.root.remove_children()
         self._by_key.clear()
         self._hosts.clear()
+        self._was_open.clear()
         self.len_max.clear()
 
     def _fill(
@@ -115,13 +117,12 @@ class EntryTree(Tree[Entry]):
                 self._fill(child, entry, picture, view)
 
     def _replace(self, node: TreeNode[Entry], wanted: list[Entry]) -> None:
-        is_open = {key for key, child in self._by_key.items() if child.is_expanded}
         self._forget(node)
         node.remove_children()
         for entry in wanted:
             # What is a host is open at first.
             is_new = entry.key not in self._hosts
-            expand = entry.key in is_open or (entry.kind == "host" and is_new)
+            expand = entry.key in self._was_open or (entry.kind == "host" and is_new)
             if entry.kind == "host":
                 self._hosts.add(entry.key)
             child = node.add("", entry, expand=expand, allow_expand=entry.is_branch)
@@ -130,6 +131,10 @@ class EntryTree(Tree[Entry]):
     def _forget(self, node: TreeNode[Entry]) -> None:
         for child in node.children:
             self._forget(child)
+            if child.data is not None:
+                # It may come back, when something else is looked for.
+                note = self._was_open.add if child.is_expanded else self._was_open.discard
+                note(child.data.key)
             if child.data is not None and self._by_key.get(child.data.key) is child:
                 del self._by_key[child.data.key]
 
