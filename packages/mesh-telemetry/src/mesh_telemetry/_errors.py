@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mesh_core import MeshError
 
-__all__ = ["CoverageError", "QueryError", "StorageError", "TelemetryError"]
+__all__ = ["CoverageError", "PySpyError", "QueryError", "StorageError", "TelemetryError"]
 
 
 class TelemetryError(MeshError):
@@ -13,6 +13,10 @@ class TelemetryError(MeshError):
 
 class StorageError(TelemetryError):
     """The folder in which processes keep their events cannot be used."""
+
+
+class PySpyError(TelemetryError):
+    """Stacks could not be taken with py-spy: the message says of which processes, and why."""
 
 
 class QueryError(TelemetryError):

@@ -12,10 +12,12 @@ from mesh_telemetry._errors import QueryError
 from mesh_telemetry._folders import open_host_folder, remove_if_free, sweep
 
 if TYPE_CHECKING:
+    from mesh_telemetry._flame_graph import FlameOptions
     from mesh_telemetry._fragment import Fragment
     from mesh_telemetry._host_stacks import HostStacks
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
+    from mesh_telemetry._stack_dump import DumpOptions, HostDump
 
 __all__ = ["HostRows"]
 
@@ -65,13 +67,35 @@ class HostRows(Actor):
         """
         await asyncio.to_thread(lambda: self._made_stacks().store(dump_id, proc, said))
 
+    @concurrent_endpoint
+    async def dump_stacks(
+        self, dump_id: str, procs: frozenset[str] | None, options: DumpOptions, timeout_s: float
+    ) -> HostDump:
+        """Takes and keeps the stacks of processes of this host; of all where none is named.
+
+        Raises:
+            PySpyError: py-spy is not on this host.
+        """
+        stacks = await asyncio.to_thread(self._made_stacks)
+        return await stacks.dump(dump_id, procs, options, timeout_s)
+
+    @concurrent_endpoint
+    async def record_stacks(self, proc: str, options: FlameOptions) -> str:
+        """Records what a process of this host runs; gives the flame graph as SVG.
+
+        Raises:
+            PySpyError: It could not be recorded.
+        """
+        stacks = await asyncio.to_thread(self._made_stacks)
+        return await stacks.record(proc, options)
+
     @endpoint
     async def close(self) -> None:
         """Forgets all rows of this host."""
-        self._close()
+        await self._close()
 
     async def __cleanup__(self, error: Exception | None) -> None:
-        self._close()
+        await self._close()
 
     def _run(self, fragment: Fragment) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
@@ -110,9 +134,9 @@ class HostRows(Actor):
                 self._stacks = HostStacks(self._folder, self._place.host_name, self._config)
             return self._stacks
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
         if self._stacks is not None:
-            self._stacks.close()
+            await self._stacks.close()
         self._lock.close()
         remove_if_free(self._folder)
 

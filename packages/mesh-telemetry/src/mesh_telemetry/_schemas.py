@@ -44,6 +44,7 @@ _WHERE = ("host s | the name of the machine", "proc s | the process, as `0.3`: h
 _ACTOR = "actor_id u64? | the actor that ran, an `actors.id`; null outside of actors"
 _DUMP = "dump_id s | the dump: the same for all processes that were asked at once"
 _STORED = "timestamp_us i64 | when the dump was stored"
+_OF = "pid i32 | the process, or one that it has started"
 _THREAD = "thread_id u64 | the thread, as Python numbers it"
 _DEPTH = "frame_depth i32 | 0 for the innermost"
 
@@ -226,8 +227,8 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "bytes u64 | how long they were, where that is known",
     ),
     "pyspy_dumps": _table(
-        "Dumps of stacks, one row for each process; the four tables are joined by `dump_id` and "
-        "`proc`.",
+        "Dumps of stacks, one row for each process; the four tables are joined by `dump_id`, "
+        "`proc` and `pid`.",
         _DUMP,
         "timestamp_us i64 | when it was stored, in microseconds since the epoch",
         "pid i32 | the number of the process on its host",
@@ -240,7 +241,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "Threads in dumps.",
         _DUMP,
         _STORED,
-        "pid i32 | the process, or one that it has started",
+        _OF,
         _THREAD,
         "thread_name s? | its name",
         "os_thread_id u64? | its number in the system",
@@ -251,6 +252,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "Calls in the stacks of dumps.",
         _DUMP,
         _STORED,
+        _OF,
         _THREAD,
         _DEPTH,
         "name s | what runs",
@@ -264,6 +266,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "Local variables of calls in dumps, where they were asked for.",
         _DUMP,
         _STORED,
+        _OF,
         _THREAD,
         _DEPTH,
         "name s | the variable",
