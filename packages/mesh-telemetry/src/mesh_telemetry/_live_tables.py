@@ -14,6 +14,7 @@ import numpy as np
 from mesh_telemetry._columns import batch_of, mixed
 from mesh_telemetry._door import STACKS, WAITS, ask_all
 from mesh_telemetry._folders import bytes_below
+from mesh_telemetry._recorder import OWN_NAMES
 from mesh_telemetry._schemas import TABLES
 
 try:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["live_batches"]
 
 _ANSWER_S = 2.0
+# The tasks in which the core serves the actors of telemetry itself.
+_OWN_TASKS = frozenset(f"mesh-{name}" for name in OWN_NAMES)
 _STATES = {
     "R": "running",
     "S": "sleeping",
@@ -188,6 +191,7 @@ def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, 
         {
             "thread": thread,
             "thread_id": ident,
+            "task": task,
             "depth": depth,
             "function": function,
             "file": file,
@@ -195,7 +199,8 @@ def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, 
             "host": place.host_name,
             "proc": place.proc,
         }
-        for thread, ident, frames in answer
+        for thread, ident, task, frames in answer
+        if task not in _OWN_TASKS
         for depth, (function, file, line) in enumerate(frames)
     ]
 

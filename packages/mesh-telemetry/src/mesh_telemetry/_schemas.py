@@ -316,10 +316,11 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "for_proc s | its process",
     ),
     "stacks": _table(
-        "What the threads of all processes run now, in Python.",
+        "What the threads of all processes run now, in Python, and what asyncio tasks await.",
         "timestamp_us i64 | now",
         "thread s | the name of the thread",
         "thread_id u64 | its number in Python",
+        "task s? | the name of the task that is suspended there; null for what the thread runs",
         "depth i64 | 0 for the innermost frame",
         "function s | what runs",
         "file s | where",
