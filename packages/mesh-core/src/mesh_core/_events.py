@@ -65,6 +65,7 @@ EVENT_KINDS = frozenset(MESSAGE_KINDS[1:]) | {
     "span_begin",
     "span_end",
     "metric",
+    "row",
 }
 # How soon an iterator looks for messages: they come without waking anybody.
 _LOOK_S = 0.02

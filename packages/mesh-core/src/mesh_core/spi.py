@@ -1,15 +1,19 @@
 """For those who build on Mesh: telemetry, transports, schedulers, tensors.
 
-What happens in a process (`subscribe`), what was measured there, what processes print, who wants
-to know of new processes, futures of work that is not a call (`future_of`), the algebra of
-named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`), where a process is in its job
-(`station`), what is there (`standing`) and what it waits for (`waiting`); and `on_signals`, for
-services that end on them. Programs themselves need `mesh_core` alone.
+What happens in a process (`subscribe`), what was measured there, rows for tables (`record_row`),
+what processes print, who wants to know of new processes, futures of work that is not a call
+(`future_of`), the algebra of named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`),
+where a process is in its job (`station`), what is there (`standing`), what it does (`activity`)
+and waits for (`waiting`); and `on_signals`, for services that end on them. Programs
+themselves need `mesh_core` alone.
 """
 
 from mesh_core._activation import LayerCall as LayerCall
 from mesh_core._activation import NeedsLayer as NeedsLayer
 from mesh_core._activation import TensorLayer as TensorLayer
+from mesh_core._activity import Activity as Activity
+from mesh_core._activity import Handling as Handling
+from mesh_core._activity import activity as activity
 from mesh_core._completion import Completion as Completion
 from mesh_core._completion import done_future as done_future
 from mesh_core._completion import failed_future as failed_future
@@ -38,5 +42,7 @@ from mesh_core._tracing import Histogram as Histogram
 from mesh_core._tracing import Meter as Meter
 from mesh_core._tracing import Span as Span
 from mesh_core._tracing import UpDownCounter as UpDownCounter
+from mesh_core._tracing import is_recorded as is_recorded
+from mesh_core._tracing import record_row as record_row
 from mesh_core._waiting import Waiting as Waiting
 from mesh_core._waiting import waiting as waiting

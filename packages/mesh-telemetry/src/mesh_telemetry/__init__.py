@@ -15,6 +15,8 @@ from mesh_telemetry._errors import StorageError as StorageError
 from mesh_telemetry._errors import TelemetryError as TelemetryError
 from mesh_telemetry._flame_graph import FlameGraph as FlameGraph
 from mesh_telemetry._options import TelemetryConfig as TelemetryConfig
+from mesh_telemetry._past import Past as Past
 from mesh_telemetry._stack_dump import ProcFailure as ProcFailure
 from mesh_telemetry._stack_dump import StackDump as StackDump
+from mesh_telemetry._stored_runs import Run as Run
 from mesh_telemetry._telemetry import Telemetry as Telemetry

@@ -35,14 +35,27 @@ def query(
         int | None, typer.Option(help="Which program, where several can be asked.")
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = 30.0,
+    past: Annotated[
+        list[str] | None,
+        typer.Option(help="Ask what programs have left in this folder instead; may be repeated."),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Which run in those folders; the last one if left out.")
+    ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Ask a running program in SQL: one of this user, on this machine, that serves telemetry.
 
+    With --past, ask one that has ended, of which telemetry has kept rows in a folder.
+
     Which hosts have not answered is said on the standard error.
     """
     door: _Door = ctx.obj
-    answer = _asked(_chosen(pid), sys.stdin.read() if sql == "-" else sql, timeout)
+    text = sys.stdin.read() if sql == "-" else sql
+    if past:
+        answer = _asked_of_past(past, run, text, timeout)
+    else:
+        answer = _asked(_chosen(pid), text, timeout)
     if is_json:
         door.print_json(answer)
         return
@@ -80,6 +93,15 @@ def _asked(served: Served, sql: str, timeout: float) -> dict[str, Any]:
         raise QueryError(json.load(error)["error"]["message"]) from error
     except OSError as error:
         raise TelemetryError(f"program {served.pid} does not answer: {error}") from error
+
+
+def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
+    # Here, not at the top: other commands have no use for Arrow.
+    from mesh_telemetry._past import Past
+    from mesh_telemetry._query_routes import plain_answer
+
+    with Past(folders, run) as kept:
+        return plain_answer(kept.query(sql, timeout=timeout))
 
 
 def _text(value: Any) -> str:

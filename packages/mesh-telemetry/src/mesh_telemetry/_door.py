@@ -1,7 +1,7 @@
 """Where a process answers the telemetry process of its host: a socket in its folder.
 
-A question is a word and a line feed, the answer JSON up to the end of the connection. It is no
-message of Mesh, so that nobody who looks at messages sees it.
+A question is a word and a line feed, with a name behind a colon for some; the answer is JSON up to
+the end of the connection. It is no message of Mesh, so that nobody who looks at messages sees it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,37 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from mesh_core.spi import waiting
+from mesh_core.spi import activity, waiting
 from mesh_telemetry._task_stacks import running_loops, task_stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import FrameType
     from typing import Any
 
-__all__ = ["FLUSH", "STACKS", "WAITS", "Door", "ask_all", "stacks", "waits"]
+__all__ = [
+    "ACTIVITY",
+    "FLUSH",
+    "ROWS",
+    "STACKS",
+    "WAITS",
+    "Door",
+    "activities",
+    "ask_all",
+    "stacks",
+    "waits",
+]
 
-FLUSH, WAITS, STACKS = "flush", "waits", "stacks"
+ACTIVITY, FLUSH, STACKS, WAITS = "activity", "flush", "stacks", "waits"
+#: Before the name of a table.
+ROWS = "rows:"
 _NAME = "door"
-_WORD_LEN_MAX = 32
+_WORD_LEN_MAX = 128
 _FRAMES_MAX = 128
 # A caller that neither asks nor listens does not hold up who records.
 _CALLER_S = 0.5
@@ -43,10 +57,19 @@ class Door:
     Args:
         folder: That of the process.
         answers: What there is to be asked, and who knows it.
+        named: The same for words that a name follows; these are answered in a thread of their own,
+            one after the other, because others have written what they run.
     """
 
-    def __init__(self, folder: Path, answers: dict[str, Callable[[], Any]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        answers: Mapping[str, Callable[[], Any]],
+        named: Mapping[str, Callable[[str], Any]],
+    ) -> None:
         self._answers = answers
+        self._named = named
+        self._turn = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.setblocking(False)
         with _nearby(folder) as path:
@@ -64,16 +87,40 @@ class Door:
                 caller, _ = self._socket.accept()
             except OSError:
                 return
-            with caller, suppress(OSError):
+            with suppress(OSError):
                 caller.settimeout(_CALLER_S)
                 word = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
+                named = self._named.get(word[: word.find(":") + 1])
+                if named is not None:
+                    threading.Thread(
+                        target=self._tell,
+                        args=(caller, partial(named, word.partition(":")[2])),
+                        name="mesh-telemetry-rows",
+                        daemon=True,
+                    ).start()
+                    continue
                 answer = self._answers.get(word)
                 if answer is not None:
                     caller.sendall(json.dumps(answer()).encode())
+            caller.close()
+
+    def _tell(self, caller: socket.socket, answer: Callable[[], Any]) -> None:
+        # Who comes while another one is being answered is not: nobody waits for what hangs.
+        with caller, suppress(OSError):
+            if self._turn.acquire(timeout=_CALLER_S):
+                try:
+                    caller.sendall(json.dumps(answer(), default=str).encode())
+                finally:
+                    self._turn.release()
 
     def close(self) -> None:
         """Answers nobody any more; harmless in a fork."""
         self._socket.close()
+
+
+def activities() -> list[tuple[Any, ...]]:
+    """Gives what the actors of this process do, as `mesh_core.spi.activity` says it."""
+    return [tuple(one) for one in activity()]
 
 
 def waits() -> list[tuple[Any, ...]]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mesh_telemetry._added_tables import AddedTable
 
 __all__ = ["QUERY_FAULT", "TOO_MUCH", "Fragment", "ShardAnswer"]
 
@@ -23,6 +27,7 @@ class Fragment:
         rows_max: More rows than this are not sent; the host refuses.
         memory_max_bytes: What the host may hold for it besides the tables themselves.
         deadline_s: How long the host may take, in seconds.
+        added: Those of the tables that packages have added.
     """
 
     sql: str
@@ -31,6 +36,7 @@ class Fragment:
     rows_max: int
     memory_max_bytes: int
     deadline_s: float
+    added: tuple[AddedTable, ...] = ()
 
 
 @dataclass(frozen=True)

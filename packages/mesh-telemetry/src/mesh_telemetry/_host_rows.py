@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
 from mesh_telemetry._errors import QueryError
-from mesh_telemetry._folders import open_host_folder, remove_if_free, sweep
+from mesh_telemetry._folders import ASKED, open_host_folder, remove_if_free, spill_folder, sweep
+from mesh_telemetry._stored_runs import HostNote, note_host, noted_host
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mesh_telemetry._flame_graph import FlameOptions
     from mesh_telemetry._fragment import Fragment
     from mesh_telemetry._host_stacks import HostStacks
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
+    from mesh_telemetry._spill import Spill
     from mesh_telemetry._stack_dump import DumpOptions, HostDump
 
 __all__ = ["HostRows"]
+
+# How long it may take to make what is left Parquet; what is not is kept as it is.
+_CLOSE_S = 30.0
+# Mesh gives an actor ten seconds to clean up.
+_CLEANUP_S = 4.0
 
 
 class HostRows(Actor):
@@ -28,21 +38,35 @@ class HostRows(Actor):
     Args:
         run: The name of the run.
         config: What is kept.
+        program: What is recorded, as it was started.
     """
 
-    def __init__(self, run: str, config: TelemetryConfig) -> None:
+    def __init__(self, run: str, config: TelemetryConfig, program: str) -> None:
         self._config = config
         self._place = context().actor_instance.proc_id
         sweep(config.directory)
-        self._folder, self._lock = open_host_folder(config.directory, run, self._place.host)
-        self._spill = None
-        if config.spill is not None:
-            self._spill = Path(config.spill) / run / str(self._place.host)
+        host = self._place.host
+        self._spilled = spill_folder(config.spill, run, host)
+        self._folder, self._lock = open_host_folder(config.directory, run, host, self._spilled)
+        self._own_proc = host << 32 | self._place.slot
+        self._note = HostNote(
+            host,
+            self._place.host_name,
+            program,
+            time.time_ns() // 1000,
+            self._own_proc,
+            str(self._folder),
+        )
+        if self._spilled is not None:
+            self._note_spilled(self._spilled)
+        self._spill: Spill | None = None
+        self._is_over = False
         self._tables: HostTables | None = None
         self._stacks: HostStacks | None = None
         self._making = threading.Lock()
         # Loading takes a second, which the first who asks need not wait for.
-        threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True).start()
+        self._loading = threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True)
+        self._loading.start()
 
     @endpoint
     async def name(self) -> str:
@@ -91,21 +115,27 @@ class HostRows(Actor):
 
     @endpoint
     async def close(self) -> None:
-        """Forgets all rows of this host."""
-        await self._close()
+        """Forgets all rows of this host, but for those that are to be kept on its disk."""
+        await self._ended(_CLOSE_S)
 
     async def __cleanup__(self, error: Exception | None) -> None:
-        await self._close()
+        await self._ended(_CLEANUP_S)
+
+    async def _ended(self, limit_s: float) -> None:
+        if self._stacks is not None:
+            await self._stacks.close()
+        await asyncio.to_thread(self._close, limit_s)
 
     def _run(self, fragment: Fragment) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
+        from mesh_telemetry._added_tables import RowsWithAdded
         from mesh_telemetry._engine import run_fragment
         from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
 
         tables = self._made()
         tables.refresh()
         try:
-            body: bytes = run_fragment(fragment, tables)
+            body: bytes = run_fragment(fragment, RowsWithAdded(tables, fragment.added))
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise
@@ -117,14 +147,49 @@ class HostRows(Actor):
 
         with self._making:
             if self._tables is None:
+                scratch = self._folder / ASKED
+                scratch.mkdir(mode=0o700, exist_ok=True)
                 self._tables = HostTables(
                     self._folder,
                     cache_bytes=self._config.host_cache_bytes,
                     retention_s=self._config.retention_s,
-                    spill=self._spill,
-                    own_proc=self._place.host << 32 | self._place.slot,
+                    spill=self._spilled,
+                    own_proc=self._own_proc,
+                    scratch=scratch,
                 )
             return self._tables
+
+    def _note_spilled(self, folder: Path) -> None:
+        """Says on disk whose rows these are; it may be in place of one that was lost."""
+        before = noted_host(folder)
+        if before is not None:
+            self._note = self._note._replace(began_us=before.began_us)
+        with suppress(OSError):
+            note_host(folder, self._note)
+
+    def _load(self) -> None:
+        """Loads Arrow and DataFusion; then what is to be kept on disk can be written there."""
+        from mesh_telemetry import _engine as _engine
+        from mesh_telemetry import _host_tables as _host_tables
+
+        self._made_stacks()
+        if self._spilled is not None:
+            from mesh_telemetry._spill import Spill
+
+            with self._making:
+                if not self._is_over:
+                    self._spill = Spill(self._folder, self._spilled, self._note, self._config)
+
+    def _close(self, budget_s: float) -> None:
+        self._loading.join(budget_s)
+        with self._making:
+            is_over, self._is_over = self._is_over, True
+            spill, self._spill = self._spill, None
+        if spill is not None:
+            spill.close(budget_s)
+        if not is_over:
+            self._lock.close()
+            remove_if_free(self._folder)
 
     def _made_stacks(self) -> HostStacks:
         from mesh_telemetry._host_stacks import HostStacks
@@ -133,16 +198,3 @@ class HostRows(Actor):
             if self._stacks is None:
                 self._stacks = HostStacks(self._folder, self._place.host_name, self._config)
             return self._stacks
-
-    async def _close(self) -> None:
-        if self._stacks is not None:
-            await self._stacks.close()
-        self._lock.close()
-        remove_if_free(self._folder)
-
-    def _load(self) -> None:
-        """Loads Arrow and DataFusion, and looks after dumps that are there already."""
-        from mesh_telemetry import _engine as _engine
-        from mesh_telemetry import _host_tables as _host_tables
-
-        self._made_stacks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -13,19 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mesh_telemetry._conversion import families_of, source_of
 from mesh_telemetry._door import FLUSH, ask_all
 from mesh_telemetry._errors import QueryError
-from mesh_telemetry._line_tables import LINE_TABLES, line_batch
 from mesh_telemetry._live_tables import live_batches
-from mesh_telemetry._message_tables import MESSAGE_TABLES, message_batch
 from mesh_telemetry._proc_folder import proc_folders
 from mesh_telemetry._pyspy_tables import PYSPY_TABLES
 from mesh_telemetry._schemas import LIVE_TABLES, TABLES
 from mesh_telemetry._stack_folder import STACK_FOLDER
 from mesh_telemetry._stack_tables import StackTables
+from mesh_telemetry._stored_tables import Parts, StoredFile, StoredTables, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from mesh_telemetry._proc_folder import ProcFolder
     from mesh_telemetry._segments import Segment
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["HostTables"]
 
 _FLUSH_S = 0.5
+_ANSWER_S = 2.0
+# How often what is moved while it is read is looked for again.
+_TRIES_MAX = 5
 
 
 class HostTables:
@@ -44,11 +49,15 @@ class HostTables:
         folder: That of the host.
         cache_bytes: How much memory what was made of segments may take.
         retention_s: How old rows may be, in seconds; those that were spilled may be older.
-        spill: Where segments of this host are for which there is no more room, if they are kept.
+        spill: Where rows of this host are for which there is no more room, if they are kept.
         own_proc: The process that reads, which is no part of any table.
+        scratch: Where links to files may be made for a question; the temporary directory if left
+            out.
+        is_over: Whether all of it is past: there is no live table but what was recorded of it.
 
     Attributes:
         schemas: The tables there are.
+        scratch: Where links to files may be made.
     """
 
     schemas: Mapping[str, pa.Schema] = TABLES
@@ -61,12 +70,17 @@ class HostTables:
         retention_s: float = 3600.0,
         spill: Path | None = None,
         own_proc: int | None = None,
+        scratch: Path | None = None,
+        is_over: bool = False,
     ) -> None:
         self._folder = folder
         self._cache_bytes_max = cache_bytes
         self._retention_s = retention_s
         self._spill = spill
         self._own_procs = frozenset(() if own_proc is None else (own_proc,))
+        self._is_over = is_over
+        self.scratch: Path = scratch or Path(tempfile.gettempdir())
+        self._stored = None if spill is None else StoredTables(spill)
         self._cache: OrderedDict[Key, pa.RecordBatch | None] = OrderedDict()
         self._cache_bytes = 0
         self._turn = threading.Lock()
@@ -80,7 +94,7 @@ class HostTables:
     def batches(
         self, table: str, since_us: int | None, until_us: int | None
     ) -> list[pa.RecordBatch]:
-        """Gives the rows of a table.
+        """Gives the rows of a table, those on disk too.
 
         Args:
             table: Its name.
@@ -90,47 +104,102 @@ class HostTables:
         Raises:
             QueryError: There is no such table, or it is live and has no past.
         """
+        parts = self.parts(table, since_us, until_us)
+        return [*read_files(parts.files, TABLES[table], since_us, until_us), *parts.batches]
+
+    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+        """Gives the rows of a table that are in memory, and the files that have the others.
+
+        Rows in files may be outside of the bounds.
+
+        Raises:
+            QueryError: There is no such table, or it is live and has no past.
+        """
         if table not in TABLES:
             known = ", ".join(sorted(TABLES))
             raise QueryError(f"there is no table {table!r}: the tables are {known}")
-        if table in LIVE_TABLES and until_us is not None:
-            raise QueryError(f"table {table!r} shows what is now: ask for it without as_of")
+        if table in LIVE_TABLES:
+            return Parts(self._live(table, until_us))
         # Dumps are not spilled.
-        if table not in LIVE_TABLES and (self._spill is None or table in PYSPY_TABLES):
+        if self._spill is None or table in PYSPY_TABLES:
             oldest_us = int((time.time() - self._retention_s) * 1e6)
             since_us = oldest_us if since_us is None else max(since_us, oldest_us)
         if table in PYSPY_TABLES:
-            return self._stacks.batches(table, since_us, until_us)
+            return Parts(self._stacks.batches(table, since_us, until_us))
+        for _ in range(_TRIES_MAX):
+            found, files, has_moved = self._recorded(table, since_us, until_us)
+            if not has_moved:
+                break
+        within = [_between(batch, since_us, until_us) for batch in found]
+        within = [batch for batch in within if batch.num_rows]
+        if table == "actors":
+            past = read_files(files, TABLES[table], since_us, until_us)
+            return Parts(_latest([*past, *within]))
+        return Parts(within, files)
+
+    def said(self, word: str, timeout_s: float = _ANSWER_S) -> list[tuple[ProcFolder, Any]]:
+        """Asks all processes that live the same; gives what those say that answer in time."""
         folders = proc_folders(self._folder, self._spill)
-        if table in LIVE_TABLES:
-            return live_batches(table, folders)
-        found = []
-        for folder in folders:
-            for batch in self._recorded(table, folder, since_us, until_us):
-                within = _between(batch, since_us, until_us)
-                if within.num_rows:
-                    found.append(within)
-        return _latest(found) if table == "actors" else found
+        living = {folder.path: folder for folder in folders if folder.is_alive}
+        answers = ask_all(list(living), word, timeout_s)
+        return [(living[path], answer) for path, answer in answers.items()]
 
     @property
     def cached_bytes(self) -> int:
         """How much memory is in use for what was made of segments."""
         return self._cache_bytes
 
+    def _live(self, table: str, until_us: int | None) -> list[pa.RecordBatch]:
+        """Gives a live table, now or as it was recorded last before a time."""
+        if until_us is None and not self._is_over:
+            return live_batches(table, proc_folders(self._folder, self._spill))
+        files = [] if self._stored is None else self._stored.files(table)
+        if not files:
+            raise QueryError(
+                f"table {table!r} shows what is now, and nothing of it was recorded: ask for it"
+                " without as_of, or set snapshot_s in TelemetryConfig"
+            )
+        found = [one for one in files if until_us is None or one.first_us <= until_us]
+        if not found:
+            return []
+        # The youngest file has the youngest rows, but what was merged may overlap with others.
+        last_us = max(one.last_us if until_us is None else one.first_us for one in found)
+        wanted = [one for one in found if one.last_us >= last_us]
+        batches = read_files(wanted, TABLES[table], None, until_us)
+        moment = max(pc.max(one.column("timestamp_us")).as_py() for one in batches)
+        return [one for one in (_between(one, moment, moment) for one in batches) if one.num_rows]
+
     def _recorded(
-        self, table: str, folder: ProcFolder, since_us: int | None, until_us: int | None
-    ) -> list[pa.RecordBatch]:
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> tuple[list[pa.RecordBatch], list[StoredFile], bool]:
+        """Gives rows of segments, the files of all others, and whether some have moved meanwhile.
+
+        Segments are looked for first: one that is made a file meanwhile is found as that too, and
+        is then left out.
+        """
+        folders = proc_folders(self._folder, self._spill)
+        listed = [
+            (folder, segment, make, is_sealed)
+            for folder in folders
+            for family, make in families_of(table)
+            for segment, is_sealed in folder.segments(family)
+            if until_us is None or segment.first_us <= until_us
+        ]
+        files = [] if self._stored is None else self._stored.files(table)
+        covered = {source for stored in files for source in stored.sources}
         found = []
-        for family, make in _families(table):
-            for segment, is_sealed in folder.segments(family):
-                if until_us is not None and segment.first_us > until_us:
-                    break
-                if is_sealed and since_us is not None and _last_us(segment) < since_us:
-                    continue
-                batch = self._batch(table, folder, segment, make, is_sealed)
-                if batch is not None:
-                    found.append(batch)
-        return found
+        has_moved = False
+        for folder, segment, make, is_sealed in listed:
+            if self._stored is not None and source_of(folder, segment) in covered:
+                continue
+            if is_sealed and since_us is not None and _last_us(segment) < since_us:
+                continue
+            batch = self._batch(table, folder, segment, make, is_sealed)
+            if batch is not None:
+                found.append(batch)
+            elif self._stored is not None and not os.path.exists(segment.path):
+                has_moved = True
+        return found, [one for one in files if _is_within(one, since_us, until_us)], has_moved
 
     def _batch(
         self,
@@ -167,13 +236,9 @@ class HostTables:
                 self._cache_bytes -= _size(oldest)
 
 
-def _families(table: str) -> list[tuple[str, Callable[..., pa.RecordBatch | None]]]:
-    found: list[tuple[str, Callable[..., pa.RecordBatch | None]]] = []
-    if table in LINE_TABLES:
-        found.append((LINE_TABLES[table][0], line_batch))
-    if table in MESSAGE_TABLES:
-        found.append(("messages", message_batch))
-    return found
+def _is_within(stored: StoredFile, since_us: int | None, until_us: int | None) -> bool:
+    is_late = since_us is not None and stored.last_us < since_us
+    return not is_late and not (until_us is not None and stored.first_us > until_us)
 
 
 def _size(batch: pa.RecordBatch | None) -> int:
@@ -185,7 +250,8 @@ def _last_us(segment: Segment) -> int:
     try:
         return os.stat(segment.path).st_mtime_ns // 1000
     except OSError:
-        return 0
+        # It has moved: whoever reads it will see.
+        return 1 << 62
 
 
 def _between(batch: pa.RecordBatch, since_us: int | None, until_us: int | None) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ from mesh_core.spi import host_agents, host_numbers, station
 from mesh_telemetry._collector import COLLECTOR_NAME, Collector, is_ours
 from mesh_telemetry._host_rows import HostRows
 from mesh_telemetry._recording import Recording
+from mesh_telemetry._served import program_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Keeper(Actor):
     def __init__(self, run: str, config: TelemetryConfig) -> None:
         self._run = run
         self._config = config
+        self._program = program_line()
         self._recording = Recording(run, config, (context().actor_instance.actor_id.port,))
         self._hosts: dict[int, _Kept] = {}
         self._collector: Collector | None = None
@@ -156,7 +158,7 @@ class Keeper(Actor):
         try:
             procs = kept.host.spawn_procs(name=_PROC_NAME)
             kept.procs = procs
-            kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config)
+            kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config, self._program)
             kept.naming = kept.rows.name.call_one()
         except MeshError as error:
             kept.lose(cause_of(error))

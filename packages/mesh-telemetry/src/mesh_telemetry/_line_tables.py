@@ -249,6 +249,14 @@ def _dropped(lines: Lines, place: Place) -> dict[str, Any]:
     }
 
 
+def _rows(lines: Lines, place: Place) -> dict[str, Any]:
+    return {
+        "table_name": _of(lines, "table"),
+        "actor_id": _actor_ids(lines, place),
+        "row_json": _of(lines, "row"),
+    }
+
+
 #: The family that a table is made of, which lines of it, and how.
 LINE_TABLES = {
     "actors": ("lives", _of_kind("started"), _actors),
@@ -263,4 +271,5 @@ LINE_TABLES = {
     "metric_gauges": ("metrics", _of_kind(GAUGE), _gauges),
     "metric_sums": ("metrics", _of_kind(COUNTER, UP_DOWN_COUNTER), _sums),
     "metric_histograms": ("metrics", _of_kind(HISTOGRAM), _histograms),
+    "rows": ("rows", lambda line: True, _rows),
 }

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mesh_telemetry._activity_rows import handler_rows, node_rows
 from mesh_telemetry._columns import batch_of, mixed
-from mesh_telemetry._door import STACKS, WAITS, ask_all
+from mesh_telemetry._door import ACTIVITY, STACKS, WAITS, ask_all
 from mesh_telemetry._folders import bytes_below
 from mesh_telemetry._recorder import OWN_NAMES
 from mesh_telemetry._schemas import TABLES
@@ -57,7 +58,12 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
     elif table == "hosts":
         rows = [_host_row(folders)] if folders else []
     else:
-        ask = {"waits": (WAITS, _wait_rows), "stacks": (STACKS, _stack_rows)}
+        ask = {
+            "active_handlers": (ACTIVITY, handler_rows),
+            "actor_nodes": (ACTIVITY, node_rows),
+            "stacks": (STACKS, _stack_rows),
+            "waits": (WAITS, _wait_rows),
+        }
         word, make = ask[table]
         living = {folder.path: folder for folder in folders if folder.is_alive}
         answers = ask_all(list(living), word, _ANSWER_S)

@@ -10,6 +10,7 @@ __all__ = ["TelemetryConfig"]
 
 _MIB = 1 << 20
 _PROC_BYTES_MIN = 256 * 1024
+_SNAPSHOT_S_MIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,18 @@ class TelemetryConfig:
             are kept for `retention_s` at most, and are not moved to `spill`.
         directory: Below which folder of each host events are kept; `/dev/shm` where there is one
             if left out, else the temporary directory.
-        spill: A folder on each host into which events are moved when there is no more room for
-            them, or they are too old; they can be queried as long as the program runs, and stay
-            there. Nobody removes them. Without it they are forgotten.
+        spill: A folder on each host where rows are kept, as Parquet, when there is no more room
+            for them or they are too old, and when the program ends. They can be queried while it
+            runs, and with `Past` afterwards. Without it they are forgotten.
+        spill_bytes: How many bytes a host may take there; the oldest files go first. None for any
+            number.
+        snapshot_s: Every how many seconds the live tables are written there too, so that they have
+            a past; None for never. It is less often where that takes more than a twentieth of the
+            time.
 
     Raises:
-        ValueError: A number is not one that it takes, or a path is relative.
+        ValueError: A number is not one that it takes, a path is relative, or what wants `spill`
+            is set without it.
 
     Example:
         >>> TelemetryConfig(retention_s=600).proc_bytes
@@ -45,6 +52,8 @@ class TelemetryConfig:
     stacks_bytes: int = 64 * _MIB
     directory: str | None = None
     spill: str | None = None
+    spill_bytes: int | None = None
+    snapshot_s: float | None = None
 
     def __post_init__(self) -> None:
         if not (self.retention_s > 0 and math.isfinite(self.retention_s)):
@@ -55,6 +64,12 @@ class TelemetryConfig:
             )
         if self.host_cache_bytes < 0:
             raise ValueError(f"host_cache_bytes {self.host_cache_bytes} is negative")
+        if self.spill_bytes is not None and self.spill_bytes < _MIB:
+            raise ValueError(f"spill_bytes {self.spill_bytes} is less than {_MIB}: give more room")
+        if self.snapshot_s is not None and not self.snapshot_s >= _SNAPSHOT_S_MIN:
+            raise ValueError(f"snapshot_s {self.snapshot_s} is not {_SNAPSHOT_S_MIN} or more")
+        if self.spill is None and (self.spill_bytes, self.snapshot_s) != (None, None):
+            raise ValueError("spill_bytes and snapshot_s are for what is in spill: set that too")
         if self.stacks_bytes < 0:
             raise ValueError(f"stacks_bytes {self.stacks_bytes} is negative")
         for name in ("directory", "spill"):

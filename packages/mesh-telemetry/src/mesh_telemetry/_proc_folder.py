@@ -44,7 +44,8 @@ class ProcFolder:
 
     Attributes:
         path: The folder.
-        spilled: Where the segments are for which there is no more room there, if they are kept.
+        spilled: Where the segments are for which there is no more room there, if they are kept;
+            the same folder when all that is left of it is there.
         place: Which process.
         own_ports: Ports and meshes of telemetry itself, which are no part of any table.
         own_procs: Processes of telemetry itself.
@@ -55,8 +56,13 @@ class ProcFolder:
         self.path = path
         self.spilled = spilled
         self.place = place
-        self.is_alive = is_locked(path)
-        self.own_ports, self.own_procs = _own(path)
+        self.is_alive = path != spilled and is_locked(path)
+        ports, procs = _own(path)
+        if spilled is not None and spilled != path:
+            noted = _own(spilled)
+            ports, procs = ports | noted[0], procs | noted[1]
+        self.own_ports: frozenset[int] = ports
+        self.own_procs: frozenset[int] = procs
 
     def segments(self, family: str) -> list[tuple[Segment, bool]]:
         """Gives its segments, oldest first, and of each whether nothing more comes into it."""
@@ -83,7 +89,7 @@ def proc_folders(host_folder: Path, spill: Path | None) -> list[ProcFolder]:
             for path in spill.iterdir():
                 place = None if path.name in found else _place(path)
                 if place is not None:
-                    found[path.name] = ProcFolder(path, None, place)
+                    found[path.name] = ProcFolder(path, path, place)
     return sorted(found.values(), key=lambda folder: folder.place.started_us)
 
 

@@ -16,18 +16,32 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
-from mesh_telemetry._door import FLUSH, STACKS, WAITS, Door, stacks, waits
+from mesh_telemetry._door import (
+    ACTIVITY,
+    FLUSH,
+    ROWS,
+    STACKS,
+    WAITS,
+    Door,
+    activities,
+    stacks,
+    waits,
+)
 from mesh_telemetry._event_lines import encode_line, line_of
 from mesh_telemetry._folders import (
+    ASKED,
     Lock,
     bytes_below,
     is_locked,
     open_host_folder,
     remove_if_free,
+    spill_folder,
     sweep,
 )
 from mesh_telemetry._measurements import Measurements
+from mesh_telemetry._moving import make_folder, move_proc
 from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
+from mesh_telemetry._sources import live_rows
 from mesh_telemetry._stack_folder import STACK_FOLDER
 
 TYPE_CHECKING = False
@@ -85,19 +99,27 @@ class Recorder:
         self._turn = threading.Lock()
         sweep(config.directory)
         place = station()
-        self._host_folder, self._host_lock = open_host_folder(config.directory, run, place.host)
-        _drop_dead(self._host_folder, config)
+        spill = spill_folder(config.spill, run, place.host)
+        self._host_folder, self._host_lock = open_host_folder(
+            config.directory, run, place.host, spill
+        )
+        _drop_dead(self._host_folder, config, spill)
         name = f"{place.slot}.{os.getpid()}.{os.urandom(4).hex()}"
         self.folder: Path = self._host_folder / name
         self.folder.mkdir(mode=0o700)
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
-        self._door = Door(self.folder, {FLUSH: self._flushed, WAITS: waits, STACKS: stacks})
+        self._door = Door(
+            self.folder,
+            {ACTIVITY: activities, FLUSH: self._flushed, STACKS: stacks, WAITS: waits},
+            {ROWS: live_rows},
+        )
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
         self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)
         self._events = subscribe(rest, len_max=_EVENTS_MAX)
-        self._writers = self._make_writers(run, name)
+        self._spill = None if spill is None else spill / name
+        self._writers = self._make_writers()
         for port in own_ports:
             self._note_own(port, is_proc=False)
         self._standing = standing()
@@ -132,20 +154,18 @@ class Recorder:
         for writer in self._writers.values():
             writer.close()
 
-    def _make_writers(self, run: str, name: str) -> dict[str, SegmentWriter]:
+    def _make_writers(self) -> dict[str, SegmentWriter]:
         config = self._config
-        spill = None
-        if config.spill is not None:
-            spill = Path(config.spill) / run / self._host_folder.name / name
-            spill.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copy(self.folder / "place.json", spill)
+        if self._spill is not None:
+            make_folder(self._spill)
+            shutil.copy(self.folder / "place.json", self._spill)
         writers = {}
         for family, share in FAMILIES.items():
             is_messages = family == "messages"
             header = message_header(self._messages.time_base_ns) if is_messages else LINES_HEADER
             room = config.proc_bytes * share // sum(FAMILIES.values())
             writers[family] = SegmentWriter(
-                self.folder, family, room, config.retention_s, header, spill
+                self.folder, family, room, config.retention_s, header, self._spill
             )
         return writers
 
@@ -238,8 +258,11 @@ class Recorder:
         known = self._own_procs if is_proc else self._own
         if number and number not in known:
             known.add(number)
-            with suppress(OSError), open(self.folder / "own", "a") as file:
-                file.write(f"{'proc' if is_proc else 'port'} {number}\n")
+            for folder in (self.folder, self._spill):
+                with suppress(OSError):
+                    if folder is not None:
+                        with open(folder / "own", "a") as file:
+                            file.write(f"{'proc' if is_proc else 'port'} {number}\n")
 
     def _write_lines(self, family: str, lines: list[dict[str, Any]]) -> None:
         room = self._writers[family].room
@@ -317,15 +340,15 @@ class Recorder:
                 writer.expire()
 
 
-def _drop_dead(host_folder: Path, config: TelemetryConfig) -> None:
-    """Removes what processes have left that ended long ago, or that takes too much room."""
+def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -> None:
+    """Removes what processes have left that ended long ago, or that takes too much room.
+
+    It is moved where it is to be kept.
+    """
     room = config.proc_bytes * _DEAD_SHARES
     # Dumps of stacks have bounds of their own.
-    folders = [
-        folder
-        for folder in host_folder.iterdir()
-        if folder.is_dir() and folder.name != STACK_FOLDER
-    ]
+    others = (ASKED, STACK_FOLDER)
+    folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
     dead = []
     for folder in folders:
         with suppress(OSError):
@@ -336,7 +359,10 @@ def _drop_dead(host_folder: Path, config: TelemetryConfig) -> None:
     for last_s, folder in sorted(dead, reverse=True):
         room -= bytes_below(folder)
         if room < 0 or time.time() - last_s > config.retention_s:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                if spill is not None:
+                    move_proc(folder, spill / folder.name)
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _nothing() -> None:

@@ -7,10 +7,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["LIVE_TABLES", "TABLES", "TABLE_DOCS", "Column", "TableDoc"]
+__all__ = [
+    "LIVE_TABLES",
+    "TABLES",
+    "TABLE_DOCS",
+    "Column",
+    "TableDoc",
+    "column",
+    "schema_of",
+]
 
 #: Tables of what is, made when they are asked for; they have no past.
-LIVE_TABLES = frozenset({"hosts", "procs", "stacks", "waits"})
+LIVE_TABLES = frozenset({"active_handlers", "actor_nodes", "hosts", "procs", "stacks", "waits"})
 
 _TYPES = {
     "u64": pa.uint64(),
@@ -49,13 +57,28 @@ _THREAD = "thread_id u64 | the thread, as Python numbers it"
 _DEPTH = "frame_depth i32 | 0 for the innermost"
 
 
+def column(declared: str) -> Column:
+    """Reads `name type | what is in it`; a question mark behind the type says that it may be null.
+
+    Types are `u64`, `i64`, `f64`, `s` for text and `b` for true or false.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    head, _, words = declared.partition(" | ")
+    name, _, kind = head.partition(" ")
+    if not name.isidentifier() or kind.rstrip("?") not in _TYPES or not words:
+        raise ValueError(f"{declared!r}: write it as 'bytes u64 | how many', or u64? for null too")
+    return Column(name, _TYPES[kind.rstrip("?")], kind.endswith("?"), words)
+
+
+def schema_of(doc: TableDoc) -> pa.Schema:
+    """Gives the columns of a table."""
+    return pa.schema([pa.field(one.name, one.type, one.is_nullable) for one in doc.columns])
+
+
 def _table(text: str, *columns: str) -> TableDoc:
-    made = []
-    for column in (*columns, *_WHERE):
-        declared, _, words = column.partition(" | ")
-        name, _, kind = declared.partition(" ")
-        made.append(Column(name, _TYPES[kind.rstrip("?")], kind.endswith("?"), words))
-    return TableDoc(text, tuple(made))
+    return TableDoc(text, tuple(column(declared) for declared in (*columns, *_WHERE)))
 
 
 TABLE_DOCS: Mapping[str, TableDoc] = {
@@ -226,6 +249,13 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "events u64 | how many",
         "bytes u64 | how long they were, where that is known",
     ),
+    "rows": _table(
+        "Rows that packages and programs have told, for tables of their own and for others.",
+        _WHEN,
+        "table_name s | the table",
+        _ACTOR,
+        "row_json s | its columns",
+    ),
     "pyspy_dumps": _table(
         "Dumps of stacks, one row for each process; the four tables are joined by `dump_id`, "
         "`proc` and `pid`.",
@@ -301,6 +331,32 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "gpus i64? | how many GPUs; null where `pynvml` is not installed",
         "gpus_json s? | of each GPU its name, memory and use",
     ),
+    "actor_nodes": _table(
+        "Actors that there are now, and what they do.",
+        "timestamp_us i64 | now",
+        "id u64 | the actor, an `actors.id`",
+        "mesh_id u64 | its mesh",
+        "rank u64 | its rank in the mesh",
+        "actor s | the name that its mesh was spawned under",
+        "actor_type s | its class",
+        "actor_status s | `processing` while it serves a message, else `idle`",
+        "last_message_handler s | the endpoint that it has begun last",
+        "messages_processed u64 | how many messages it has served",
+        "queue_depth u64 | how many wait for their turn",
+    ),
+    "active_handlers": _table(
+        "Messages that actors serve now.",
+        "timestamp_us i64 | now",
+        "actor_id u64 | the actor, an `actors.id`",
+        "mesh_id u64 | its mesh",
+        "actor s | the name that its mesh was spawned under",
+        "name s | the endpoint",
+        "rank u64 | the rank that was called",
+        "from_proc s | the process of the sender",
+        "call u64? | the port of the answers; null when none is wanted",
+        "message_id u64? | the message, as in `message_status_events`, whose `active` says since "
+        "when; null when no answer is wanted",
+    ),
     "waits": _table(
         "Answers that somebody waits for now.",
         "timestamp_us i64 | now",
@@ -328,7 +384,4 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
     ),
 }
 
-TABLES: Mapping[str, pa.Schema] = {
-    name: pa.schema([pa.field(one.name, one.type, one.is_nullable) for one in doc.columns])
-    for name, doc in TABLE_DOCS.items()
-}
+TABLES: Mapping[str, pa.Schema] = {name: schema_of(doc) for name, doc in TABLE_DOCS.items()}

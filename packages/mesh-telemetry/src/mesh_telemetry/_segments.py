@@ -8,7 +8,6 @@ segment that is removed meanwhile stays readable for who has it open.
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mesh_core.spi import MESSAGE_RECORD
+from mesh_telemetry._moving import move_segment
 
 __all__ = [
     "FAMILIES",
@@ -29,8 +29,9 @@ __all__ = [
     "segments_of",
 ]
 
-#: The families of events, and which part of the room of a process each may take, in sixteenths.
-FAMILIES = {"messages": 8, "lives": 2, "logs": 2, "spans": 2, "metrics": 2}
+#: The families of events, and which part of the room of a process each may take, in parts of their
+#: sum.
+FAMILIES = {"messages": 10, "lives": 2, "logs": 2, "spans": 2, "metrics": 2, "rows": 2}
 LINES_HEADER = b"MESHLIN1\n"
 
 _PARTS = 8
@@ -150,9 +151,10 @@ class SegmentWriter:
             self.seal()
         if not self._sealed:
             return False
-        oldest = self._drop_oldest()
-        self.evicted_count += oldest.event_count
-        self.evicted_bytes += oldest.length
+        oldest, is_moved = self._drop_oldest()
+        if not is_moved:
+            self.evicted_count += oldest.event_count
+            self.evicted_bytes += oldest.length
         return True
 
     def close(self) -> None:
@@ -183,16 +185,17 @@ class SegmentWriter:
             raise
         self._bytes = len(self._header)
 
-    def _drop_oldest(self) -> _Kept:
+    def _drop_oldest(self) -> tuple[_Kept, bool]:
+        """Moves the oldest segment away, or removes it; says which, and whether it was moved."""
         oldest = self._sealed.popleft()
         self._sealed_bytes -= oldest.length
-        with suppress(OSError):
-            if self._spill is not None:
-                self._spill.mkdir(mode=0o700, parents=True, exist_ok=True)
-                shutil.move(oldest.path, self._spill / oldest.path.name)
+        if self._spill is not None:
+            with suppress(OSError):
+                move_segment(oldest.path, self._spill)
+                return oldest, True
         with suppress(OSError):
             os.unlink(oldest.path)
-        return oldest
+        return oldest, False
 
 
 def message_header(time_base_ns: int) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mesh_telemetry._folders import make_private
 
-__all__ = ["Served", "note", "served_programs"]
+__all__ = ["Served", "note", "program_line", "served_programs"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class Served:
     url: str
     flight_url: str
     token: str
+
+
+def program_line() -> str:
+    """Gives what this program was started as."""
+    return Path("/proc/self/cmdline").read_text().replace("\0", " ").strip()
 
 
 def note(served: Served) -> Path:

@@ -11,7 +11,7 @@ from mesh_telemetry._flight import FlightSqlServer
 from mesh_telemetry._http import HttpServer
 from mesh_telemetry._query import Query
 from mesh_telemetry._query_routes import query_routes
-from mesh_telemetry._served import Served, note
+from mesh_telemetry._served import Served, note, program_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,8 +58,7 @@ class Serving:
             raise
         self.url: str = self._http.url
         self.flight_url: str = self._flight.url
-        program = Path("/proc/self/cmdline").read_text().replace("\0", " ").strip()
-        served = Served(os.getpid(), program, self.url, self.flight_url, self.token)
+        served = Served(os.getpid(), program_line(), self.url, self.flight_url, self.token)
         self._note: Path | None = note(served)
 
     def close(self) -> None:

@@ -5,29 +5,33 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, SupervisionError, this_proc
 from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
+from mesh_telemetry._moments import microseconds
 from mesh_telemetry._options import TelemetryConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
     import pyarrow as pa
 
     from mesh_core import Future, HostMesh, ProcMesh
-    from mesh_telemetry._coverage import Answer
+    from mesh_telemetry._coverage import Answer, Coverage
     from mesh_telemetry._flame_graph import FlameGraph
     from mesh_telemetry._fragment import Fragment, ShardAnswer
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
+    from mesh_telemetry._sources import SourceTable
     from mesh_telemetry._stack_dump import StackDump
 
 __all__ = ["Telemetry"]
@@ -42,6 +46,11 @@ class Telemetry:
 
     Args:
         config: What is kept, and where.
+        tables: Tables of the program's own, by name: rows of them are told with
+            `mesh_core.spi.record_row`, in any process.
+
+    Raises:
+        ValueError: One of the tables has a name that is taken, or a column that is none.
 
     Example:
         >>> with Telemetry() as telemetry:
@@ -49,8 +58,16 @@ class Telemetry:
         ...     telemetry.query("select mesh, pid, rss_bytes from procs").table
     """
 
-    def __init__(self, config: TelemetryConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: TelemetryConfig | None = None,
+        *,
+        tables: Mapping[str, SourceTable] | None = None,
+    ) -> None:
         self.config: TelemetryConfig = config or TelemetryConfig()
+        self._own_tables = dict(tables or {})
+        if self._own_tables:
+            self.tables()
         self._keeper: Keeper | None = None
         self._pid = 0
         self._servings: list[Serving] = []
@@ -87,9 +104,10 @@ class Telemetry:
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """Gives the schemas of all tables, by name."""
-        from mesh_telemetry._schemas import TABLES
+        from mesh_telemetry._added_tables import table_docs
+        from mesh_telemetry._schemas import schema_of
 
-        return TABLES
+        return {name: schema_of(doc) for name, doc in table_docs(self._own_tables).items()}
 
     def query(
         self,
@@ -123,9 +141,9 @@ class Telemetry:
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
-        keeper, until_us = self._started(), _microseconds(as_of)
+        keeper, until_us = self._started(), microseconds(as_of)
         return Query(sql, params, self.tables()).answer(
-            partial(_ask, keeper),
+            partial(self._ask, keeper),
             until_us=until_us,
             timeout_s=timeout,
             require_full=require_full,
@@ -218,6 +236,40 @@ class Telemetry:
         procs = [proc] if isinstance(proc, str) else list(proc)
         options = FlameOptions(seconds, rate, native, idle)
         return flame_graph_of(self._started(), procs, options, path)
+
+    def save(
+        self, folder: str | Path, *, timeout: float = 60.0, require_full: bool = False
+    ) -> Coverage:
+        """Writes all rows of all hosts as they are now to a folder here, for `Past`.
+
+        Live tables are as they were while it was written. Rows come a part at a time, so that
+        memory is bounded.
+
+        Args:
+            folder: Where to; it may have what was saved before.
+            timeout: Seconds that one part may take.
+            require_full: Raise unless all hosts have answered.
+
+        Returns:
+            Which hosts it is of.
+
+        Raises:
+            CoverageError: No host has answered, or not all and `require_full` is set.
+            StorageError: The folder cannot be written to.
+            TelemetryError: It is not started.
+
+        Example:
+            >>> telemetry.save("/shared/before-the-change")
+            >>> with Past("/shared/before-the-change") as past:
+            ...     past.query("select name, count(*) from spans group by name").table
+        """
+        from mesh_telemetry._saving import save
+
+        def ask(sql: str, as_of_us: int | None) -> Answer:
+            as_of = None if as_of_us is None else as_of_us / 1e6
+            return self.query(sql, as_of=as_of, timeout=timeout, require_full=require_full)
+
+        return save(ask, Path(folder))
 
     def store_pyspy_dump(self, dump_id: str, proc: str, said: str, timeout: float = 30.0) -> None:
         """Keeps a dump of stacks that somebody else has made with py-spy, for queries.
@@ -315,6 +367,12 @@ class Telemetry:
     ) -> None:
         self.close()
 
+    def _ask(self, keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
+        from mesh_telemetry._added_tables import added_tables
+
+        added = added_tables(fragment.tables, self._own_tables)
+        return _ask(keeper, replace(fragment, added=added) if added else fragment)
+
     def _started(self) -> Keeper:
         if self._keeper is None:
             raise TelemetryError("telemetry is not started: call start() first")
@@ -355,13 +413,3 @@ def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
 def _stop(keeper: Keeper) -> Future[None]:
     stopped: Future[None] = keeper.stop()
     return stopped
-
-
-def _microseconds(when: float | datetime | None) -> int | None:
-    if when is None:
-        return None
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ValueError(f"{when!r} has no time zone: give one, such as datetime.UTC")
-        when = when.timestamp()
-    return int(when * 1e6)
