@@ -184,6 +184,8 @@ class ActorCell:
         self.is_stop_wanted: bool = False
         # Whether it was the actor itself that wanted to stop.
         self.is_leaving: bool = False
+        # Why it was told to stop, where that is not its owner's business alone.
+        self.stop_reason: str | None = None
         self.threshold: int = effective().segment_threshold_bytes
         region = order.region
         self.point: Point = Point(rank, Extent(region.labels, region.sizes))
@@ -373,7 +375,7 @@ class ActorCell:
             "pid": os.getpid(),
         }
         if error is None:
-            return FailureDetail(0, STOPPED, fields)
+            return FailureDetail(0, STOPPED, {**fields, "reason": self.stop_reason})
         cause = error.__cause__
         if cause is None:
             fields["reason"] = str(error)

@@ -113,6 +113,8 @@ class Runtime:
         self.is_over = False
         # Meshes that this process has stopped, with the future of their end.
         self.stopped_meshes: dict[int, EndFuture] = {}
+        # Why, of those that somebody else has asked it to stop.
+        self.stop_reasons: dict[int, str] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
         # What started the processes of each mesh; for starting one again on another machine.
@@ -235,6 +237,12 @@ class Runtime:
         targets = Targets([(proc, rank) for rank, proc in enumerate(procs)])
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
         self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, True)
+
+    def note_stopped(self, uid: int, future: EndFuture, reason: str | None) -> None:
+        """Notes that this process stops a mesh, and why, where somebody else has asked for it."""
+        if reason is not None:
+            self.stop_reasons[uid] = reason
+        self.stopped_meshes[uid] = future
 
     def observed(self, failure_id: int, owner_proc: int) -> None:
         """A caller in this process has been given a failure: it need not go up any more."""

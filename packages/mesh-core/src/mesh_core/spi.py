@@ -4,8 +4,8 @@ What happens in a process (`subscribe`), what was measured there, rows for table
 what processes print, who wants to know of new processes, futures of work that is not a call
 (`future_of`), the algebra of named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`),
 where a process is in its job (`station`), what is there (`standing`), what it does (`activity`)
-and waits for (`waiting`); and `on_signals`, for services that end on them. Programs
-themselves need `mesh_core` alone.
+and waits for (`waiting`), a stop that somebody else asks for (`stop_owned`); and `on_signals`, for
+services that end on them. Programs themselves need `mesh_core` alone.
 """
 
 from mesh_core._activation import LayerCall as LayerCall
@@ -36,6 +36,7 @@ from mesh_core._stations import Station as Station
 from mesh_core._stations import host_agents as host_agents
 from mesh_core._stations import host_numbers as host_numbers
 from mesh_core._stations import station as station
+from mesh_core._stop_request import stop_owned as stop_owned
 from mesh_core._tracing import Counter as Counter
 from mesh_core._tracing import Gauge as Gauge
 from mesh_core._tracing import Histogram as Histogram

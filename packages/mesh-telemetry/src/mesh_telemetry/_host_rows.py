@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._folders import ASKED, open_host_folder, remove_if_free, spill_folder, sweep
+from mesh_telemetry._stops import ask_to_stop
 from mesh_telemetry._stored_runs import HostNote, note_host, noted_host
 
 if TYPE_CHECKING:
@@ -112,6 +113,11 @@ class HostRows(Actor):
         """
         stacks = await asyncio.to_thread(self._made_stacks)
         return await stacks.record(proc, options)
+
+    @concurrent_endpoint
+    async def stop_mesh(self, slot: int, mesh_id: int, by: str) -> dict[str, str]:
+        """Has a process of this host stop a mesh that it owns; see `_stops.ask_to_stop`."""
+        return await asyncio.to_thread(ask_to_stop, self._folder, slot, mesh_id, by)
 
     @endpoint
     async def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,7 +53,7 @@ class HttpServer:
         Handler.routes = sorted(routes, key=lambda route: len(route.path), reverse=True)
         Handler.token = token
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+            self._server = _Server(("127.0.0.1", port), Handler)
         except OSError as error:
             raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
         self._server.daemon_threads = True
@@ -80,6 +81,13 @@ class HttpServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing of callers that have hung up."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -21,6 +21,7 @@ from mesh_telemetry._door import (
     FLUSH,
     ROWS,
     STACKS,
+    STOP,
     WAITS,
     Door,
     activities,
@@ -43,6 +44,7 @@ from mesh_telemetry._moving import make_folder, move_proc
 from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
 from mesh_telemetry._sources import live_rows
 from mesh_telemetry._stack_folder import STACK_FOLDER
+from mesh_telemetry._stops import stop_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,7 +113,13 @@ class Recorder:
         self._write_place(place)
         self._door = Door(
             self.folder,
-            {ACTIVITY: activities, FLUSH: self._flushed, STACKS: stacks, WAITS: waits},
+            {
+                ACTIVITY: activities,
+                FLUSH: self._flushed,
+                STACKS: stacks,
+                STOP: self._stop,
+                WAITS: waits,
+            },
             {ROWS: live_rows},
         )
         self._bell, self._ear = socket.socketpair()
@@ -215,6 +223,9 @@ class Recorder:
         with self._turn:
             self._take()
         return True
+
+    def _stop(self, request: str) -> dict[str, str]:
+        return stop_here(request, self._own)
 
     def _take(self) -> float:
         """Writes what has happened since; gives when to look again, in seconds."""

@@ -320,7 +320,9 @@ class Telemetry:
 
     def _routes(self) -> list[Route]:
         """Gives what `serve` answers besides questions in SQL."""
-        return []
+        from mesh_telemetry._actions import action_routes
+
+        return [*action_routes(self._started())]
 
     def _answer(
         self,
