@@ -101,11 +101,11 @@ def test_tasks_of_any_loop_are_found_from_another_thread() -> None:
     assert ready.wait(LIMIT_S)
 
     def found() -> set[str | None]:
-        names = {task for name, _, task, _ in stacks() if name == "theirs"}
+        names = {task for name, _, task, _, _ in stacks() if name == "theirs"}
         return names if len(names) == 5 else set()
 
     assert {"waiter 0", "waiter 1", "waiter 2", None} < wait_until(found, LIMIT_S)
     ((loop, event),) = loops
     loop.call_soon_threadsafe(event.set)
     thread.join(LIMIT_S)
-    assert not [task for name, _, task, _ in stacks() if name == "theirs"]
+    assert not [task for name, _, task, _, _ in stacks() if name == "theirs"]

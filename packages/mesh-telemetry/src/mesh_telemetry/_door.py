@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+    Stack = tuple[str, int, str | None, int | None, list[tuple[str, str, int]]]
+
 __all__ = [
     "ACTIVITY",
     "FLUSH",
@@ -131,20 +133,20 @@ def waits() -> list[tuple[Any, ...]]:
     return [tuple(one) for one in waiting()]
 
 
-def stacks() -> list[tuple[str, int, str | None, list[tuple[str, str, int]]]]:
+def stacks() -> list[Stack]:
     """Gives what each thread of this process runs, and what the tasks of event loops await.
 
-    Of each the name of the thread, its number, the name of the task, or None for what the thread
-    runs itself, and the frames from the innermost.
+    Of each the name of the thread and its number, the name of the task and its number, which are
+    None for what the thread runs itself, and the frames from the innermost.
     """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found: list[tuple[str, int, str | None, list[tuple[str, str, int]]]] = []
     tops = sys._current_frames()
+    found: list[Stack] = []
     for ident, top in tops.items():
-        found.append((names.get(ident, ""), ident, None, _lines(_callers(top))))
+        found.append((names.get(ident, ""), ident, None, None, _lines(_callers(top))))
     for ident, loop in running_loops(tops.items()).items():
-        for task, frames in task_stacks(loop):
-            found.append((names.get(ident, ""), ident, task, _lines(frames)))
+        for task, number, frames in task_stacks(loop):
+            found.append((names.get(ident, ""), ident, task, number, _lines(frames)))
     return found
 
 

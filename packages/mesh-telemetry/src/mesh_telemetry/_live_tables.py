@@ -198,6 +198,7 @@ def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, 
             "thread": thread,
             "thread_id": ident,
             "task": task,
+            "task_id": task_id,
             "depth": depth,
             "function": function,
             "file": file,
@@ -205,7 +206,7 @@ def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, 
             "host": place.host_name,
             "proc": place.proc,
         }
-        for thread, ident, task, frames in answer
+        for thread, ident, task, task_id, frames in answer
         if task not in _OWN_TASKS
         for depth, (function, file, line) in enumerate(frames)
     ]

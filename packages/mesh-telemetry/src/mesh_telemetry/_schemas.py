@@ -377,6 +377,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "thread s | the name of the thread",
         "thread_id u64 | its number in Python",
         "task s? | the name of the task that is suspended there; null for what the thread runs",
+        "task_id u64? | the number of that task: others may have its name",
         "depth i64 | 0 for the innermost frame",
         "function s | what runs",
         "file s | where",

@@ -43,8 +43,8 @@ def running_loops(tops: Iterable[tuple[int, FrameType]]) -> dict[int, asyncio.Ab
     return found
 
 
-def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, list[FrameType]]]:
-    """Gives the tasks of a loop that are suspended: name, and frames from the innermost.
+def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, int, list[FrameType]]]:
+    """Gives the tasks of a loop that are suspended: name, number, frames from the innermost.
 
     What runs is in the stack of the thread.
     """
@@ -63,8 +63,8 @@ def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, list[FrameTy
     for task in list(tasks)[:_TASKS_MAX]:
         frames = task_frames(task.get_coro()) if task is not current else []
         if frames:
-            found.append((task.get_name(), frames))
-    return sorted(found, key=lambda one: one[0])
+            found.append((task.get_name(), id(task), frames))
+    return sorted(found, key=lambda one: one[:2])
 
 
 def task_frames(outermost: Any) -> list[FrameType]:

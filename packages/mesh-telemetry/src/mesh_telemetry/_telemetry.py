@@ -321,8 +321,9 @@ class Telemetry:
     def _routes(self) -> list[Route]:
         """Gives what `serve` answers besides questions in SQL."""
         from mesh_telemetry._actions import action_routes
+        from mesh_telemetry._pyspy_routes import pyspy_routes
 
-        return [*action_routes(self._started())]
+        return [*action_routes(self._started()), *pyspy_routes(self)]
 
     def _answer(
         self,
