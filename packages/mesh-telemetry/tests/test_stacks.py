@@ -13,11 +13,13 @@ import pytest
 from recorded_actors import LIMIT_S
 from recorded_program import config
 from stuck_actors import Stuck
+from workers import workers
 
-from mesh_core import ProcMesh, this_host
+from mesh_core import ProcMesh, attach_to_workers, shutdown_context, this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import PySpyError, QueryError, Telemetry
 from mesh_telemetry._flame_graph import FlameOptions
+from mesh_telemetry._flame_stacks import folded
 
 FRAMES = """
     select f.proc, f.name, f.filename, f.line from pyspy_frames f
@@ -114,6 +116,47 @@ def test_frames_of_other_languages_are_in_it_or_a_warning_says_why(team: Team) -
         found = [one for one in frames if one["proc"] == row["proc"]]
         assert any(".so" in one["filename"] for one in found) is is_native, row
         assert any(one["filename"].endswith(".py") for one in found)
+
+
+def test_all_hosts_are_asked_and_each_keeps_its_own(place: Path) -> None:
+    with workers(2) as started, Telemetry(config(place)) as telemetry:
+        hosts = attach_to_workers([worker.address for worker in started])
+        actors: Any = hosts.spawn_procs(name="far").spawn("stuck", Stuck)
+        actors.pid.call().get(LIMIT_S)
+        dump = telemetry.pyspy_dump("mesh = 'far'", timeout=LIMIT_S)
+        assert dump.is_full
+        assert [proc.partition(".")[0] for proc in dump.procs] == ["1", "2"]
+        found = telemetry.query("select distinct proc from pyspy_frames order by proc")
+        assert tuple(found.table.column("proc").to_pylist()) == dump.procs
+        telemetry.store_pyspy_dump("theirs", dump.procs[1], "[]", timeout=LIMIT_S)
+        shutdown_context().get(LIMIT_S)
+
+
+def test_the_stacks_of_a_flame_graph_are_those_that_were_seen() -> None:
+    def call(name: str, first: int, count: int, depth: int) -> str:
+        return (
+            f"<g><title>{name} ({count:,} samples, 1.00%)</title>"
+            f'<rect y="{16 * depth}" fg:x="{first}" fg:w="{count}"/></g>'
+        )
+
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:fg="http://github.com/jonhoo/inferno">'
+        + call("all", 0, 2000, 0)
+        + call("b (t.py:2)", 1500, 300, 2)
+        + call("main (t.py:1)", 0, 1800, 1)
+        + call("a (t.py:3)", 0, 1500, 2)
+        + call("a (t.py:3)", 0, 7, 3)
+        + call("other &lt;x&gt;", 1800, 200, 1)
+        + "</svg>"
+    )
+    assert folded(svg) == [
+        ("main (t.py:1);a (t.py:3);a (t.py:3)", 7),
+        ("main (t.py:1);a (t.py:3)", 1493),
+        ("main (t.py:1);b (t.py:2)", 300),
+        ("other <x>", 200),
+    ]
+    with pytest.raises(PySpyError, match="drawn something else"):
+        folded("no picture")
 
 
 def program_of(tmp_path: Path, body: str) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mesh_core import MeshError
 from mesh_telemetry._coverage import HostFailure
 from mesh_telemetry._errors import PySpyError, StorageError, TelemetryError
-from mesh_telemetry._flame_graph import FlameGraph, folded
+from mesh_telemetry._flame_graph import FlameGraph
+from mesh_telemetry._flame_stacks import folded
 from mesh_telemetry._keeper import cause_of
 from mesh_telemetry._stack_dump import ProcFailure, StackDump
 
