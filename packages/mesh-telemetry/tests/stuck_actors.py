@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import time
+from collections.abc import AsyncIterator
 
 from mesh_core import Actor, concurrent_endpoint, endpoint
 
@@ -49,7 +50,7 @@ class Dreamer(Actor):
             return word
         return ""
 
-    async def words(self):  # noqa: ANN201
+    async def words(self) -> AsyncIterator[str]:
         await self.is_open.wait()
         yield "awake"
 

@@ -104,6 +104,17 @@ def test_a_process_that_is_not_there_is_named(team: Team) -> None:
         team.telemetry.pyspy_dump(["0.999"], timeout=LIMIT_S)
 
 
+def test_a_process_that_was_stopped_is_read_and_stays_stopped(team: Team) -> None:
+    os.kill(team.pids[0], signal.SIGSTOP)
+    try:
+        dump = team.telemetry.pyspy_dump([team.names[0]], timeout=LIMIT_S)
+        assert dump.procs == (team.names[0],)
+        state = Path(f"/proc/{team.pids[0]}/stat").read_text().rpartition(")")[2].split()[0]
+        assert state == "T"
+    finally:
+        os.kill(team.pids[0], signal.SIGCONT)
+
+
 def test_frames_of_other_languages_are_in_it_or_a_warning_says_why(team: Team) -> None:
     dump = team.telemetry.pyspy_dump(native=True, timeout=LIMIT_S)
     assert dump.is_full

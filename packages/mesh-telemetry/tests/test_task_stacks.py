@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Awaitable:
     def __init__(self, event: asyncio.Event) -> None:
         self.event = event
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, Any, Any]:
         return self.pause().__await__()
 
     async def pause(self) -> None:
