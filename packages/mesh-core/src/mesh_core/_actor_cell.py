@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from mesh_core._channel import Port
     from mesh_core._core import Engine, Message
+    from mesh_core._guards import Guard
     from mesh_core._mesh import ProcMesh
     from mesh_core._ownership import Ask
     from mesh_core._proc_table import ProcTable
@@ -155,6 +156,11 @@ class Plan:
         if flags & BY_LAYER and self.error is None:
             self.function = tensor_layer().serve(self.function, self.is_async)
 
+    def put_around(self, guard: Guard) -> None:
+        """Has endpoints called through a guard."""
+        if self.error is None and not self.is_internal:
+            self.function = guard(self.function, self.is_async)
+
 
 class ActorCell:
     """One actor of this process."""
@@ -206,7 +212,10 @@ class ActorCell:
             member = endpoints_of(type(self.instance)).get(name)
             if member is None and flags & UNDECORATED:
                 member = _unbound(type(self.instance), name)
-            plan = self.plans[meta] = Plan(name, flags, extent, member)
+            plan = Plan(name, flags, extent, member)
+            for guard in self.runtime.guards:
+                plan.put_around(guard)
+            self.plans[meta] = plan
         return plan
 
     def is_exclusive(self, current: Serving) -> bool:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._address import Address
     from mesh_core._core import Message, Targets
+    from mesh_core._guards import Guard
     from mesh_core._host_agent import HostAgent, StartOrder
     from mesh_core._journal import Journal
     from mesh_core._ownership import Ownership
@@ -106,6 +107,8 @@ class Runtime:
         self.journal: Journal | None = None
         self.kept: dict[int, bytes] = {}
         self.actors: dict[int, ActorCell] = {}
+        # What is put around endpoints; one at most.
+        self.guards: list[Guard] = []
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
         self.host_agent: HostAgent | None = None

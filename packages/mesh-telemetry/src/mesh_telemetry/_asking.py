@@ -12,39 +12,20 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._served import Served, served_programs
+from mesh_telemetry._served import Served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Asking", "ProgramGone", "chosen", "lives"]
+__all__ = ["Asking", "ProgramGone", "lives"]
 
 _TIMEOUT_S = 10.0
 
 
 class ProgramGone(TelemetryError):
     """The program that was asked serves no more, or has ended."""
-
-
-def chosen(pid: int | None) -> Served:
-    """Gives the program that can be asked.
-
-    Args:
-        pid: Its process, where several can be asked.
-
-    Raises:
-        TelemetryError: There is none, or there are several.
-    """
-    found = [one for one in served_programs() if pid in (None, one.pid)]
-    if not found:
-        which = "no program" if pid is None else f"no program with pid {pid}"
-        raise TelemetryError(f"{which} of yours serves telemetry here: have it call serve()")
-    if len(found) > 1:
-        programs = ", ".join(f"--pid {one.pid} ({one.program})" for one in found)
-        raise TelemetryError(f"several programs can be asked: choose one, {programs}")
-    return found[0]
 
 
 class Asking:
@@ -57,7 +38,7 @@ class Asking:
         served: The same.
 
     Example:
-        >>> with Asking(chosen(None)) as asking:  # doctest: +SKIP
+        >>> with Asking(served_program(None)) as asking:  # doctest: +SKIP
         ...     asking.query("select count(*) as n from procs")["rows"]
         [{'n': 3}]
     """

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._asking import Asking, chosen
+from mesh_telemetry._asking import Asking
+from mesh_telemetry._served import served_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
 
 __all__ = ["query"]
 
@@ -52,7 +54,7 @@ def query(
     if past:
         answer = _asked_of_past(past, run, text, timeout)
     else:
-        with Asking(chosen(pid)) as asking:
+        with Asking(served_program(pid)) as asking:
             answer = asking.query(text, timeout_s=timeout)
     if is_json:
         door.print_json(answer)

@@ -33,24 +33,29 @@ __all__ = [
     "ACTIVITY",
     "FLUSH",
     "ROWS",
+    "RULES",
+    "SESSIONS",
     "STACKS",
     "STOP",
     "WAITS",
     "Door",
     "activities",
     "ask_all",
+    "nearby",
     "stacks",
     "waits",
 ]
 
 ACTIVITY, FLUSH, ROWS, STACKS = "activity", "flush", "rows", "stacks"
 STOP, WAITS = "stop", "waits"
+SESSIONS, RULES = "debug_sessions", "on_failure"
 _NAME = "door"
 _WORD_LEN_MAX = 256
 _FRAMES_MAX = 128
 # A caller that neither asks nor listens does not hold up who records.
 _CALLER_S = 0.5
 _ANSWER_LEN = 1 << 16
+_YES = b"true"
 
 
 class Door:
@@ -75,7 +80,7 @@ class Door:
         self._turn = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.setblocking(False)
-        with _nearby(folder) as path:
+        with nearby(folder, _NAME) as path:
             self._socket.bind(path)
         self._socket.listen(64)
 
@@ -179,7 +184,8 @@ def ask_all(folders: Sequence[Path], word: str, timeout_s: float) -> dict[Path, 
                 with suppress(OSError):
                     piece = key.fileobj.recv(_ANSWER_LEN)  # type: ignore[union-attr]
                     said += piece
-                    is_over = not piece
+                    # A mere yes is whole: its end need not be waited for.
+                    is_over = not piece or said == _YES
                 if is_over:
                     selector.unregister(key.fileobj)
                     key.fileobj.close()  # type: ignore[union-attr]
@@ -194,7 +200,7 @@ def _call(folder: Path, word: str) -> socket.socket:
     caller = socket.socket(socket.AF_UNIX)
     try:
         caller.setblocking(False)
-        with _nearby(folder) as path:
+        with nearby(folder, _NAME) as path:
             caller.connect(path)
         caller.send(word.encode() + b"\n")
     except OSError:
@@ -203,15 +209,16 @@ def _call(folder: Path, word: str) -> socket.socket:
     return caller
 
 
-class _nearby:
-    """The address of the socket in a folder, short enough for the kernel however long the path."""
+class nearby:
+    """The address of a socket in a folder, short enough for the kernel however long the path."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
+        self._name = name
 
     def __enter__(self) -> str:
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._fd}/{_NAME}"
+        return f"/proc/self/fd/{self._fd}/{self._name}"
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)

@@ -18,11 +18,12 @@ from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH, Fragment
 from mesh_telemetry._plain_types import cast_batch, plain_schema
 from mesh_telemetry._plan_tree import quoted
+from mesh_telemetry._same_rows import SameRows
 from mesh_telemetry._session import empty_batch, new_session, open_frame, readable
 from mesh_telemetry._stored_tables import Parts
 from mesh_telemetry._time_bounds import TIME_COLUMN, since_us_of
 
-__all__ = ["FiledRows", "Rows", "run_fragment"]
+__all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]
 
 _COMPRESSED_BYTES_MIN = 64 * 1024
 _PARALLEL_ROWS_MIN = 500_000
@@ -84,18 +85,40 @@ def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
     """
     deadline = time.monotonic() + fragment.deadline_s
     try:
-        return within(lambda: _run(fragment, rows, deadline), deadline)
+        return within(lambda: run_until(fragment, rows, deadline), deadline)
     except Late:
         raise TelemetryError(
             f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
         ) from None
 
 
-def _run(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
+def run_until(
+    fragment: Fragment, rows: Rows, deadline: float, same_rows: SameRows | None = None
+) -> bytes:
+    """Does what `run_fragment` does in the calling thread, which a batch may hold for longer.
+
+    Args:
+        fragment: What is asked, and its limits.
+        rows: The tables.
+        deadline: When to give up, on `time.monotonic()`.
+        same_rows: What was answered before.
+
+    Raises:
+        QueryError: The query is to blame.
+        TelemetryError: The host cannot answer.
+        Late: It has not ended at the deadline.
+    """
     tables = _tables(fragment, rows)
-    row_count = sum(batch.num_rows for parts in tables.values() for batch in parts.batches)
+    batches = {table: parts.batches for table, parts in tables.items()}
+    has_files = any(parts.files for parts in tables.values())
+    # What is in files is read anew.
+    same_rows = None if has_files else same_rows
+    known = same_rows.answer(fragment, batches) if same_rows is not None else None
+    if known is not None:
+        return known
+    row_count = sum(batch.num_rows for some in batches.values() for batch in some)
     partitions = 1
-    if row_count >= _PARALLEL_ROWS_MIN or any(parts.files for parts in tables.values()):
+    if row_count >= _PARALLEL_ROWS_MIN or has_files:
         partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
     session = new_session(fragment.memory_max_bytes, partitions)
     with ExitStack() as links:
@@ -108,8 +131,11 @@ def _run(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
                 assert isinstance(rows, FiledRows), "others have no files"
                 folder = links.enter_context(_Links(rows.scratch, parts))
                 _add_files(session, table, rows.schemas[table], folder, fragment.until_us)
-        frame = open_frame(session, fragment.sql, fragment.tables)
-        return _collect(frame, fragment, deadline)
+        frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
+        body = _collect(frame, fragment, deadline)
+    if same_rows is not None:
+        same_rows.keep(fragment, batches, body)
+    return body
 
 
 def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:

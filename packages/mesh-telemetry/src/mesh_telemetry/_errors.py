@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from mesh_core import MeshError
 
-__all__ = ["CoverageError", "PySpyError", "QueryError", "StorageError", "TelemetryError"]
+__all__ = [
+    "CoverageError",
+    "DebugError",
+    "PySpyError",
+    "QueryError",
+    "StorageError",
+    "TelemetryError",
+]
 
 
 class TelemetryError(MeshError):
@@ -13,6 +20,10 @@ class TelemetryError(MeshError):
 
 class StorageError(TelemetryError):
     """The folder in which processes keep their events cannot be used."""
+
+
+class DebugError(TelemetryError):
+    """A debug session is not there, or in use, or cannot do what it was asked for."""
 
 
 class PySpyError(TelemetryError):

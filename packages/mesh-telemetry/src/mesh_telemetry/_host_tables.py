@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
-from collections import OrderedDict
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,19 +19,19 @@ from mesh_telemetry._errors import QueryError
 from mesh_telemetry._live_tables import live_batches
 from mesh_telemetry._proc_folder import proc_folders
 from mesh_telemetry._pyspy_tables import PYSPY_TABLES
+from mesh_telemetry._same_rows import SameRows
 from mesh_telemetry._schemas import LIVE_TABLES, TABLES
+from mesh_telemetry._segment_rows import SegmentRows, TimedBatch
 from mesh_telemetry._stack_folder import STACK_FOLDER
 from mesh_telemetry._stack_tables import StackTables
 from mesh_telemetry._stored_tables import Parts, StoredFile, StoredTables, read_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
-    from mesh_telemetry._proc_folder import ProcFolder
+    from mesh_telemetry._proc_folder import Place, ProcFolder
     from mesh_telemetry._segments import Segment
-
-    Key = tuple[str, str, int, int]
 
 __all__ = ["HostTables"]
 
@@ -57,6 +56,7 @@ class HostTables:
 
     Attributes:
         schemas: The tables there are.
+        same_rows: What was answered of them.
         scratch: Where links to files may be made.
     """
 
@@ -74,22 +74,28 @@ class HostTables:
         is_over: bool = False,
     ) -> None:
         self._folder = folder
-        self._cache_bytes_max = cache_bytes
         self._retention_s = retention_s
         self._spill = spill
-        self._own_procs = frozenset(() if own_proc is None else (own_proc,))
+        own_procs = frozenset(() if own_proc is None else (own_proc,))
+        self._made = SegmentRows(cache_bytes, own_procs)
+        self._places: dict[str, Place] = {}
+        self._listed: list[ProcFolder] | None = None
         self._is_over = is_over
         self.scratch: Path = scratch or Path(tempfile.gettempdir())
+        self.same_rows: SameRows = SameRows()
         self._stored = None if spill is None else StoredTables(spill)
-        self._cache: OrderedDict[Key, pa.RecordBatch | None] = OrderedDict()
-        self._cache_bytes = 0
-        self._turn = threading.Lock()
         self._stacks = StackTables(folder / STACK_FOLDER)
 
     def refresh(self, timeout_s: float = _FLUSH_S) -> int:
         """Has all processes write what has happened until now; says how many did in time."""
-        living = [one.path for one in proc_folders(self._folder, self._spill) if one.is_alive]
-        return len(ask_all(living, FLUSH, timeout_s))
+        return _flush(self._folders(), timeout_s)
+
+    def refreshed(self, timeout_s: float = _FLUSH_S) -> HostTables:
+        """Gives the same tables for one question: refreshed, and of the processes there are now."""
+        view = copy(self)
+        view._listed = self._folders()
+        _flush(view._listed, timeout_s)
+        return view
 
     def batches(
         self, table: str, since_us: int | None, until_us: int | None
@@ -139,7 +145,7 @@ class HostTables:
 
     def said(self, word: str, timeout_s: float = _ANSWER_S) -> list[tuple[ProcFolder, Any]]:
         """Asks all processes that live the same; gives what those say that answer in time."""
-        folders = proc_folders(self._folder, self._spill)
+        folders = self._folders()
         living = {folder.path: folder for folder in folders if folder.is_alive}
         answers = ask_all(list(living), word, timeout_s)
         return [(living[path], answer) for path, answer in answers.items()]
@@ -147,12 +153,17 @@ class HostTables:
     @property
     def cached_bytes(self) -> int:
         """How much memory is in use for what was made of segments."""
-        return self._cache_bytes
+        return self._made.byte_count
+
+    def _folders(self) -> list[ProcFolder]:
+        if self._listed is not None:
+            return self._listed
+        return proc_folders(self._folder, self._spill, self._places)
 
     def _live(self, table: str, until_us: int | None) -> list[pa.RecordBatch]:
         """Gives a live table, now or as it was recorded last before a time."""
         if until_us is None and not self._is_over:
-            return live_batches(table, proc_folders(self._folder, self._spill))
+            return live_batches(table, self._folders())
         files = [] if self._stored is None else self._stored.files(table)
         if not files:
             raise QueryError(
@@ -167,82 +178,49 @@ class HostTables:
         wanted = [one for one in found if one.last_us >= last_us]
         batches = read_files(wanted, TABLES[table], None, until_us)
         moment = max(pc.max(one.column("timestamp_us")).as_py() for one in batches)
-        return [one for one in (_between(one, moment, moment) for one in batches) if one.num_rows]
+        timed = map(TimedBatch.of, batches)
+        return [one for one in (_between(one, moment, moment) for one in timed) if one.num_rows]
 
     def _recorded(
         self, table: str, since_us: int | None, until_us: int | None
-    ) -> tuple[list[pa.RecordBatch], list[StoredFile], bool]:
+    ) -> tuple[list[TimedBatch], list[StoredFile], bool]:
         """Gives rows of segments, the files of all others, and whether some have moved meanwhile.
 
         Segments are looked for first: one that is made a file meanwhile is found as that too, and
         is then left out.
         """
-        folders = proc_folders(self._folder, self._spill)
         listed = [
             (folder, segment, make, is_sealed)
-            for folder in folders
+            for folder in self._folders()
             for family, make in families_of(table)
             for segment, is_sealed in folder.segments(family)
             if until_us is None or segment.first_us <= until_us
         ]
         files = [] if self._stored is None else self._stored.files(table)
         covered = {source for stored in files for source in stored.sources}
-        found = []
+        found: list[TimedBatch] = []
         has_moved = False
         for folder, segment, make, is_sealed in listed:
             if self._stored is not None and source_of(folder, segment) in covered:
                 continue
             if is_sealed and since_us is not None and _last_us(segment) < since_us:
                 continue
-            batch = self._batch(table, folder, segment, make, is_sealed)
-            if batch is not None:
-                found.append(batch)
-            elif self._stored is not None and not os.path.exists(segment.path):
-                has_moved = True
+            pieces = self._made.pieces(table, folder, segment, make, is_sealed)
+            if pieces is not None:
+                found += pieces
+            else:
+                has_moved = self._stored is not None
         return found, [one for one in files if _is_within(one, since_us, until_us)], has_moved
 
-    def _batch(
-        self,
-        table: str,
-        folder: ProcFolder,
-        segment: Segment,
-        make: Callable[..., pa.RecordBatch | None],
-        is_sealed: bool,
-    ) -> pa.RecordBatch | None:
-        """Makes rows of a segment; of one that nothing more comes into, once."""
-        own_procs = folder.own_procs | self._own_procs
-        # A path says nothing: a segment is moved when it is spilled.
-        key = (table, folder.path.name + segment.family, segment.number, len(folder.own_ports))
-        with self._turn:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-        batch = make(table, segment.path, folder.place, folder.own_ports, own_procs)
-        if is_sealed and os.path.exists(segment.path):
-            self._keep(key, batch)
-        return batch
 
-    def _keep(self, key: Key, batch: pa.RecordBatch | None) -> None:
-        size = _size(batch)
-        if size > self._cache_bytes_max:
-            return
-        with self._turn:
-            if key in self._cache:
-                return
-            self._cache[key] = batch
-            self._cache_bytes += size
-            while self._cache_bytes > self._cache_bytes_max:
-                _, oldest = self._cache.popitem(last=False)
-                self._cache_bytes -= _size(oldest)
+def _flush(folders: list[ProcFolder], timeout_s: float) -> int:
+    living = [one.path for one in folders if one.is_alive]
+    return len(ask_all(living, FLUSH, timeout_s))
 
 
 def _is_within(stored: StoredFile, since_us: int | None, until_us: int | None) -> bool:
     is_late = since_us is not None and stored.last_us < since_us
     return not is_late and not (until_us is not None and stored.first_us > until_us)
-
-
-def _size(batch: pa.RecordBatch | None) -> int:
-    return 256 if batch is None else batch.nbytes + 1024
 
 
 def _last_us(segment: Segment) -> int:
@@ -254,12 +232,13 @@ def _last_us(segment: Segment) -> int:
         return 1 << 62
 
 
-def _between(batch: pa.RecordBatch, since_us: int | None, until_us: int | None) -> pa.RecordBatch:
+def _between(piece: TimedBatch, since_us: int | None, until_us: int | None) -> pa.RecordBatch:
+    batch = piece.batch
     times = batch.column("timestamp_us")
     mask = None
-    if since_us is not None and (pc.min(times).as_py() or 0) < since_us:
+    if since_us is not None and piece.first_us < since_us:
         mask = pc.greater_equal(times, since_us)
-    if until_us is not None and (pc.max(times).as_py() or 0) > until_us:
+    if until_us is not None and piece.last_us > until_us:
         is_old = pc.less_equal(times, until_us)
         mask = is_old if mask is None else pc.and_(mask, is_old)
     return batch if mask is None else batch.filter(mask)
@@ -270,6 +249,8 @@ def _latest(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if not batches:
         return []
     table = pa.Table.from_batches(batches).combine_chunks()
+    if pc.count_distinct(table.column("id")).as_py() == table.num_rows:
+        return batches
     order = np.argsort(table.column("timestamp_us").to_numpy(), kind="stable")[::-1]
     _, first = np.unique(table.column("id").to_numpy()[order], return_index=True)
     kept: list[pa.RecordBatch] = table.take(pa.array(np.sort(order[first]))).to_batches()

@@ -97,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "mesh-telemetry"
     sys_version = ""
     timeout = _SOCKET_TIMEOUT_S
+    # An answer is written in two parts, of which the second must not wait for the first.
+    disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing: what is asked may be private."""
@@ -108,14 +110,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        status = 200
         try:
             reply = self._reply()
         except Refused as refused:
-            status = refused.status
             # What is left of the body is not read, so that nothing can follow it.
-            reply = Reply(JSON, _error(refused), {"Connection": "close"})
-        self.send_response(status)
+            reply = Reply(JSON, _error(refused), {"Connection": "close"}, refused.status)
+        if reply.take_over is not None:
+            self._hand_over(reply)
+            return
+        self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
         for name, value in reply.headers.items():
             self.send_header(name, value)
@@ -129,6 +132,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self._send_pieces(reply.body)
+
+    def _hand_over(self, reply: Reply) -> None:
+        """Gives the connection away; nothing else follows on it."""
+        assert reply.take_over is not None, "it is asked for"
+        self.close_connection = True
+        self.send_response(101)
+        self.send_header("Upgrade", reply.kind)
+        self.send_header("Connection", "Upgrade")
+        self.end_headers()
+        self.connection.settimeout(None)
+        with suppress(OSError):
+            reply.take_over(self.connection)
 
     def _reply(self) -> Reply:
         asked = urlsplit(self.path)

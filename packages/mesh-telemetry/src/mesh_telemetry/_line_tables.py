@@ -29,11 +29,20 @@ _STATUSES = {"started": "running", "failed": "failed", "stopped": "stopped"}
 
 
 def line_batch(
-    table: str, path: str, place: Place, own_ports: frozenset[int], own_procs: frozenset[int]
+    table: str,
+    path: str,
+    place: Place,
+    own_ports: frozenset[int],
+    own_procs: frozenset[int],
+    span: tuple[int, int] | None = None,
 ) -> pa.RecordBatch | None:
-    """Gives the rows of a table that are in a segment; None when there are none."""
+    """Gives the rows of a table that are in a segment; None when there are none.
+
+    With `span`, those of its first bytes, as many as the second number says.
+    """
     _, is_wanted, make = LINE_TABLES[table]
-    lines = [line for line in map(json.loads, read_lines(path)) if is_wanted(line)]
+    written = read_lines(path, span[1] if span else None)
+    lines = [line for line in map(json.loads, written) if is_wanted(line)]
     if own_ports or own_procs:
         lines = [
             line

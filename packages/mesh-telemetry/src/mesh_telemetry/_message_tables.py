@@ -54,10 +54,18 @@ _LINKS = ("link_up", "link_down", "peer_died")
 
 
 def message_batch(
-    table: str, path: str, place: Place, own_ports: frozenset[int], own_procs: frozenset[int]
+    table: str,
+    path: str,
+    place: Place,
+    own_ports: frozenset[int],
+    own_procs: frozenset[int],
+    span: tuple[int, int] | None = None,
 ) -> pa.RecordBatch | None:
-    """Gives the rows of a table that are in a segment; None when there are none."""
-    content = read_messages(path)
+    """Gives the rows of a table that are in a segment; None when there are none.
+
+    With `span`, those that came while it grew from one length to the other, in bytes.
+    """
+    content = read_messages(path, span)
     if content is None:
         return None
     base_ns, view = content

@@ -16,10 +16,13 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
+from mesh_telemetry._breakpoints import Breakpoints
 from mesh_telemetry._door import (
     ACTIVITY,
     FLUSH,
     ROWS,
+    RULES,
+    SESSIONS,
     STACKS,
     STOP,
     WAITS,
@@ -97,7 +100,7 @@ class Recorder:
         self._stream_dropped = {"messages": 0, "lives": 0}
         self._lost_at = self._expired_at = -math.inf
         self._pid = os.getpid()
-        self._is_over = self._is_restarted = False
+        self._is_over = self._is_restarted = self._has_taken = False
         self._turn = threading.Lock()
         sweep(config.directory)
         place = station()
@@ -111,17 +114,8 @@ class Recorder:
         self.folder.mkdir(mode=0o700)
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
-        self._door = Door(
-            self.folder,
-            {
-                ACTIVITY: activities,
-                FLUSH: self._flushed,
-                STACKS: stacks,
-                STOP: self._stop,
-                WAITS: waits,
-            },
-            {ROWS: live_rows},
-        )
+        self._breakpoints = Breakpoints(self.folder, self._host_folder)
+        self._door = Door(self.folder, self._answers(), {ROWS: live_rows})
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
         self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)
@@ -150,6 +144,7 @@ class Recorder:
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = True
+        self._breakpoints.close()
         with suppress(OSError):
             self._bell.send(b"x")
         self._thread.join(_CLOSE_S)
@@ -157,10 +152,22 @@ class Recorder:
     def let_go(self) -> None:
         """Closes what a fork has of its parent, which goes on recording."""
         self._is_over = True
+        self._breakpoints.let_go()
         for held in (self._lock, self._host_lock, self._door, self._bell, self._ear):
             held.close()
         for writer in self._writers.values():
             writer.close()
+
+    def _answers(self) -> dict[str, Callable[..., Any]]:
+        return {
+            ACTIVITY: activities,
+            FLUSH: self._flushed,
+            RULES: self._breakpoints.read_rules,
+            SESSIONS: self._breakpoints.rows,
+            STACKS: stacks,
+            STOP: self._stop,
+            WAITS: waits,
+        }
 
     def _make_writers(self) -> dict[str, SegmentWriter]:
         config = self._config
@@ -195,9 +202,11 @@ class Recorder:
             while not self._is_over:
                 ready, _, _ = select.select(watched, [], [], period_s)
                 if watched[0] in ready:
+                    self._has_taken = False
                     self._door.serve()
                 with self._turn:
-                    period_s = self._take()
+                    if not (watched[0] in ready and self._has_taken):
+                        period_s = self._take()
                     is_restarted, self._is_restarted = self._is_restarted, False
                 if is_restarted:
                     self.on_restarted()
@@ -213,6 +222,7 @@ class Recorder:
             self._take()
             self._lost_at = -math.inf
             self._write_lost()
+        self._breakpoints.close()
         self._events.close()
         self._messages.close()
         self.let_go()
@@ -222,6 +232,7 @@ class Recorder:
     def _flushed(self) -> bool:
         with self._turn:
             self._take()
+            self._has_taken = True
         return True
 
     def _stop(self, request: str) -> dict[str, str]:

@@ -18,7 +18,9 @@ __all__ = [
 ]
 
 #: Tables of what is, made when they are asked for; they have no past.
-LIVE_TABLES = frozenset({"active_handlers", "actor_nodes", "hosts", "procs", "stacks", "waits"})
+LIVE_TABLES = frozenset(
+    {"active_handlers", "actor_nodes", "debug_sessions", "hosts", "procs", "stacks", "waits"}
+)
 
 _TYPES = {
     "u64": pa.uint64(),
@@ -382,6 +384,21 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "function s | what runs",
         "file s | where",
         "line i64 | in which line",
+    ),
+    "debug_sessions": _table(
+        "Code that stands still until somebody has attached to it with `mesh debug`.",
+        "timestamp_us i64 | now",
+        "id s | the session",
+        "kind s | `breakpoint`, or `post_mortem` where an exception was raised",
+        "actor_id u64? | the actor that stands, an `actors.id`; null outside of actors",
+        "actor s? | the name of its mesh",
+        "mesh s | the name of the process mesh",
+        "rank i64 | the rank in the mesh of the actor, or in that of the process",
+        "function s | where it stands",
+        "file s | in which file",
+        "line i64 | in which line",
+        "since_us i64 | since when, in microseconds since the epoch",
+        "attached b | whether somebody is attached",
     ),
 }
 

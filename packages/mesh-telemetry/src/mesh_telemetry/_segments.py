@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import time
 from collections import deque
 from contextlib import suppress
@@ -215,28 +216,41 @@ def segments_of(folder: Path, family: str) -> list[Segment]:
     return sorted(found, key=lambda segment: segment.number)
 
 
-def read_messages(path: str) -> tuple[int, memoryview] | None:
+def read_messages(path: str, span: tuple[int, int] | None = None) -> tuple[int, bytes] | None:
     """Gives the records of a segment, without a torn one, and what to add to their times.
 
     None when the segment is gone, or has nothing.
+
+    Args:
+        path: The file.
+        span: Only what has come when it was longer than the first, and not longer than the
+            second of these lengths, in bytes.
     """
+    start, end = span or (0, sys.maxsize)
     try:
-        content = Path(path).read_bytes()
-    except OSError:
+        with open(path, "rb", buffering=0) as file:
+            header = file.read(_MESSAGES.size)
+            # A record that was torn at the start is whole now.
+            before = max(0, start - _MESSAGES.size) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
+            file.seek(_MESSAGES.size + before)
+            content = file.read(end - file.tell() if span else -1)
+    except (OSError, ValueError):
         return None
-    if len(content) < _MESSAGES.size:
+    if len(header) < _MESSAGES.size:
         return None
-    mark, time_base_ns = _MESSAGES.unpack_from(content)
+    mark, time_base_ns = _MESSAGES.unpack(header)
     if mark != _MESSAGES_MARK:
         return None
-    whole = (len(content) - _MESSAGES.size) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
-    return time_base_ns, memoryview(content)[_MESSAGES.size : _MESSAGES.size + whole]
+    return time_base_ns, content[: len(content) // MESSAGE_RECORD.size * MESSAGE_RECORD.size]
 
 
-def read_lines(path: str) -> list[bytes]:
-    """Gives the lines of a segment, without a torn one; none when the segment is gone."""
+def read_lines(path: str, length: int | None = None) -> list[bytes]:
+    """Gives the lines of a segment, or of its first bytes, without a torn one.
+
+    None of them when the segment is gone.
+    """
     try:
-        content = Path(path).read_bytes()
+        content = Path(path).read_bytes()[:length]
     except OSError:
         return []
     if not content.startswith(LINES_HEADER):

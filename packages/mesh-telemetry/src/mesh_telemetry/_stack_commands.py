@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._asking import Asking, chosen
+from mesh_telemetry._asking import Asking
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._served import served_program
 from mesh_telemetry._stack_text import grouped, stacks_of, written
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def dump(
     if proc and where:
         raise TelemetryError("--proc and --where: give one of them")
     wanted = {"where": proc or where, "native": native, "locals": has_locals, "timeout": timeout}
-    with Asking(chosen(pid)) as asking:
+    with Asking(served_program(pid)) as asking:
         made = asking.post("/pyspy/dump", wanted, timeout_s=timeout + _MORE_S)
         rows = {
             name: asking.query(f"{sql} where dump_id = $1", [made["dump_id"]], timeout_s=_MORE_S)[
@@ -96,7 +97,7 @@ def flame(
 ) -> None:
     """Record what a process runs, and draw it: a flame graph, to be opened with a browser."""
     wanted = {"proc": proc, "seconds": seconds, "native": native, "idle": idle, "rows": True}
-    with Asking(chosen(pid)) as asking:
+    with Asking(served_program(pid)) as asking:
         made = asking.post("/pyspy/flame", wanted, timeout_s=seconds + _MORE_S)
     path = out or Path(f"flame-{proc}.svg")
     try:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._asking import Asking, chosen
+from mesh_telemetry._asking import Asking
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._served import served_program
 from mesh_telemetry._top.once import is_well, plain
 from mesh_telemetry._top.snapshot import take
 
@@ -56,7 +57,7 @@ def top(
 
 
 def _once(door: _Door, pid: int | None, is_json: bool) -> int:
-    with Asking(chosen(pid)) as asking:
+    with Asking(served_program(pid)) as asking:
         snapshot = take(asking, None)
         pid = asking.served.pid
     if is_json:
