@@ -15,14 +15,19 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from mesh_core.spi import activity, waiting
+from mesh_telemetry._task_stacks import running_loops, task_stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
     from typing import Any
+
+    Stack = tuple[str, int, str | None, int | None, list[tuple[str, str, int]]]
 
 __all__ = [
     "ACTIVITY",
@@ -133,19 +138,35 @@ def waits() -> list[tuple[Any, ...]]:
     return [tuple(one) for one in waiting()]
 
 
-def stacks() -> list[tuple[str, int, list[tuple[str, str, int]]]]:
-    """Gives what each thread of this process runs: its name, and its frames from the innermost."""
+def stacks() -> list[Stack]:
+    """Gives what each thread of this process runs, and what the tasks of event loops await.
+
+    Of each the name of the thread and its number, the name of the task and its number, which are
+    None for what the thread runs itself, and the frames from the innermost.
+    """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = []
-    for ident, top in sys._current_frames().items():
-        frames: list[tuple[str, str, int]] = []
-        frame: Any = top
-        while frame is not None and len(frames) < _FRAMES_MAX:
-            code = frame.f_code
-            frames.append((code.co_qualname, code.co_filename, frame.f_lineno or 0))
-            frame = frame.f_back
-        found.append((names.get(ident, ""), ident, frames))
+    tops = sys._current_frames()
+    found: list[Stack] = []
+    for ident, top in tops.items():
+        found.append((names.get(ident, ""), ident, None, None, _lines(_callers(top))))
+    for ident, loop in running_loops(tops.items()).items():
+        for task, number, frames in task_stacks(loop):
+            found.append((names.get(ident, ""), ident, task, number, _lines(frames)))
     return found
+
+
+def _callers(top: FrameType) -> Iterator[FrameType]:
+    frame: FrameType | None = top
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _lines(frames: Iterable[FrameType]) -> list[tuple[str, str, int]]:
+    return [
+        (frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno or 0)
+        for frame in islice(frames, _FRAMES_MAX)
+    ]
 
 
 def ask_all(folders: Sequence[Path], word: str, timeout_s: float) -> dict[Path, Any]:

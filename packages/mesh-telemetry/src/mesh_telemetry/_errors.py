@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from mesh_core import MeshError
 
-__all__ = ["CoverageError", "DebugError", "QueryError", "StorageError", "TelemetryError"]
+__all__ = [
+    "CoverageError",
+    "DebugError",
+    "PySpyError",
+    "QueryError",
+    "StorageError",
+    "TelemetryError",
+]
 
 
 class TelemetryError(MeshError):
@@ -17,6 +24,10 @@ class StorageError(TelemetryError):
 
 class DebugError(TelemetryError):
     """A debug session is not there, or in use, or cannot do what it was asked for."""
+
+
+class PySpyError(TelemetryError):
+    """Stacks could not be taken with py-spy: the message says of which processes, and why."""
 
 
 class QueryError(TelemetryError):

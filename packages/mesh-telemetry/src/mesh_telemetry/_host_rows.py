@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_telemetry._failure_rules import FailureRule
+    from mesh_telemetry._flame_graph import FlameOptions
     from mesh_telemetry._fragment import Fragment
     from mesh_telemetry._host_debugging import Said
     from mesh_telemetry._host_stacks import HostStacks
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._options import TelemetryConfig
     from mesh_telemetry._otlp_export import OtlpExport
     from mesh_telemetry._spill import Spill
+    from mesh_telemetry._stack_dump import DumpOptions, HostDump
 
 __all__ = ["HostRows"]
 
@@ -107,6 +109,28 @@ class HostRows(Actor):
         await asyncio.to_thread(lambda: self._made_stacks().store(dump_id, proc, said))
 
     @concurrent_endpoint
+    async def dump_stacks(
+        self, dump_id: str, procs: frozenset[str] | None, options: DumpOptions, timeout_s: float
+    ) -> HostDump:
+        """Takes and keeps the stacks of processes of this host; of all where none is named.
+
+        Raises:
+            PySpyError: py-spy is not on this host.
+        """
+        stacks = await asyncio.to_thread(self._made_stacks)
+        return await stacks.dump(dump_id, procs, options, timeout_s)
+
+    @concurrent_endpoint
+    async def record_stacks(self, proc: str, options: FlameOptions) -> str:
+        """Records what a process of this host runs; gives the flame graph as SVG.
+
+        Raises:
+            PySpyError: It could not be recorded.
+        """
+        stacks = await asyncio.to_thread(self._made_stacks)
+        return await stacks.record(proc, options)
+
+    @concurrent_endpoint
     async def stop_mesh(self, slot: int, mesh_id: int, by: str) -> dict[str, str]:
         """Has a process of this host stop a mesh that it owns; see `_stops.ask_to_stop`."""
         return await asyncio.to_thread(ask_to_stop, self._folder, slot, mesh_id, by)
@@ -153,10 +177,15 @@ class HostRows(Actor):
     @endpoint
     async def close(self) -> None:
         """Forgets all rows of this host, but for those that are to be kept on its disk."""
-        await asyncio.to_thread(self._close, _CLOSE_S)
+        await self._ended(_CLOSE_S)
 
     async def __cleanup__(self, error: Exception | None) -> None:
-        await asyncio.to_thread(self._close, _CLEANUP_S)
+        await self._ended(_CLEANUP_S)
+
+    async def _ended(self, limit_s: float) -> None:
+        if self._stacks is not None:
+            await self._stacks.close()
+        await asyncio.to_thread(self._close, limit_s)
 
     def _run(self, fragment: Fragment, deadline: float) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
@@ -238,8 +267,6 @@ class HostRows(Actor):
         if spill is not None:
             spill.close(budget_s)
         if not is_over:
-            if self._stacks is not None:
-                self._stacks.close()
             self._lock.close()
             remove_if_free(self._folder)
 

@@ -15,6 +15,7 @@ from mesh_telemetry._activity_rows import handler_rows, node_rows
 from mesh_telemetry._columns import batch_of, mixed
 from mesh_telemetry._door import ACTIVITY, SESSIONS, STACKS, WAITS, ask_all
 from mesh_telemetry._folders import bytes_below
+from mesh_telemetry._recorder import OWN_NAMES
 from mesh_telemetry._schemas import TABLES
 
 try:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["live_batches"]
 
 _ANSWER_S = 2.0
+# The tasks in which the core serves the actors of telemetry itself.
+_OWN_TASKS = frozenset(f"mesh-{name}" for name in OWN_NAMES)
 _STATES = {
     "R": "running",
     "S": "sleeping",
@@ -195,6 +198,8 @@ def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, 
         {
             "thread": thread,
             "thread_id": ident,
+            "task": task,
+            "task_id": task_id,
             "depth": depth,
             "function": function,
             "file": file,
@@ -202,7 +207,8 @@ def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, 
             "host": place.host_name,
             "proc": place.proc,
         }
-        for thread, ident, frames in answer
+        for thread, ident, task, task_id, frames in answer
+        if task not in _OWN_TASKS
         for depth, (function, file, line) in enumerate(frames)
     ]
 

@@ -46,6 +46,36 @@ _STOP = {
         "by": {"type": "string", "description": "Who asks: in the errors that callers get."},
     },
 }
+_OPTIONS = {
+    "native": {"type": "boolean", "description": "Also what runs in C."},
+    "timeout": {"type": "number", "description": "Seconds to read all processes."},
+    "seconds": {"type": "number", "description": "For how long to record."},
+    "locals": {"type": "boolean", "description": "Also local variables."},
+    "subprocesses": {"type": "boolean", "description": "Also of processes that they started."},
+    "idle": {"type": "boolean", "description": "Also threads that wait."},
+}
+_DUMP = {
+    "type": "object",
+    "properties": {
+        "where": {
+            "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "description": "Of which processes: a condition over procs, or names, as 0.3.",
+        },
+        **{name: _OPTIONS[name] for name in ("native", "locals", "subprocesses", "timeout")},
+    },
+}
+_FLAME = {
+    "type": "object",
+    "required": ["proc"],
+    "properties": {
+        "proc": {"type": "string", "description": "The process, as 0.3."},
+        "rows": {
+            "type": "boolean",
+            "description": "Answer with JSON: the picture as svg, and rows of stack and samples.",
+        },
+        **{name: _OPTIONS[name] for name in ("seconds", "native", "idle")},
+    },
+}
 _COVERAGE = {
     "type": "object",
     "properties": {
@@ -117,6 +147,32 @@ OPENAPI: dict[str, Any] = {
                 },
                 "responses": {
                     "200": {"description": "Its owner has begun: its name, and its number."},
+                    "default": _ERROR,
+                },
+            }
+        },
+        "/pyspy/dump": {
+            "post": {
+                "summary": "Takes the stacks of processes with py-spy, and keeps them as rows.",
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": _DUMP}},
+                },
+                "responses": {
+                    "200": {"description": "The dump_id of the rows, and which have failed."},
+                    "default": _ERROR,
+                },
+            }
+        },
+        "/pyspy/flame": {
+            "post": {
+                "summary": "Records what a process runs with py-spy, and draws it.",
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": _FLAME}},
+                },
+                "responses": {
+                    "200": {"description": "The flame graph.", "content": {"image/svg+xml": {}}},
                     "default": _ERROR,
                 },
             }

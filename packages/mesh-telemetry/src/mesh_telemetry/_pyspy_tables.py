@@ -41,13 +41,13 @@ class DumpOrigin:
     proc_ref: str
 
 
-def dump_rows(said: str | bytes, origin: DumpOrigin) -> dict[str, pa.RecordBatch]:
+def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa.RecordBatch]:
     """Reads a dump.
 
     Args:
         said: JSON: the list of threads that `py-spy dump --json` prints, or an object that has it
             as `stack_traces` beside `pid`, `binary`, `capture_mode` and `warnings`; also as the
-            value of `Ok`.
+            value of `Ok`. Or that object.
         origin: Of what it is.
 
     Returns:
@@ -57,7 +57,7 @@ def dump_rows(said: str | bytes, origin: DumpOrigin) -> dict[str, pa.RecordBatch
         TelemetryError: It is no dump, or one that has failed.
     """
     try:
-        dump = _unwrapped(json.loads(said))
+        dump = _unwrapped(json.loads(said) if isinstance(said, str) else said)
         threads = dump["stack_traces"]
         pid = dump.get("pid")
         if pid is None:
@@ -71,7 +71,7 @@ def dump_rows(said: str | bytes, origin: DumpOrigin) -> dict[str, pa.RecordBatch
                 "warnings_json": [json.dumps(dump.get("warnings") or [])],
             },
             "pyspy_stack_traces": _threads(threads, pid),
-            **_frames_and_locals(threads),
+            **_frames_and_locals(threads, pid),
         }
         return {table: _batch(table, columns, origin) for table, columns in made.items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -105,9 +105,9 @@ def _threads(threads: Sequence[Any], pid: int) -> dict[str, list[Any]]:
     }
 
 
-def _frames_and_locals(threads: Sequence[Any]) -> dict[str, dict[str, list[Any]]]:
+def _frames_and_locals(threads: Sequence[Any], pid: int) -> dict[str, dict[str, list[Any]]]:
     frames = [
-        (thread["thread_id"], depth, frame)
+        ((thread.get("pid", pid), thread["thread_id"]), depth, frame)
         for thread in threads
         for depth, frame in enumerate(thread.get("frames") or ())
     ]
@@ -119,7 +119,8 @@ def _frames_and_locals(threads: Sequence[Any]) -> dict[str, dict[str, list[Any]]
     )
     return {
         "pyspy_frames": {
-            "thread_id": [thread for thread, _, _ in frames],
+            "pid": [thread[0] for thread, _, _ in frames],
+            "thread_id": [thread[1] for thread, _, _ in frames],
             "frame_depth": [depth for _, depth, _ in frames],
             "name": [frame["name"] for _, _, frame in frames],
             "filename": [frame["filename"] for _, _, frame in frames],
@@ -129,7 +130,8 @@ def _frames_and_locals(threads: Sequence[Any]) -> dict[str, dict[str, list[Any]]
             "is_entry": [bool(frame.get("is_entry")) for _, _, frame in frames],
         },
         "pyspy_local_variables": {
-            "thread_id": [thread for thread, _, _ in variables],
+            "pid": [thread[0] for thread, _, _ in variables],
+            "thread_id": [thread[1] for thread, _, _ in variables],
             "frame_depth": [depth for _, depth, _ in variables],
             "name": [variable["name"] for _, _, variable in variables],
             "addr": [variable.get("addr") or 0 for _, _, variable in variables],

@@ -54,6 +54,7 @@ _WHERE = ("host s | the name of the machine", "proc s | the process, as `0.3`: h
 _ACTOR = "actor_id u64? | the actor that ran, an `actors.id`; null outside of actors"
 _DUMP = "dump_id s | the dump: the same for all processes that were asked at once"
 _STORED = "timestamp_us i64 | when the dump was stored"
+_OF = "pid i32 | the process, or one that it has started"
 _THREAD = "thread_id u64 | the thread, as Python numbers it"
 _DEPTH = "frame_depth i32 | 0 for the innermost"
 
@@ -258,8 +259,8 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "row_json s | its columns",
     ),
     "pyspy_dumps": _table(
-        "Dumps of stacks, one row for each process; the four tables are joined by `dump_id` and "
-        "`proc`.",
+        "Dumps of stacks, one row for each process; the four tables are joined by `dump_id`, "
+        "`proc` and `pid`.",
         _DUMP,
         "timestamp_us i64 | when it was stored, in microseconds since the epoch",
         "pid i32 | the number of the process on its host",
@@ -272,7 +273,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "Threads in dumps.",
         _DUMP,
         _STORED,
-        "pid i32 | the process, or one that it has started",
+        _OF,
         _THREAD,
         "thread_name s? | its name",
         "os_thread_id u64? | its number in the system",
@@ -283,6 +284,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "Calls in the stacks of dumps.",
         _DUMP,
         _STORED,
+        _OF,
         _THREAD,
         _DEPTH,
         "name s | what runs",
@@ -296,6 +298,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "Local variables of calls in dumps, where they were asked for.",
         _DUMP,
         _STORED,
+        _OF,
         _THREAD,
         _DEPTH,
         "name s | the variable",
@@ -371,10 +374,12 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "for_proc s | its process",
     ),
     "stacks": _table(
-        "What the threads of all processes run now, in Python.",
+        "What the threads of all processes run now, in Python, and what asyncio tasks await.",
         "timestamp_us i64 | now",
         "thread s | the name of the thread",
         "thread_id u64 | its number in Python",
+        "task s? | the name of the task that is suspended there; null for what the thread runs",
+        "task_id u64? | the number of that task: others may have its name",
         "depth i64 | 0 for the innermost frame",
         "function s | what runs",
         "file s | where",

@@ -103,6 +103,18 @@ class StackFolder:
                 ) from error
             self._sweep_on()
 
+    def coming(self) -> Path:
+        """Gives where something may be written meanwhile; who writes it removes it.
+
+        Raises:
+            StorageError: The folder cannot be made.
+        """
+        try:
+            self._path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{str(self._path)!r} cannot be made: {error.strerror}") from error
+        return self._path / (os.urandom(8).hex() + _COMING)
+
     def close(self) -> None:
         """Takes no more dumps. What lies there goes with the folder of the host."""
         self._is_closed.set()

@@ -16,7 +16,9 @@ from mesh_telemetry._schemas import TABLES
 from mesh_telemetry._stack_folder import StackFile, stack_files
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+    from typing import Any
 
     from mesh_telemetry._pyspy_tables import DumpOrigin
     from mesh_telemetry._stack_folder import StackFolder
@@ -27,7 +29,7 @@ __all__ = ["StackTables", "store_dump"]
 _AROUND_BATCH = 8192
 
 
-def store_dump(folder: StackFolder, said: str | bytes, origin: DumpOrigin) -> None:
+def store_dump(folder: StackFolder, said: str | Mapping[str, Any], origin: DumpOrigin) -> None:
     """Adds a dump to those of a host.
 
     Raises:

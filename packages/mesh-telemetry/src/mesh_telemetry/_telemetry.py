@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._coverage import Answer, Coverage
     from mesh_telemetry._debugging import DebugConsole, Debugging
+    from mesh_telemetry._flame_graph import FlameGraph
     from mesh_telemetry._fragment import Fragment, ShardAnswer
     from mesh_telemetry._keeper import HostHandle
     from mesh_telemetry._planned import Plans
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
     from mesh_telemetry._sources import SourceTable
+    from mesh_telemetry._stack_dump import StackDump
 
 __all__ = ["Telemetry"]
 
@@ -163,6 +165,94 @@ class Telemetry:
             require_full=require_full,
             is_one_host=len(hosts) == 1,
         )
+
+    def pyspy_dump(
+        self,
+        where: str | Sequence[str] | None = None,
+        *,
+        native: bool = False,
+        locals: bool = False,
+        subprocesses: bool = False,
+        timeout: float = 10.0,
+    ) -> StackDump:
+        """Takes the stacks of all recorded processes with py-spy, and keeps them for queries.
+
+        It reads their memory from outside: also of one that holds the lock of its interpreter for
+        ever. The rows are in `pyspy_dumps`, `pyspy_stack_traces`, `pyspy_frames` and
+        `pyspy_local_variables`.
+
+        Args:
+            where: Of which: a condition in SQL over the table `procs`, or their names, as `0.3`.
+            native: Also what runs in C and the like. The processes stop for it, some milliseconds.
+            locals: Also local variables.
+            subprocesses: Also of the processes that they have started.
+            timeout: Seconds after which processes are left out that py-spy has not read.
+
+        Returns:
+            The name of the dump, and of which processes it is.
+
+        Raises:
+            PySpyError: No stacks could be taken.
+            QueryError: `where` is no condition.
+            TelemetryError: It is not started.
+
+        Example:
+            >>> dump = telemetry.pyspy_dump("mesh = 'trainers'")
+            >>> telemetry.query(
+            ...     "select proc, name, line from pyspy_frames where dump_id = $1 "
+            ...     "and frame_depth = 0", [dump.dump_id]
+            ... ).table
+        """
+        from mesh_telemetry._stack_dump import DumpOptions
+        from mesh_telemetry._stack_requests import dump_of
+
+        if not timeout > 0:
+            raise ValueError(f"timeout {timeout} is not above 0")
+        procs = where
+        if isinstance(where, str):
+            sql = f"select proc from procs where state <> 'dead' and (\n{where}\n)"
+            procs = self.query(sql, timeout=timeout).table.column("proc").to_pylist()
+        options = DumpOptions(native, locals, subprocesses)
+        return dump_of(self._started(), procs, options, timeout)
+
+    def flame_graph(
+        self,
+        proc: str | Sequence[str],
+        *,
+        seconds: float = 5.0,
+        rate: int = 100,
+        native: bool = False,
+        idle: bool = False,
+        path: str | os.PathLike[str] | None = None,
+    ) -> FlameGraph:
+        """Records for some seconds what processes run, with py-spy on their hosts.
+
+        Args:
+            proc: Which, as `0.3`; several are recorded beside each other.
+            seconds: For how long, 300 at most.
+            rate: How often in a second their stacks are looked at.
+            native: Also what runs in C and the like. The processes stop for each look.
+            idle: Also threads that wait.
+            path: Where to write the picture: a file, or where it is several a folder.
+
+        Returns:
+            How often each stack was seen, and a picture of it.
+
+        Raises:
+            PySpyError: None of them could be recorded.
+            TelemetryError: It is not started.
+            ValueError: `seconds` or `rate` is not one that it takes.
+
+        Example:
+            >>> graph = telemetry.flame_graph("0.3", seconds=10, path="trainer.svg")
+            >>> graph.table.sort_by([("samples", "descending")])
+        """
+        from mesh_telemetry._flame_graph import FlameOptions
+        from mesh_telemetry._stack_requests import flame_graph_of
+
+        procs = [proc] if isinstance(proc, str) else list(proc)
+        options = FlameOptions(seconds, rate, native, idle)
+        return flame_graph_of(self._started(), procs, options, path)
 
     def save(
         self, folder: str | Path, *, timeout: float = 60.0, require_full: bool = False
@@ -327,11 +417,13 @@ class Telemetry:
         from mesh_telemetry._actions import action_routes
         from mesh_telemetry._debug_routes import debug_routes
         from mesh_telemetry._profile_routes import profile_routes
+        from mesh_telemetry._pyspy_routes import pyspy_routes
 
         return [
             *action_routes(self._started()),
             *debug_routes(self._debugging, self.debug_on_failure),
             *profile_routes(self._asked_at_length, self.tables()),
+            *pyspy_routes(self),
         ]
 
     def debug_sessions(self) -> list[dict[str, Any]]:

@@ -128,18 +128,19 @@ def logs(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
 
 
 def stacks(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
-    """What the threads of its processes run now."""
+    """What the threads of its processes run now, and what their tasks await."""
     where, params = _where(picture, entry)
     sql = f"""
-        select proc, thread, thread_id, depth, function, file, line from stacks where {where}
-        order by proc, thread, thread_id, depth limit 2000
+        select proc, thread, thread_id, task, task_id, depth, function, file, line from stacks
+        where {where} order by proc, thread, thread_id, task_id nulls first, depth limit 2000
     """
     text = Text()
-    last: tuple[str, int] | None = None
+    last: tuple[str, int, int | None] | None = None
     for row in asking.query(sql, params)["rows"]:
-        if last != (row["proc"], row["thread_id"]):
-            last = (row["proc"], row["thread_id"])
-            text.append(f"{row['proc']} {row['thread']}\n", "bold")
+        if last != (row["proc"], row["thread_id"], row["task_id"]):
+            last = (row["proc"], row["thread_id"], row["task_id"])
+            task = "" if row["task"] is None else f", task {row['task']} awaits"
+            text.append(f"{row['proc']} {row['thread']}{task}\n", "bold")
         text.append(f"  {row['function']}")
         text.append(f"  {row['file']}:{row['line']}\n", "dim")
     return text if text else Text("no process that answers", "dim")

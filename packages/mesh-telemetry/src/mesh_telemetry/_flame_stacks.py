@@ -1,0 +1,75 @@
+"""The stacks in a flame graph of py-spy's, read from what it has drawn."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from mesh_telemetry._errors import PySpyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["folded"]
+
+_SVG = "{http://www.w3.org/2000/svg}"
+# How py-spy says in numbers what it has drawn: where a call begins among the samples, and how many.
+_FIRST = "{http://github.com/jonhoo/inferno}x"
+_COUNT = "{http://github.com/jonhoo/inferno}w"
+_COUNTED = re.compile(r" \([\d,]+ samples?, [\d.]+%\)$")
+
+
+def folded(svg: str) -> list[tuple[str, int]]:
+    """Reads the stacks out of a flame graph of py-spy's, with the samples of each.
+
+    Raises:
+        PySpyError: It is none.
+    """
+    try:
+        calls = sorted(_calls(svg))
+    except (ElementTree.ParseError, AttributeError, TypeError, ValueError, KeyError) as error:
+        raise PySpyError(f"py-spy has drawn something else ({error}): install py-spy 0.4") from None
+    # In the order of samples, callers first: what is open below a call are its callers.
+    found: list[tuple[str, int]] = []
+    below: list[_Call] = []
+    for call in calls:
+        while below and (below[-1].end <= call.first or below[-1].depth >= call.depth):
+            found += _closed(below)
+        if below:
+            below[-1].own -= call.end - call.first
+        below.append(call)
+    while below:
+        found += _closed(below)
+    return found
+
+
+@dataclass(order=True)
+class _Call:
+    first: int
+    depth: float
+    end: int
+    name: str
+    own: int
+    """So many samples have seen it innermost."""
+
+
+def _calls(svg: str) -> Iterator[_Call]:
+    for group in ElementTree.fromstring(svg).iter(f"{_SVG}g"):
+        title, drawn = group.find(f"{_SVG}title"), group.find(f"{_SVG}rect")
+        if title is None or drawn is None:
+            continue
+        first, count = int(drawn.attrib[_FIRST]), int(drawn.attrib[_COUNT])
+        name = _COUNTED.sub("", title.text or "")
+        yield _Call(first, float(drawn.attrib["y"]), first + count, name, count)
+
+
+def _closed(below: list[_Call]) -> list[tuple[str, int]]:
+    """Takes the innermost call; gives its stack if it was seen innermost.
+
+    The outermost stands for all.
+    """
+    stack = ";".join(call.name for call in below[1:])
+    call = below.pop()
+    return [(stack, call.own)] if below and call.own > 0 else []

@@ -1,0 +1,262 @@
+"""The program py-spy, run for one process at a time.
+
+It reads the memory of the other process, which needs neither its interpreter nor its help: so it
+finds where one stands that holds the lock of the interpreter for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mesh_telemetry._errors import PySpyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Dumped", "PySpy", "PySpyFailed", "found_program"]
+
+_PROGRAM = "py-spy"
+_VARIABLE = "PYSPY_BIN"
+_NATIVE = "--native"
+_OUTPUT_LEN_MAX = 256 << 20
+_CAUSE_LEN_MAX = 300
+# Without stopping the process what is read may not fit together: then again, and then stopping it.
+_NONBLOCKING_TRIES = 2
+# It writes what it has when it is interrupted, and lets go of the other process.
+_INTERRUPTED_S = 1.0
+_PIECE = 1 << 16
+
+
+class PySpyFailed(Exception):
+    """It could not look at a process; the text says why, and what to do."""
+
+    def __init__(self, cause: str, *, is_final: bool = False) -> None:
+        super().__init__(cause)
+        self.is_final = is_final
+
+
+def found_program() -> str:
+    """Gives the path of py-spy on this host.
+
+    Raises:
+        PySpyError: It is not there.
+    """
+    named = os.environ.get(_VARIABLE)
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise PySpyError(
+                f"{_VARIABLE} is {named!r}, which is no program here: have it name py-spy, "
+                "or unset it"
+            )
+        return found
+    beside = Path(sys.executable).parent / _PROGRAM
+    found = str(beside) if beside.is_file() else shutil.which(_PROGRAM)
+    if found is None:
+        raise PySpyError(
+            f"py-spy is not on this host: pip install py-spy there, or name it in {_VARIABLE}"
+        )
+    return found
+
+
+class Dumped(NamedTuple):
+    """What py-spy has said of the stacks of a process."""
+
+    said: bytes
+    """JSON."""
+    is_native: bool
+    """Whether it has frames of other languages."""
+    warnings: tuple[str, ...] = ()
+
+
+class PySpy:
+    """Runs py-spy, until it is closed; to be used in one event loop.
+
+    Args:
+        program: Its path.
+    """
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._running: set[asyncio.subprocess.Process] = set()
+        self._is_closed = False
+
+    async def dump(self, pid: int, options: Sequence[str], deadline: float) -> Dumped:
+        """Gives the stacks of a process; without frames of other languages if those are torn.
+
+        Args:
+            pid: Which.
+            options: Those of `py-spy dump`.
+            deadline: Until when, of `time.monotonic()`.
+
+        Raises:
+            PySpyFailed: It could not.
+        """
+        command = ["dump", "--json", "--pid", str(pid), *options]
+        if _NATIVE not in options:
+            return Dumped(await self._tried(command, pid, deadline), is_native=False)
+        try:
+            return Dumped(await self._output(command, pid, deadline), is_native=True)
+        except PySpyFailed as failed:
+            if failed.is_final:
+                raise
+            warning = f"without frames of other languages: {failed}"
+        command.remove(_NATIVE)
+        return Dumped(await self._tried(command, pid, deadline), False, (warning,))
+
+    async def _tried(self, command: Sequence[str], pid: int, deadline: float) -> bytes:
+        ways = [["--nonblocking"]] * _NONBLOCKING_TRIES
+        if not _is_stopped(pid):
+            # One that is stopped already cannot be stopped.
+            ways = [*ways, []]
+        for way in ways[:-1]:
+            try:
+                return await self._output([*command, *way], pid, deadline)
+            except PySpyFailed as failed:
+                if failed.is_final:
+                    raise
+        return await self._output([*command, *ways[-1]], pid, deadline)
+
+    async def record(self, pid: int, options: Sequence[str], into: Path, deadline: float) -> str:
+        """Gives a flame graph of a process, as SVG.
+
+        Args:
+            pid: Which.
+            options: Those of `py-spy record`; it takes less long when the process ends.
+            into: A file that it may write for that; it is removed.
+            deadline: Until when, of `time.monotonic()`.
+
+        Raises:
+            PySpyFailed: It could not.
+        """
+        command = ["record", "--format", "flamegraph", "--output", str(into), "--pid", str(pid)]
+        try:
+            await self._output([*command, *options], pid, deadline)
+            return await asyncio.to_thread(into.read_text, errors="replace")
+        except OSError as error:
+            raise PySpyFailed(f"py-spy has written no flame graph: {error.strerror}") from None
+        finally:
+            with suppress(OSError):
+                os.unlink(into)
+
+    async def close(self) -> None:
+        """Ends what runs, and what is about to."""
+        self._is_closed = True
+        await asyncio.gather(*(_ended(process) for process in list(self._running)))
+
+    async def _output(self, arguments: Sequence[str], pid: int, deadline: float) -> bytes:
+        """Gives what it prints."""
+        was_stopped = _is_stopped(pid)
+        try:
+            # In a session of its own: an interrupt of the program is not one of this.
+            process = await asyncio.create_subprocess_exec(
+                self._program,
+                *arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise PySpyFailed(
+                f"{self._program!r} cannot be started ({error.strerror}): install py-spy again",
+                is_final=True,
+            ) from None
+        self._running.add(process)
+        try:
+            if self._is_closed:
+                raise PySpyFailed("telemetry was closed meanwhile", is_final=True)
+            async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
+                said, complaint = await _communicated(process)
+        except TimeoutError:
+            raise PySpyFailed(
+                "py-spy was not done in time: allow more of it, or ask when the host has less to "
+                "do",
+                is_final=True,
+            ) from None
+        finally:
+            self._running.discard(process)
+            await _ended(process)
+            if not was_stopped:
+                _go_on(pid)
+        if process.returncode:
+            raise _failed(complaint.decode(errors="replace"), pid)
+        return said
+
+
+async def _communicated(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    assert process.stdout is not None, "it was started with pipes"
+    assert process.stderr is not None, "it was started with pipes"
+    said, complaint = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+    await process.wait()
+    return said, complaint
+
+
+async def _read(stream: asyncio.StreamReader) -> bytes:
+    said = bytearray()
+    while piece := await stream.read(_PIECE):
+        said += piece
+        if len(said) > _OUTPUT_LEN_MAX:
+            raise PySpyFailed(
+                f"py-spy says more than {_OUTPUT_LEN_MAX} bytes: ask without local variables",
+                is_final=True,
+            )
+    return bytes(said)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Sees that a program has ended, gently at first: it may hold another process."""
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+    ending = asyncio.ensure_future(process.wait())
+    try:
+        await asyncio.wait([ending], timeout=_INTERRUPTED_S)
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+    await asyncio.wait([ending], timeout=_INTERRUPTED_S)
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def _is_stopped(pid: int) -> bool:
+    return _state(pid) in ("T", "t")
+
+
+def _go_on(pid: int) -> None:
+    """Has a process go on that a py-spy which was killed has left stopped."""
+    if _state(pid) == "T":
+        with suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _failed(said: str, pid: int) -> PySpyFailed:
+    """Makes one line of what py-spy says when it fails."""
+    lowered = said.lower()
+    if "permission denied" in lowered or "operation not permitted" in lowered:
+        return PySpyFailed(
+            f"the system does not let py-spy read the memory of process {pid}: set "
+            "kernel.yama.ptrace_scope to 0 on that host, or give its container the capability "
+            "SYS_PTRACE",
+            is_final=True,
+        )
+    before, _, _ = said.partition("Stack backtrace:")
+    lines = [line.strip() for line in before.splitlines()]
+    text = " ".join(line for line in lines if line)[:_CAUSE_LEN_MAX]
+    return PySpyFailed(f"py-spy says: {text or 'nothing'}")

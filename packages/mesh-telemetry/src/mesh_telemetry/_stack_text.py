@@ -1,0 +1,115 @@
+"""Stacks of many processes, for people: those that are the same once, with who has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["Stack", "grouped", "stacks_of", "written"]
+
+_NAMES_MAX, _VALUES_MAX = 8, 4
+_COMMAND_LINE, _MESH = "<string>", "/mesh_core/"
+# What Python, Mesh and telemetry have of their own, wherever they are installed.
+_NOT_THEIRS = re.compile(
+    r"^<frozen |/lib/python3\.\d+/(?!site-packages/|dist-packages/)|/mesh_core/|/mesh_telemetry/"
+)
+
+
+class Stack(NamedTuple):
+    """What one thread runs."""
+
+    proc: str
+    thread: str
+    has_gil: bool
+    frames: tuple[tuple[str, str, int], ...]
+    """Function, file and line; the innermost first."""
+    variables: Mapping[tuple[int, str], str]
+    """The value of each, by the depth of its frame and its name."""
+
+    @property
+    def is_theirs(self) -> bool:
+        """Whether something of the program is in it, and not of Python and Mesh alone."""
+        files = [file for _, file, _ in self.frames]
+        if files[-1:] == [_COMMAND_LINE] and _MESH in "".join(files[-2:-1]):
+            # What Mesh starts a process with.
+            files.pop()
+        return any(not _NOT_THEIRS.search(file) for file in files)
+
+
+def stacks_of(
+    threads: Iterable[Mapping[str, Any]],
+    frames: Iterable[Mapping[str, Any]],
+    variables: Iterable[Mapping[str, Any]],
+) -> list[Stack]:
+    """Makes stacks of the rows of a dump, in the order of processes and threads."""
+    calls: dict[tuple[Any, ...], dict[int, tuple[str, str, int]]] = {}
+    for row in frames:
+        call = (row["name"], row["filename"], row["line"])
+        calls.setdefault(_key(row), {})[row["frame_depth"]] = call
+    values: dict[tuple[Any, ...], dict[tuple[int, str], str]] = {}
+    for row in variables:
+        place = (row["frame_depth"], row["name"])
+        values.setdefault(_key(row), {})[place] = row["repr"] or "?"
+    return [
+        Stack(
+            row["proc"],
+            row["thread_name"] or "",
+            row["owns_gil"],
+            tuple(call for _, call in sorted(calls.get(_key(row), {}).items())),
+            values.get(_key(row), {}),
+        )
+        for row in sorted(threads, key=lambda row: (_place(row["proc"]), row["thread_id"]))
+    ]
+
+
+def grouped(stacks: Iterable[Stack]) -> list[list[Stack]]:
+    """Puts the stacks together that are the same; those that most processes have come first."""
+    groups: dict[tuple[tuple[str, str, int], ...], list[Stack]] = {}
+    for stack in stacks:
+        groups.setdefault(stack.frames, []).append(stack)
+    return sorted(groups.values(), key=lambda group: -len({stack.proc for stack in group}))
+
+
+def written(group: list[Stack]) -> list[str]:
+    """Writes stacks that are the same."""
+    procs = list(dict.fromkeys(stack.proc for stack in group))
+    threads = list(dict.fromkeys(stack.thread or "thread" for stack in group))
+    holders = [stack.proc for stack in group if stack.has_gil]
+    count = f"{len(procs)} processes" if len(procs) > 1 else "process"
+    head = f"{count} {_some(procs, _NAMES_MAX)}, {_some(threads, _NAMES_MAX)}"
+    if holders:
+        head += f", with the GIL: {_some(holders, _NAMES_MAX)}"
+    lines = [head]
+    for depth, (name, file, line) in enumerate(group[0].frames):
+        lines.append(f"    {name} ({file}:{line})" if line else f"    {name} ({file})")
+        names = {at[1]: None for stack in group for at in stack.variables if at[0] == depth}
+        for variable in names:
+            lines.append(f"        {variable} = {_values(group, (depth, variable))}")
+    return lines
+
+
+def _values(group: list[Stack], place: tuple[int, str]) -> str:
+    """Writes the values of a variable; where they differ, with the processes that have them."""
+    found: dict[str, list[str]] = {}
+    for stack in group:
+        if place in stack.variables:
+            found.setdefault(stack.variables[place], []).append(stack.proc)
+    if len(found) == 1:
+        return next(iter(found))
+    some = [f"{value} in {_some(procs, _VALUES_MAX)}" for value, procs in found.items()]
+    return _some(some, _VALUES_MAX, "; ")
+
+
+def _some(words: list[str], most: int, between: str = ", ") -> str:
+    left = len(words) - most
+    more = f" and {left} more" if left > 0 else ""
+    return between.join(words[:most]) + more
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["proc"], row["pid"], row["thread_id"]
+
+
+def _place(proc: str) -> tuple[list[int], str]:
+    return [int(part) for part in proc.split(".") if part.isdecimal()], proc

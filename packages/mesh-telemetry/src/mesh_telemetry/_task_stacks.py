@@ -1,0 +1,94 @@
+"""What the suspended asyncio tasks of this process await, call by call."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+    from typing import Any
+
+__all__ = ["running_loops", "task_frames", "task_stacks"]
+
+_TRIES_MAX = 10
+_TASKS_MAX = 4096
+# What hands an await on, and does not say to whom; the collector of garbage knows.
+_HANDING_ON = frozenset(
+    {"anext_awaitable", "async_generator_asend", "async_generator_athrow", "coroutine_wrapper"}
+)
+_FRAMES = ("cr_frame", "gi_frame", "ag_frame")
+_AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")
+
+
+def running_loops(tops: Iterable[tuple[int, FrameType]]) -> dict[int, asyncio.AbstractEventLoop]:
+    """Finds the event loops that threads run, by the innermost frame of each thread."""
+    # Where nobody has loaded it there is no loop.
+    asyncio = sys.modules.get("asyncio")
+    found: dict[int, Any] = {}
+    if asyncio is None:
+        return found
+    for ident, top in tops:
+        frame: FrameType | None = top
+        while frame is not None:
+            if frame.f_code.co_name == "run_forever":
+                loop = frame.f_locals.get("self")
+                if isinstance(loop, asyncio.AbstractEventLoop):
+                    found[ident] = loop
+                    break
+            frame = frame.f_back
+    return found
+
+
+def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, int, list[FrameType]]]:
+    """Gives the tasks of a loop that are suspended: name, number, frames from the innermost.
+
+    What runs is in the stack of the thread.
+    """
+    import asyncio
+
+    tasks: set[asyncio.Task[Any]] = set()
+    current = None
+    for _ in range(_TRIES_MAX):
+        try:
+            tasks, current = asyncio.all_tasks(loop), asyncio.current_task(loop)
+            break
+        except RuntimeError:
+            # They have changed meanwhile.
+            continue
+    found = []
+    for task in list(tasks)[:_TASKS_MAX]:
+        frames = task_frames(task.get_coro()) if task is not current else []
+        if frames:
+            found.append((task.get_name(), id(task), frames))
+    return sorted(found, key=lambda one: one[:2])
+
+
+def task_frames(outermost: Any) -> list[FrameType]:
+    """Gives the frames of a coroutine and of all that it awaits, from the innermost."""
+    frames = []
+    for awaited in _chain(outermost):
+        frame = next((found for name in _FRAMES if (found := getattr(awaited, name, None))), None)
+        if frame is not None:
+            frames.append(frame)
+    return frames[::-1]
+
+
+def _chain(outermost: Any) -> Iterator[Any]:
+    seen = set()
+    awaited = outermost
+    while awaited is not None and id(awaited) not in seen:
+        seen.add(id(awaited))
+        yield awaited
+        if type(awaited).__name__ in _HANDING_ON:
+            awaited = next((one for one in gc.get_referents(awaited) if _is_awaiting(one)), None)
+        else:
+            names = (name for name in _AWAITED if hasattr(awaited, name))
+            awaited = next((getattr(awaited, name) for name in names), None)
+
+
+def _is_awaiting(thing: Any) -> bool:
+    return type(thing).__name__ in _HANDING_ON or any(hasattr(thing, name) for name in _AWAITED)
