@@ -92,11 +92,14 @@ class Keeper(Actor):
         self._failure_rules: list[FailureRule] = []
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """Notes which host does not answer any more."""
+        """Notes which host does not answer any more; one that is to export is not waited for."""
         for kept in self._hosts.values():
             for mesh in failure.meshes:
                 if mesh in (kept.procs, kept.rows):
                     kept.lose(failure.error.how())
+            is_old = time.monotonic() - kept.started_at > _RETRY_S
+            if self._config.otlp is not None and kept.rows is None and is_old:
+                self._start(kept)
         return True
 
     @endpoint

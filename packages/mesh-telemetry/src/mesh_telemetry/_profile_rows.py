@@ -19,7 +19,7 @@ Rows = list[tuple[Any, ...]]
 Asking = Callable[[str, int | None], "Answer"]
 
 # So many rows are in memory at a time.
-_WINDOW_ROWS_MAX = 50_000
+_WINDOW_ROWS_MAX = 100_000
 _SLOTS_MAX = 5_000
 _SLOT_US_MIN = 1_000
 _PAIRS_MAX = 50_000
@@ -112,8 +112,10 @@ class ProfileRows:
 
     def windows(self) -> Iterator[Window]:
         """Gives all rows, so few at a time that they need not much memory."""
-        for start_us, end_us in self._stretches():
-            rows = {table: self._timed(table, start_us, end_us) for table in _TIMED}
+        for start_us, end_us, tables in self._stretches():
+            rows: dict[str, Rows] = {table: [] for table in _TIMED}
+            for table in tables:
+                rows[table] = self._timed(table, start_us, end_us)
             yield Window(end_us, rows)
 
     def least_delays(self) -> dict[tuple[int, int], int]:
@@ -160,11 +162,31 @@ class ProfileRows:
         ]
         return min((one for one in found if one is not None), default=self.until_us)
 
-    def _stretches(self) -> Iterator[tuple[int, int]]:
-        """Cuts the time so that each piece has a number of rows at most, if it can be cut."""
+    def _stretches(self) -> Iterator[tuple[int, int, set[str]]]:
+        """Cuts the time so that each piece has a number of rows at most, if it can be cut.
+
+        Each comes with the tables that have rows there.
+        """
         length_us = self.until_us - self.since_us
         slot_us = max(_SLOT_US_MIN, length_us // _SLOTS_MAX + 1)
-        counts: dict[int, int] = {}
+        counts = self._counts(slot_us)
+        start, end, held = 0, 0, 0
+        tables: set[str] = set()
+        for slot in sorted(counts):
+            count = sum(counts[slot].values())
+            if held and held + count > _WINDOW_ROWS_MAX:
+                yield self.since_us + start * slot_us, self.since_us + end * slot_us, tables
+                held, tables = 0, set()
+            start = start if held else slot
+            end, held = slot + 1, held + count
+            tables |= counts[slot].keys()
+        if held:
+            last_us = min(self.since_us + end * slot_us, self.until_us)
+            yield self.since_us + start * slot_us, last_us, tables
+
+    def _counts(self, slot_us: int) -> dict[int, dict[str, int]]:
+        """Says how many rows of each table are in each slot of time."""
+        found: dict[int, dict[str, int]] = {}
         within = self._within(self.since_us, self.until_us)
         for table in _TIMED:
             sql = (
@@ -172,17 +194,8 @@ class ProfileRows:
                 f"from {table} where {within} group by slot"
             )
             for slot, count in self._rows(sql, self.until_us):
-                counts[slot] = counts.get(slot, 0) + count
-        start, end, held = None, 0, 0
-        for slot in sorted(counts):
-            if start is not None and held + counts[slot] > _WINDOW_ROWS_MAX:
-                yield self.since_us + start * slot_us, self.since_us + end * slot_us
-                start, held = None, 0
-            start = slot if start is None else start
-            end, held = slot + 1, held + counts[slot]
-        if start is not None:
-            last_us = min(self.since_us + end * slot_us, self.until_us)
-            yield self.since_us + start * slot_us, last_us
+                found.setdefault(slot, {})[table] = count
+        return found
 
     def _timed(self, table: str, start_us: int, end_us: int) -> Rows:
         known = self._schemas[table].names

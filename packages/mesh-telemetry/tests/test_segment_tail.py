@@ -1,0 +1,129 @@
+"""What is new in segments is given once, whatever becomes of the files and of the reader."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh_telemetry._folders import Lock
+from mesh_telemetry._segment_tail import SegmentTail
+from mesh_telemetry._segments import LINES_HEADER, SegmentWriter
+
+PLACE = {
+    "host": 0,
+    "host_name": "here",
+    "slot": 3,
+    "incarnation": 0,
+    "mesh": 17,
+    "mesh_name": "team",
+    "rank": 1,
+    "pid": 1234,
+    "started_us": 1,
+    "token": 99,
+}
+
+
+class Program:
+    """A process that writes lines, of which the oldest go when there is no more room."""
+
+    def __init__(self, host: Path, room: int = 1 << 20) -> None:
+        self.folder = host / "3.1234.aa"
+        self.folder.mkdir()
+        self.lock = Lock(self.folder, is_shared=False)
+        (self.folder / "place.json").write_text(json.dumps(PLACE))
+        self.writer = SegmentWriter(self.folder, "logs", room, 3600.0, LINES_HEADER)
+        self.count = 0
+
+    def say(self, count: int, length: int = 1) -> None:
+        for _ in range(count):
+            at_us = time.time_ns() // 1000
+            line = {"t": at_us, "k": "log_line", "peer": 3, "actor": 17, "rank": 1}
+            line |= {"text": str(self.count).rjust(length), "mesh": "team", "stream": "stdout"}
+            self.writer.append(json.dumps(line).encode() + b"\n", 1, at_us)
+            self.count += 1
+
+    def die(self) -> None:
+        self.lock.close()
+
+
+def tail(host: Path, **options: Any) -> SegmentTail:
+    return SegmentTail(host, None, ("logs", "failures"), 0, host / "otlp-logs.json", **options)
+
+
+def taken(reader: SegmentTail) -> tuple[list[int], list[bool], bool]:
+    fresh, has_more = reader.take()
+    numbers = [int(row["line"]) for one in fresh for row in one.tables["logs"]]
+    return numbers, [one.is_over for one in fresh], has_more
+
+
+def test_rows_come_once_across_segments_and_readers(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    reader = tail(tmp_path)
+    program.say(3)
+    assert taken(reader) == ([0, 1, 2], [False], False)
+    assert taken(reader) == ([], [], False)
+    program.say(1)
+    program.writer.seal()
+    program.say(1)
+    assert taken(reader) == ([3, 4], [False], False)
+    reader.save()
+    program.say(2)
+    # One that was started again goes on where the other has said that it was.
+    other = tail(tmp_path)
+    assert taken(other) == ([5, 6], [False], False)
+    program.say(1)
+    program.die()
+    assert taken(other) == ([7], [True], False)
+    assert taken(other) == ([], [], False)
+    assert other.lost_segments == 0
+
+
+def test_a_line_that_is_not_whole_yet_comes_when_it_is(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    program.say(1)
+    (path,) = program.folder.glob("logs.*")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4])
+    reader = tail(tmp_path)
+    assert taken(reader)[0] == []
+    path.write_bytes(whole)
+    assert taken(reader)[0] == [0]
+
+
+def test_what_has_gone_unread_is_counted(tmp_path: Path) -> None:
+    program = Program(tmp_path, room=8192)
+    reader = tail(tmp_path)
+    program.say(2)
+    assert taken(reader)[0] == [0, 1]
+    program.say(200)
+    numbers, _, _ = taken(reader)
+    assert numbers == list(range(numbers[0], 202))
+    assert numbers[0] > 2
+    assert reader.lost_segments > 0
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_much_is_read_a_part_after_the_other(tmp_path: Path, is_alive: bool) -> None:
+    program = Program(tmp_path, room=16 << 20)
+    program.say(300, length=10_000)
+    if not is_alive:
+        program.die()
+    reader = tail(tmp_path, bytes_max=1 << 20)
+    found: list[int] = []
+    ends: list[bool] = []
+    parts = 0
+    has_more = True
+    while has_more:
+        numbers, is_over, has_more = taken(reader)
+        found += numbers
+        ends += is_over
+        parts += 1
+        assert parts < 10
+    assert found == list(range(300))
+    assert parts >= 3
+    assert ends[-1] is not is_alive
+    assert not any(ends[:-1])
