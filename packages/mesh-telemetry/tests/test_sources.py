@@ -71,7 +71,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_program_adds_a_table_of_its_own() -> None:
     with Telemetry(tables={"checkpoints": CHECKPOINTS}) as telemetry:
-        trainers = this_host().spawn_procs({"gpus": 2}).spawn("trainers", Trainer)
+        procs = this_host().spawn_procs({"gpus": 2})
+        trainers = procs.spawn("trainers", Trainer)
         trainers.save.call(7).get()
         trainers.slice(gpus=1).tell.call_one({"step": "no number"}).get()
         rows = telemetry.query(
@@ -80,6 +81,7 @@ def test_a_program_adds_a_table_of_its_own() -> None:
             order by rank, step nulls last
             """
         ).table.to_pylist()
+        procs.stop().get()
     assert rows == [
         {"rank": 0, "step": 7, "path": "/checkpoints/7"},
         {"rank": 1, "step": 7, "path": "/checkpoints/7"},
@@ -122,6 +124,7 @@ def test_live_rows_come_from_every_process() -> None:
         assert {"mesh": "team", "rows": 4, "owned": 2} in found
         with pytest.raises(QueryError, match="without as_of"):
             telemetry.query("select * from test_locks", as_of=1.0)
+        procs.stop().get()
 
 
 @pytest.mark.usefixtures("package")

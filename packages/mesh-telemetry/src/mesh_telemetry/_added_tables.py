@@ -159,7 +159,7 @@ class RowsWithAdded:
                 rows,
                 {"timestamp_us": now_us, "host": folder.place.host_name, "proc": folder.place.proc},
             )
-            for folder, rows in self._kept.said(f"{ROWS}{added.name}")
+            for folder, rows in self._kept.said(f"{ROWS} {added.name}")
             if rows
         ]
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._served import Served, served_programs
+from mesh_telemetry._asking import Asking
+from mesh_telemetry._served import served_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
 
 __all__ = ["query"]
 
@@ -55,7 +54,8 @@ def query(
     if past:
         answer = _asked_of_past(past, run, text, timeout)
     else:
-        answer = _asked(_chosen(pid), text, timeout)
+        with Asking(served_program(pid)) as asking:
+            answer = asking.query(text, timeout_s=timeout)
     if is_json:
         door.print_json(answer)
         return
@@ -64,35 +64,6 @@ def query(
     door.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
     for failure in answer["coverage"]["failed"]:
         print(f"without host {failure['host']}: {failure['cause']}", file=sys.stderr)
-
-
-def _chosen(pid: int | None) -> Served:
-    found = [one for one in served_programs() if pid in (None, one.pid)]
-    if not found:
-        which = "no program" if pid is None else f"no program with pid {pid}"
-        raise TelemetryError(f"{which} of yours serves telemetry here: have it call serve()")
-    if len(found) > 1:
-        programs = ", ".join(f"--pid {one.pid} ({one.program})" for one in found)
-        raise TelemetryError(f"several programs can be asked: choose one, {programs}")
-    return found[0]
-
-
-def _asked(served: Served, sql: str, timeout: float) -> dict[str, Any]:
-    request = urllib.request.Request(
-        f"{served.url}/query",
-        json.dumps({"sql": sql}).encode(),
-        {"Authorization": f"Bearer {served.token}", "Content-Type": "application/json"},
-    )
-    # Loopback: what a proxy is set for lies elsewhere.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=timeout) as reply:
-            answer: dict[str, Any] = json.load(reply)
-            return answer
-    except urllib.error.HTTPError as error:
-        raise QueryError(json.load(error)["error"]["message"]) from error
-    except OSError as error:
-        raise TelemetryError(f"program {served.pid} does not answer: {error}") from error
 
 
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:

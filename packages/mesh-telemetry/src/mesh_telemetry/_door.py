@@ -1,7 +1,7 @@
 """Where a process answers the telemetry process of its host: a socket in its folder.
 
-A question is a word and a line feed, with a name behind a colon for some; the answer is JSON up to
-the end of the connection. It is no message of Mesh, so that nobody who looks at messages sees it.
+A question is a word, perhaps a space and what it is about, and a line feed; the answer is JSON up
+to the end of the connection. It is no message of Mesh, and nobody who looks at messages sees it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ __all__ = [
     "ACTIVITY",
     "FLUSH",
     "ROWS",
+    "RULES",
+    "SESSIONS",
     "STACKS",
+    "STOP",
     "WAITS",
     "Door",
     "activities",
     "ask_all",
+    "nearby",
     "stacks",
     "waits",
 ]
 
-ACTIVITY, FLUSH, STACKS, WAITS = "activity", "flush", "stacks", "waits"
-#: Before the name of a table.
-ROWS = "rows:"
+ACTIVITY, FLUSH, ROWS, STACKS = "activity", "flush", "rows", "stacks"
+STOP, WAITS = "stop", "waits"
+SESSIONS, RULES = "debug_sessions", "on_failure"
 _NAME = "door"
-_WORD_LEN_MAX = 128
+_WORD_LEN_MAX = 256
 _FRAMES_MAX = 128
 # A caller that neither asks nor listens does not hold up who records.
 _CALLER_S = 0.5
@@ -54,23 +58,24 @@ class Door:
 
     Args:
         folder: That of the process.
-        answers: What there is to be asked, and who knows it.
-        named: The same for words that a name follows; these are answered in a thread of their own,
-            one after the other, because others have written what they run.
+        answers: What there is to be asked, and who knows it; called with what follows the word, if
+            anything does.
+        apart: The same for what others have written: it is answered in a thread of its own, one
+            after the other.
     """
 
     def __init__(
         self,
         folder: Path,
-        answers: Mapping[str, Callable[[], Any]],
-        named: Mapping[str, Callable[[str], Any]],
+        answers: Mapping[str, Callable[..., Any]],
+        apart: Mapping[str, Callable[..., Any]],
     ) -> None:
         self._answers = answers
-        self._named = named
+        self._apart = apart
         self._turn = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.setblocking(False)
-        with _nearby(folder) as path:
+        with nearby(folder, _NAME) as path:
             self._socket.bind(path)
         self._socket.listen(64)
 
@@ -87,17 +92,19 @@ class Door:
                 return
             with suppress(OSError):
                 caller.settimeout(_CALLER_S)
-                word = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
-                named = self._named.get(word[: word.find(":") + 1])
-                if named is not None:
+                said = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
+                word, _, about = said.partition(" ")
+                answer = self._answers.get(word) or self._apart.get(word)
+                if answer is not None and about:
+                    answer = partial(answer, about)
+                if answer is not None and word in self._apart:
                     threading.Thread(
                         target=self._tell,
-                        args=(caller, partial(named, word.partition(":")[2])),
+                        args=(caller, answer),
                         name="mesh-telemetry-rows",
                         daemon=True,
                     ).start()
                     continue
-                answer = self._answers.get(word)
                 if answer is not None:
                     caller.sendall(json.dumps(answer()).encode())
             caller.close()
@@ -172,7 +179,7 @@ def _call(folder: Path, word: str) -> socket.socket:
     caller = socket.socket(socket.AF_UNIX)
     try:
         caller.setblocking(False)
-        with _nearby(folder) as path:
+        with nearby(folder, _NAME) as path:
             caller.connect(path)
         caller.send(word.encode() + b"\n")
     except OSError:
@@ -181,15 +188,16 @@ def _call(folder: Path, word: str) -> socket.socket:
     return caller
 
 
-class _nearby:
-    """The address of the socket in a folder, short enough for the kernel however long the path."""
+class nearby:
+    """The address of a socket in a folder, short enough for the kernel however long the path."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
+        self._name = name
 
     def __enter__(self) -> str:
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._fd}/{_NAME}"
+        return f"/proc/self/fd/{self._fd}/{self._name}"
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)

@@ -18,9 +18,12 @@ from mesh_telemetry._door import FLUSH, ask_all
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._live_tables import live_batches
 from mesh_telemetry._proc_folder import proc_folders
+from mesh_telemetry._pyspy_tables import PYSPY_TABLES
 from mesh_telemetry._same_rows import SameRows
 from mesh_telemetry._schemas import LIVE_TABLES, TABLES
 from mesh_telemetry._segment_rows import SegmentRows, TimedBatch
+from mesh_telemetry._stack_folder import STACK_FOLDER
+from mesh_telemetry._stack_tables import StackTables
 from mesh_telemetry._stored_tables import Parts, StoredFile, StoredTables, read_files
 
 if TYPE_CHECKING:
@@ -81,6 +84,7 @@ class HostTables:
         self.scratch: Path = scratch or Path(tempfile.gettempdir())
         self.same_rows: SameRows = SameRows()
         self._stored = None if spill is None else StoredTables(spill)
+        self._stacks = StackTables(folder / STACK_FOLDER)
 
     def refresh(self, timeout_s: float = _FLUSH_S) -> int:
         """Has all processes write what has happened until now; says how many did in time."""
@@ -128,9 +132,12 @@ class HostTables:
             raise QueryError(f"there is no table {table!r}: the tables are {known}")
         if table in LIVE_TABLES:
             return Parts(self._live(table, until_us))
-        if self._spill is None:
+        # Dumps are not spilled.
+        if self._spill is None or table in PYSPY_TABLES:
             oldest_us = int((time.time() - self._retention_s) * 1e6)
             since_us = oldest_us if since_us is None else max(since_us, oldest_us)
+        if table in PYSPY_TABLES:
+            return Parts(self._stacks.batches(table, since_us, until_us))
         for _ in range(_TRIES_MAX):
             found, files, has_moved = self._recorded(table, since_us, until_us)
             if not has_moved:

@@ -16,11 +16,15 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
+from mesh_telemetry._breakpoints import Breakpoints
 from mesh_telemetry._door import (
     ACTIVITY,
     FLUSH,
     ROWS,
+    RULES,
+    SESSIONS,
     STACKS,
+    STOP,
     WAITS,
     Door,
     activities,
@@ -42,6 +46,8 @@ from mesh_telemetry._measurements import Measurements
 from mesh_telemetry._moving import make_folder, move_proc
 from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
 from mesh_telemetry._sources import live_rows
+from mesh_telemetry._stack_folder import STACK_FOLDER
+from mesh_telemetry._stops import stop_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,11 +114,8 @@ class Recorder:
         self.folder.mkdir(mode=0o700)
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
-        self._door = Door(
-            self.folder,
-            {ACTIVITY: activities, FLUSH: self._flushed, STACKS: stacks, WAITS: waits},
-            {ROWS: live_rows},
-        )
+        self._breakpoints = Breakpoints(self.folder, self._host_folder)
+        self._door = Door(self.folder, self._answers(), {ROWS: live_rows})
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
         self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)
@@ -141,6 +144,7 @@ class Recorder:
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = True
+        self._breakpoints.close()
         with suppress(OSError):
             self._bell.send(b"x")
         self._thread.join(_CLOSE_S)
@@ -148,10 +152,22 @@ class Recorder:
     def let_go(self) -> None:
         """Closes what a fork has of its parent, which goes on recording."""
         self._is_over = True
+        self._breakpoints.let_go()
         for held in (self._lock, self._host_lock, self._door, self._bell, self._ear):
             held.close()
         for writer in self._writers.values():
             writer.close()
+
+    def _answers(self) -> dict[str, Callable[..., Any]]:
+        return {
+            ACTIVITY: activities,
+            FLUSH: self._flushed,
+            RULES: self._breakpoints.read_rules,
+            SESSIONS: self._breakpoints.rows,
+            STACKS: stacks,
+            STOP: self._stop,
+            WAITS: waits,
+        }
 
     def _make_writers(self) -> dict[str, SegmentWriter]:
         config = self._config
@@ -206,6 +222,7 @@ class Recorder:
             self._take()
             self._lost_at = -math.inf
             self._write_lost()
+        self._breakpoints.close()
         self._events.close()
         self._messages.close()
         self.let_go()
@@ -217,6 +234,9 @@ class Recorder:
             self._take()
             self._has_taken = True
         return True
+
+    def _stop(self, request: str) -> dict[str, str]:
+        return stop_here(request, self._own)
 
     def _take(self) -> float:
         """Writes what has happened since; gives when to look again, in seconds."""
@@ -348,7 +368,9 @@ def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -
     It is moved where it is to be kept.
     """
     room = config.proc_bytes * _DEAD_SHARES
-    folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name != ASKED]
+    # Dumps of stacks have bounds of their own.
+    others = (ASKED, STACK_FOLDER)
+    folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
     dead = []
     for folder in folders:
         with suppress(OSError):

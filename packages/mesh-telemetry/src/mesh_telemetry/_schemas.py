@@ -18,10 +18,13 @@ __all__ = [
 ]
 
 #: Tables of what is, made when they are asked for; they have no past.
-LIVE_TABLES = frozenset({"active_handlers", "actor_nodes", "hosts", "procs", "stacks", "waits"})
+LIVE_TABLES = frozenset(
+    {"active_handlers", "actor_nodes", "debug_sessions", "hosts", "procs", "stacks", "waits"}
+)
 
 _TYPES = {
     "u64": pa.uint64(),
+    "i32": pa.int32(),
     "i64": pa.int64(),
     "f64": pa.float64(),
     "s": pa.string(),
@@ -49,6 +52,10 @@ class TableDoc(NamedTuple):
 _WHEN = "timestamp_us i64 | when, in microseconds since the epoch"
 _WHERE = ("host s | the name of the machine", "proc s | the process, as `0.3`: host and slot")
 _ACTOR = "actor_id u64? | the actor that ran, an `actors.id`; null outside of actors"
+_DUMP = "dump_id s | the dump: the same for all processes that were asked at once"
+_STORED = "timestamp_us i64 | when the dump was stored"
+_THREAD = "thread_id u64 | the thread, as Python numbers it"
+_DEPTH = "frame_depth i32 | 0 for the innermost"
 
 
 def column(declared: str) -> Column:
@@ -250,6 +257,52 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         _ACTOR,
         "row_json s | its columns",
     ),
+    "pyspy_dumps": _table(
+        "Dumps of stacks, one row for each process; the four tables are joined by `dump_id` and "
+        "`proc`.",
+        _DUMP,
+        "timestamp_us i64 | when it was stored, in microseconds since the epoch",
+        "pid i32 | the number of the process on its host",
+        "binary s | what it runs",
+        "proc_ref s | its address, as `host/0.3`; of a dump of others what they call it",
+        "capture_mode s | `python_only`, or `native` where frames of other languages are in it",
+        "warnings_json s | what whoever made it had to say",
+    ),
+    "pyspy_stack_traces": _table(
+        "Threads in dumps.",
+        _DUMP,
+        _STORED,
+        "pid i32 | the process, or one that it has started",
+        _THREAD,
+        "thread_name s? | its name",
+        "os_thread_id u64? | its number in the system",
+        "active b | whether it computes",
+        "owns_gil b | whether it holds the lock of the interpreter",
+    ),
+    "pyspy_frames": _table(
+        "Calls in the stacks of dumps.",
+        _DUMP,
+        _STORED,
+        _THREAD,
+        _DEPTH,
+        "name s | what runs",
+        "filename s | where",
+        "module s? | of other languages the library",
+        "short_filename s? | where, without the folders that are searched for modules",
+        "line i32 | in which line; 0 where that is not known",
+        "is_entry b | whether the interpreter was called anew for it",
+    ),
+    "pyspy_local_variables": _table(
+        "Local variables of calls in dumps, where they were asked for.",
+        _DUMP,
+        _STORED,
+        _THREAD,
+        _DEPTH,
+        "name s | the variable",
+        "addr u64 | where its value lies in memory",
+        "arg b | whether it is an argument",
+        "repr s? | the value, cut short",
+    ),
     "procs": _table(
         "The processes of a host; those that have ended as long as their rows are kept.",
         "timestamp_us i64 | now",
@@ -326,6 +379,21 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "function s | what runs",
         "file s | where",
         "line i64 | in which line",
+    ),
+    "debug_sessions": _table(
+        "Code that stands still until somebody has attached to it with `mesh debug`.",
+        "timestamp_us i64 | now",
+        "id s | the session",
+        "kind s | `breakpoint`, or `post_mortem` where an exception was raised",
+        "actor_id u64? | the actor that stands, an `actors.id`; null outside of actors",
+        "actor s? | the name of its mesh",
+        "mesh s | the name of the process mesh",
+        "rank i64 | the rank in the mesh of the actor, or in that of the process",
+        "function s | where it stands",
+        "file s | in which file",
+        "line i64 | in which line",
+        "since_us i64 | since when, in microseconds since the epoch",
+        "attached b | whether somebody is attached",
     ),
 }
 
