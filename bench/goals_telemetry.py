@@ -16,7 +16,7 @@ PEER_TELEMETRY = "monarch_telemetry"
 _RATE, _MEMORY, _COUNT = "telemetry_load.rate", "telemetry_load.memory", "telemetry_query.count"
 _SMALL, _STACKS, _PAINT = "telemetry_query.small", "telemetry_query.stacks", "telemetry_paint.first"
 #: The shapes of questions about stored stacks, and about small tables.
-STACK_SHAPES = ("count", "filter", "group", "join", "order")
+STACK_SHAPES = ("count", "filter", "group", "order", "join")
 SMALL_SHAPES = ("count", "filter", "join")
 
 

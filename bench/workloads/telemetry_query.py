@@ -31,14 +31,15 @@ _STACKS = {
     " where thread_id = 7 and frame_depth < 10 and line <> {at} + 5000",
     "group": "select name, count(*) as n from pyspy_frames where line <> {at} + 5000"
     " group by name order by n desc, name",
+    "order": "select dump_id, thread_id, frame_depth, name, line from pyspy_frames"
+    " where line <> {at} + 5000 order by line desc, dump_id, thread_id, frame_depth limit 1000",
+    # The last: the peer was seen to answer nothing after it.
     "join": "select d.proc_ref, t.thread_name, f.name, count(*) as n, count(distinct v.repr) as m"
     " from pyspy_dumps d join pyspy_stack_traces t on t.dump_id = d.dump_id"
     " join pyspy_frames f on f.dump_id = t.dump_id and f.thread_id = t.thread_id"
     " join pyspy_local_variables v on v.dump_id = f.dump_id and v.thread_id = f.thread_id"
     " and v.frame_depth = f.frame_depth where f.line <> {at} + 5000"
     " group by d.proc_ref, t.thread_name, f.name order by n desc, t.thread_name, f.name limit 50",
-    "order": "select dump_id, thread_id, frame_depth, name, line from pyspy_frames"
-    " where line <> {at} + 5000 order by line desc, dump_id, thread_id, frame_depth limit 1000",
 }
 _DUMPS, _THREADS, _FRAMES = 50, 20, 100
 
