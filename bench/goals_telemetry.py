@@ -16,7 +16,7 @@ PEER_TELEMETRY = "monarch_telemetry"
 _RATE, _MEMORY, _COUNT = "telemetry_load.rate", "telemetry_load.memory", "telemetry_query.count"
 _SMALL, _STACKS, _PAINT = "telemetry_query.small", "telemetry_query.stacks", "telemetry_paint.first"
 #: The shapes of questions about stored stacks, and about small tables.
-STACK_SHAPES = ("count", "filter", "group", "join", "order")
+STACK_SHAPES = ("count", "filter", "group", "order", "join")
 SMALL_SHAPES = ("count", "filter", "join")
 
 
@@ -63,7 +63,10 @@ def _count_rows() -> Iterator[Row]:
 def _query_rows() -> Iterator[Row]:
     for shape in STACK_SHAPES:
         title = f"100,000 frames and locals: {shape}"
-        yield _row(_STACKS, shape, title, "ms", gain=2.0)
+        yield _row(_STACKS, f"{shape}_same", title, "ms", gain=2.0)
+        # What is asked anew has all to be computed; the goal is for what there is to compute.
+        gain = 2.0 if shape in ("group", "join") else None
+        yield _row(_STACKS, f"{shape}_other", "  another question each time", "ms", gain=gain)
     for shape in SMALL_SHAPES:
         yield _row(_SMALL, shape, f"small tables: {shape}", "ms", gain=1.0)
     yield _row(_SMALL, "new", "  join, another question each time", "ms", gain=1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ class MonarchTelemetryDriver(TelemetryDriver):
         return found
 
     def close(self) -> None:
-        self._job.kill()
+        # What hangs in it is ended by whoever runs this.
+        with suppress(TimeoutError):
+            self._job.kill()
         sys.stdout.flush()
         os._exit(0)
 

@@ -193,7 +193,8 @@ class HostRows(Actor):
         from mesh_telemetry._engine import run_until
         from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
 
-        tables = self._made().refreshed()
+        told = ["rows"] if any(not one.is_live for one in fragment.added) else []
+        tables = self._made().refreshed([*fragment.tables, *told])
         try:
             rows = RowsWithAdded(tables, fragment.added)
             body: bytes = run_until(fragment, rows, deadline, tables.same_rows)

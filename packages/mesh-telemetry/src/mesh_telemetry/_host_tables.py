@@ -27,7 +27,7 @@ from mesh_telemetry._stack_tables import StackTables
 from mesh_telemetry._stored_tables import Parts, StoredFile, StoredTables, read_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from mesh_telemetry._proc_folder import Place, ProcFolder
@@ -90,11 +90,17 @@ class HostTables:
         """Has all processes write what has happened until now; says how many did in time."""
         return _flush(self._folders(), timeout_s)
 
-    def refreshed(self, timeout_s: float = _FLUSH_S) -> HostTables:
-        """Gives the same tables for one question: refreshed, and of the processes there are now."""
+    def refreshed(self, tables: Iterable[str], timeout_s: float = _FLUSH_S) -> HostTables:
+        """Gives the tables for one question: refreshed, and of the processes there are now.
+
+        Args:
+            tables: Those that it reads; processes are asked only if they are of what they record.
+            timeout_s: For how long they are waited for.
+        """
         view = copy(self)
         view._listed = self._folders()
-        _flush(view._listed, timeout_s)
+        if any(families_of(table) for table in tables):
+            _flush(view._listed, timeout_s)
         return view
 
     def batches(
