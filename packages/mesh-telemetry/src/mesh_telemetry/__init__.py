@@ -15,4 +15,5 @@ from mesh_telemetry._errors import TelemetryError as TelemetryError
 from mesh_telemetry._options import TelemetryConfig as TelemetryConfig
 from mesh_telemetry._past import Past as Past
 from mesh_telemetry._stored_runs import Run as Run
+from mesh_telemetry._stream import Stream as Stream
 from mesh_telemetry._telemetry import Telemetry as Telemetry

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import datafusion
 import pyarrow as pa
 
-from mesh_telemetry._deadline import Late, within
+from mesh_telemetry._deadline import Cancellation, Cancelled, Late, within
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH, Fragment
 from mesh_telemetry._plain_types import cast_batch, plain_schema
@@ -57,12 +57,13 @@ class FiledRows(Protocol):
         """Gives the rows that are in memory, and the files that have the others."""
 
 
-def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
+def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | None = None) -> bytes:
     """Runs a fragment over the rows of this host.
 
     Args:
         fragment: What is asked, and its limits.
         rows: The tables.
+        cancellation: How somebody ends it.
 
     Returns:
         An Arrow IPC stream with plain types.
@@ -70,7 +71,8 @@ def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
     Raises:
         QueryError: The query is to blame: it divides by zero, or it wants more rows or memory
             than its limits allow.
-        TelemetryError: The host cannot answer: it does not have the table, or it is too slow.
+        TelemetryError: The host cannot answer: it does not have the table, it is too slow, or
+            it was cancelled.
 
     Example:
         >>> import pyarrow as pa
@@ -84,7 +86,9 @@ def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
     """
     deadline = time.monotonic() + fragment.deadline_s
     try:
-        return within(lambda: _run(fragment, rows, deadline), deadline)
+        return within(lambda: _run(fragment, rows, deadline), deadline, cancellation)
+    except Cancelled:
+        raise TelemetryError("nobody waits for the answer any more") from None
     except Late:
         raise TelemetryError(
             f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"

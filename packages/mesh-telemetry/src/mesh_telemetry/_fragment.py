@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["QUERY_FAULT", "TOO_MUCH", "Fragment", "ShardAnswer"]
+__all__ = ["QUERY_FAULT", "TOO_MUCH", "Asked", "Fragment", "ShardAnswer"]
 
 # How a host's error begins when the query is to blame, and not the host.
 QUERY_FAULT = "the query fails on its rows: "
@@ -31,6 +31,17 @@ class Fragment:
     rows_max: int
     memory_max_bytes: int
     deadline_s: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A host that was asked: its answer comes later, or never.
+
+    Attributes:
+        host: The host's name.
+    """
+
+    host: str
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from mesh_telemetry._stored_runs import HostNote, note_host, noted_host
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mesh_telemetry._deadline import Cancellation
     from mesh_telemetry._fragment import Fragment
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
@@ -76,7 +77,15 @@ class HostRows(Actor):
         Raises:
             QueryError: It cannot be run.
         """
-        return await asyncio.to_thread(self._run, fragment)
+        # Here, not at the top: who only spawns this has no use for it.
+        from mesh_telemetry._deadline import Cancellation
+
+        cancellation = Cancellation()
+        try:
+            return await asyncio.to_thread(self._run, fragment, cancellation)
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            raise
 
     @endpoint
     async def close(self) -> None:
@@ -86,7 +95,7 @@ class HostRows(Actor):
     async def __cleanup__(self, error: Exception | None) -> None:
         await asyncio.to_thread(self._close, _CLEANUP_S)
 
-    def _run(self, fragment: Fragment) -> bytes:
+    def _run(self, fragment: Fragment, cancellation: Cancellation) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
         from mesh_telemetry._engine import run_fragment
         from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
@@ -94,7 +103,7 @@ class HostRows(Actor):
         tables = self._made()
         tables.refresh()
         try:
-            body: bytes = run_fragment(fragment, tables)
+            body: bytes = run_fragment(fragment, tables, cancellation)
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,10 +20,12 @@ from mesh_telemetry._query_text import read_query, values_of
 from mesh_telemetry._semi_joins import chosen, count_statement, useful_links, with_keys
 from mesh_telemetry._session import empty_batch, new_session, open_frame, readable
 from mesh_telemetry._split import split
+from mesh_telemetry._stream import Stream
 from mesh_telemetry._units import Link, Unit
 
 __all__ = ["Query", "QueryLimits"]
 
+_STREAM_ROWS = 1 << 16
 _COUNT_SCHEMA = pa.schema([("unit", pa.int64()), ("row_count", pa.int64())])
 _WAYS = {
     "rows": "the rows that it needs",
@@ -65,7 +67,7 @@ class Query:
 
     Args:
         sql: A query that reads. `EXPLAIN` before it says what would be shipped; `AS OF <time>`
-            after it leaves out what is later.
+            after it or a table leaves out what is later, in the whole query.
         parameters: The values of `$1` and on, `?`, or of `$name`; they never become SQL.
         schemas: The tables that hosts have.
         limits: What it may take.
@@ -137,9 +139,7 @@ class Query:
             CoverageError: No host answered, or not all and `require_full` is true.
             TelemetryError: It is not finished in time, or was answered before.
         """
-        if self._is_answered:
-            raise TelemetryError("the query has been answered: make another one to ask again")
-        self._is_answered = True
+        self._begin()
         deadline = time.monotonic() + timeout_s
         gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
         if self._is_explained:
@@ -157,6 +157,52 @@ class Query:
                 f"not finished after {timeout_s:g} s: allow more time, or filter more"
             ) from None
         return Answer(table, gathering.coverage())
+
+    def stream(
+        self,
+        ask: Ask,
+        *,
+        until_us: int | None = None,
+        timeout_s: float = 10.0,
+        require_full: bool = False,
+    ) -> Stream:
+        """Asks the hosts, and gives rows as they come where nothing is left to do with them.
+
+        Where there is, what `answer` gives comes in parts. Takes and raises what `answer` does; it
+        may raise so while it is read.
+        """
+        whole = self._split.whole
+        if whole is None or self._is_explained:
+            found = self.answer(
+                ask, until_us=until_us, timeout_s=timeout_s, require_full=require_full
+            )
+            batches = found.table.to_batches(max_chunksize=_STREAM_ROWS)
+            return Stream(self.schema, iter(batches), lambda: found.coverage)
+        self._begin()
+        deadline = time.monotonic() + timeout_s
+        gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
+        if self._as_of_us is not None:
+            until_us = self._as_of_us
+        fragment = self._fragment(whole.sql, (whole.table,), until_us, deadline)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            left = self._split.rows_max
+            for batch in gathering.stream(whole.table, fragment, whole.schema):
+                part = batch if left is None else batch.slice(0, left)
+                if part.num_rows:
+                    yield _renamed(part, self._wanted)
+                if left is not None:
+                    left -= part.num_rows
+                    if left <= 0:
+                        return
+            gathering.check(require_full)
+
+        return Stream(self._wanted, rows(), gathering.coverage)
+
+    def _begin(self) -> None:
+        if self._is_answered:
+            raise TelemetryError("the query has been answered: make another one to ask again")
+        self._is_answered = True
 
     def _ship(self, gathering: Gathering, until_us: int | None, deadline: float) -> None:
         links = self._links(gathering, until_us, deadline)
@@ -263,3 +309,11 @@ class Query:
         rest = self._split.frame.optimized_logical_plan().display_indent()
         steps.append(("finished where it is asked", rest))
         return pa.table({"step": [step for step, _ in steps], "plan": [plan for _, plan in steps]})
+
+
+def _renamed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, wanted, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)

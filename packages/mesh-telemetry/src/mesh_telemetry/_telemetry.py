@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh_core import MeshError, SupervisionError, this_proc
+from mesh_core import MeshError, this_proc
 from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
+from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._moments import microseconds
 from mesh_telemetry._options import TelemetryConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
     from typing import Self
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._coverage import Answer, Coverage
-    from mesh_telemetry._fragment import Fragment, ShardAnswer
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
+    from mesh_telemetry._stream import Stream
 
 __all__ = ["Telemetry"]
 
@@ -119,13 +118,54 @@ class Telemetry:
             ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
         """
         # Here, not at the top: processes that only record must not load Arrow.
+        from mesh_telemetry._asking import HostAsking
         from mesh_telemetry._query import Query
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
         keeper, until_us = self._started(), microseconds(as_of)
         return Query(sql, params, self.tables()).answer(
-            partial(_ask, keeper),
+            partial(HostAsking, keeper),
+            until_us=until_us,
+            timeout_s=timeout,
+            require_full=require_full,
+        )
+
+    def stream(
+        self,
+        sql: str,
+        params: Sequence[object] | Mapping[str, object] | None = None,
+        *,
+        as_of: float | datetime | None = None,
+        timeout: float = 10.0,
+        require_full: bool = False,
+    ) -> Stream:
+        """Asks all hosts, and gives rows as hosts answer: takes what `query` takes.
+
+        Where a question only filters one table, picks columns, or wants some rows in no order, the
+        rows of a host are handed on and not kept. Else it is finished first.
+
+        Returns:
+            Batches, and as `coverage`, at their end, which hosts they are of.
+
+        Raises:
+            QueryError: The question is no SQL that can be answered.
+            TelemetryError: It is not started.
+            ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
+
+        Example:
+            >>> with telemetry.stream("select * from logs") as stream:
+            ...     for batch in stream:
+            ...         print(batch.num_rows)
+        """
+        from mesh_telemetry._asking import HostAsking
+        from mesh_telemetry._query import Query
+
+        if not timeout > 0:
+            raise ValueError(f"timeout {timeout} is not above 0")
+        keeper, until_us = self._started(), microseconds(as_of)
+        return Query(sql, params, self.tables()).stream(
+            partial(HostAsking, keeper),
             until_us=until_us,
             timeout_s=timeout,
             require_full=require_full,
@@ -185,7 +225,15 @@ class Telemetry:
         from mesh_telemetry._serving import Serving
 
         self._started()
-        serving = Serving(self._answer, self.tables(), self._routes(), port, flight_port, token)
+        serving = Serving(
+            self._answer,
+            self.tables(),
+            self._routes(),
+            port,
+            flight_port,
+            token,
+            self._streamed,
+        )
         self._servings.append(serving)
         return serving
 
@@ -200,6 +248,14 @@ class Telemetry:
         as_of_us: int | None,
     ) -> Answer:
         return self.query(sql, params, as_of=None if as_of_us is None else as_of_us / 1e6)
+
+    def _streamed(
+        self,
+        sql: str,
+        params: Sequence[object] | Mapping[str, object] | None,
+        as_of_us: int | None,
+    ) -> Stream:
+        return self.stream(sql, params, as_of=None if as_of_us is None else as_of_us / 1e6)
 
     def open(self, meshes: Mapping[str, HostMesh]) -> RecordedJob:
         """Starts it, if it is not; `Job.state` of mesh-jobs calls this for `job.equip(telemetry)`.
@@ -244,35 +300,6 @@ class Telemetry:
         if os.getpid() != self._pid:
             raise TelemetryError("this is a fork of the process with telemetry: ask there")
         return self._keeper
-
-
-def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
-    """Sends a fragment to all hosts at once, and gives what each answers until its deadline."""
-    from mesh_telemetry._fragment import ShardAnswer
-
-    deadline = time.monotonic() + fragment.deadline_s
-    hosts = keeper.hosts.call_one().get(fragment.deadline_s)
-    asked = [
-        (host, None if host.rows is None else host.rows.run.call_one(fragment)) for host in hosts
-    ]
-    for host, future in asked:
-        label = f"{host.name}/{host.number}"
-        if future is None:
-            yield ShardAnswer(label, None, host.error or "it is being started again")
-            continue
-        assert host.rows is not None, "only hosts that answer were asked"
-        try:
-            body = future.get(max(deadline - time.monotonic(), 0.0))
-        except TimeoutError:
-            future.cancel()
-            yield ShardAnswer(label, None, "it has not answered in time")
-        except MeshError as error:
-            if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
-                # Who is told first is the only one who is told.
-                keeper.lost.broadcast(host.number, host.rows, cause_of(error))
-            yield ShardAnswer(label, None, cause_of(error))
-        else:
-            yield ShardAnswer(label, body, None)
 
 
 def _stop(keeper: Keeper) -> Future[None]:
