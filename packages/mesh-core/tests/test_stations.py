@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, endpoint, this_host, this_proc
-from mesh_core.spi import Waiting, host_agents, host_numbers, standing, station, waiting
+from mesh_core.spi import Waiting, host_agents, host_numbers, is_stopped, standing, station, waiting
 from mesh_core.testing import LocalProcs, local_procs, wait_until
 
 if TYPE_CHECKING:
@@ -76,3 +76,10 @@ def test_who_waits_is_named() -> None:
     assert wait() == []
     asked.stop().get()
     asking.stop().get()
+
+
+def test_processes_that_were_stopped_are_known_where_they_were_spawned() -> None:
+    procs = this_host().spawn_procs(name="short")
+    assert not is_stopped(procs)
+    procs.stop().get()
+    assert is_stopped(procs)

@@ -11,7 +11,7 @@ from recorded_actors import LIMIT_S, Worker
 from recorded_program import config, host_folders, rows, wait_for_rows
 from workers import WorkerProcess, workers
 
-from mesh_core import attach_to_workers, shutdown_context
+from mesh_core import attach_to_workers, configured, shutdown_context
 from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import Telemetry
 from mesh_telemetry._host_tables import HostTables
@@ -20,7 +20,8 @@ from mesh_telemetry._keeper import HostHandle
 
 @pytest.fixture
 def two() -> Iterator[list[WorkerProcess]]:
-    with workers(2) as started:
+    # On a busy machine, what lives may say so late.
+    with configured(heartbeat_s=4.0), workers(2) as started:
         yield started
         shutdown_context().get(LIMIT_S)
 

@@ -9,6 +9,8 @@ import urllib.request
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
+from http.client import HTTPConnection
+from threading import Event
 
 import pyarrow as pa
 import pytest
@@ -17,7 +19,9 @@ from mesh_telemetry._coverage import Answer, Coverage, HostFailure, Shipped
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._http import HttpServer
 from mesh_telemetry._query_routes import ARROW, query_routes
+from mesh_telemetry._query_routes import COVERAGE as COVERAGE_KEY
 from mesh_telemetry._routes import Reply, Route
+from mesh_telemetry._stream import Stream
 
 TOKEN = "a token of the test"
 COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))
@@ -40,6 +44,15 @@ def answer(sql: str, parameters: object, as_of_us: int | None) -> Answer:
     if sql == "echo":
         return Answer(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
     return Answer(TABLE, COVERAGE)
+
+
+def streamed(batches: Iterator[pa.RecordBatch], sql: str) -> Stream:
+    def made() -> Iterator[pa.RecordBatch]:
+        if sql == "bad":
+            raise QueryError("no such thing: ask for another")
+        yield from batches
+
+    return Stream(TABLE.schema, made(), lambda: COVERAGE)
 
 
 @pytest.fixture
@@ -162,3 +175,49 @@ def test_a_route_can_have_the_connection() -> None:
                         continue
                     client.sendall(b"hello")
                     assert said.read() == b"HELLO"
+
+
+def test_rows_are_streamed_to_who_asks_for_that() -> None:
+    batches = TABLE.to_batches(max_chunksize=1)
+
+    def stream(sql: str, parameters: object, as_of_us: int | None) -> Stream:
+        return streamed(iter(batches), sql)
+
+    body = json.dumps({"sql": "rows", "stream": True}).encode()
+    with HttpServer(query_routes(answer, stream), TOKEN) as server:
+        status, headers, found = request(server, "/query", body, Accept=ARROW)
+        assert (status, headers["Transfer-Encoding"]) == (200, "chunked")
+        with pa.ipc.open_stream(found) as reader:
+            read = [reader.read_next_batch_with_custom_metadata() for _ in range(3)]
+        assert [part.batch.num_rows for part in read] == [1, 1, 0]
+        coverage = json.loads(read[2].custom_metadata[COVERAGE_KEY.encode()])
+        assert coverage["failed"] == [{"host": "b", "cause": "died"}]
+        assert request(server, "/query", body)[0] == 400
+        bad = json.dumps({"sql": "bad", "stream": True}).encode()
+        assert request(server, "/query", bad, Accept=ARROW)[0] == 400
+
+
+def test_a_listener_that_leaves_has_its_question_given_up() -> None:
+    is_closed = Event()
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield TABLE.to_batches()[0]
+        finally:
+            is_closed.set()
+
+    def stream(sql: str, parameters: object, as_of_us: int | None) -> Stream:
+        return Stream(TABLE.schema, endless(), lambda: COVERAGE)
+
+    body = json.dumps({"sql": "rows", "stream": True}).encode()
+    with HttpServer(query_routes(answer, stream), TOKEN) as server:
+        port = int(server.url.rpartition(":")[2])
+        asking = HTTPConnection("127.0.0.1", port, timeout=20)
+        headers = {"Authorization": f"Bearer {TOKEN}", "Accept": ARROW}
+        asking.request("POST", "/query", body, headers)
+        with asking.getresponse() as reply:
+            assert reply.read(100)
+            assert not is_closed.is_set()
+        asking.close()
+        assert is_closed.wait(20)

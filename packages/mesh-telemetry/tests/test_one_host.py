@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import pyarrow as pa
 import pytest
 from shards import HostRows, Shards
 
 from mesh_telemetry._coverage import Answer
-from mesh_telemetry._engine import run_until
 from mesh_telemetry._errors import CoverageError, QueryError
-from mesh_telemetry._fragment import Fragment, ShardAnswer
+from mesh_telemetry._fragment import ShardAnswer
 from mesh_telemetry._planned import Plans
 from mesh_telemetry._query import Query
-from mesh_telemetry._same_rows import SameRows
 
 TABLE = pa.table({"id": [1, 2, 3], "timestamp_us": [10, 20, 30]})
 
@@ -87,45 +83,3 @@ def test_what_was_planned_is_planned_once() -> None:
     assert plans.plan("select id from t", None, 1 << 26) is first
     bound = plans.plan("select id from t where id = $1", [1], 1 << 26)
     assert plans.plan("select id from t where id = $1", [2], 1 << 26).values != bound.values
-
-
-class _Counted:
-    """Rows that count how often they are run over."""
-
-    def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        self.schemas = {"t": TABLE.schema}
-        self.given = batches
-
-    def batches(
-        self, table: str, since_us: int | None, until_us: int | None
-    ) -> list[pa.RecordBatch]:
-        return self.given
-
-
-def asked(sql: str, rows: _Counted, same_rows: SameRows) -> bytes:
-    fragment = Fragment(sql, ("t",), None, 100, 1 << 26, 10.0)
-    return run_until(fragment, rows, time.monotonic() + 10, same_rows)
-
-
-def test_the_same_question_over_the_same_rows_is_answered_as_before() -> None:
-    rows, same_rows = _Counted(TABLE.to_batches()), SameRows()
-    sql = "select count(*) as n from t"
-    first = asked(sql, rows, same_rows)
-    assert asked(sql, rows, same_rows) is first
-
-
-def test_other_rows_are_looked_at_again() -> None:
-    rows, same_rows = _Counted(TABLE.to_batches()), SameRows()
-    sql = "select count(*) as n from t"
-    asked(sql, rows, same_rows)
-    rows.given = [*rows.given, *TABLE.slice(0, 1).to_batches()]
-    assert pa.ipc.open_stream(asked(sql, rows, same_rows)).read_all().to_pylist() == [{"n": 4}]
-    rows.given = TABLE.slice(0, 2).to_batches()
-    assert pa.ipc.open_stream(asked(sql, rows, same_rows)).read_all().to_pylist() == [{"n": 2}]
-
-
-@pytest.mark.parametrize("word", ["now()", "random()", "CURRENT_TIMESTAMP"])
-def test_what_depends_on_the_moment_is_never_taken_from_before(word: str) -> None:
-    rows, same_rows = _Counted(TABLE.to_batches()), SameRows()
-    sql = f"select {word} as x from t"
-    assert asked(sql, rows, same_rows) != asked(sql, rows, same_rows)

@@ -168,6 +168,8 @@ def test_rows_after_the_time_of_a_query_do_not_exist(few: Shards) -> None:
         ("SELECT count(*) AS n FROM t", 9),
         ("SELECT count(*) AS n FROM t AS OF 9", None),
         ("SELECT count(*) AS n FROM t AS OF '1970-01-01T00:00:00.000009'", 50),
+        ("SELECT count(*) AS n FROM t AS OF 9 WHERE id >= 0", 50),
+        ("SELECT count(*) AS n FROM t AS OF TIMESTAMP '1970-01-01T00:00:00.000009' x", None),
         ("SELECT count(*) AS n FROM t FOR SYSTEM_TIME AS OF 9 WHERE id >= 0;", None),
     ]:
         assert answer(sql, few, until_us=until_us).table.to_pylist() == [{"n": 10}], sql

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from recorded_program import (
 from mesh_core import Actor, RestartPolicy, endpoint, shutdown_context, this_host, this_proc
 from mesh_core.testing import LocalProcs, kill_proc, proc_pid, wait_until
 from mesh_telemetry import StorageError, Telemetry, TelemetryConfig, TelemetryError
+from mesh_telemetry._collector import _Watched
 from mesh_telemetry._host_tables import HostTables
 
 HERE = Path(__file__).parent
@@ -408,3 +410,12 @@ def test_a_program_that_does_not_close_leaves_nothing_that_the_next_one_does_not
 
     # Its processes end a moment after it.
     wait_until(is_swept, LIMIT_S)
+
+
+def test_processes_that_were_stopped_are_forgotten(place: Path) -> None:
+    with Telemetry(config(place)):
+        before = {id(one) for one in gc.get_objects() if isinstance(one, _Watched)}
+        for _ in range(4):
+            this_host().spawn_procs(name="short").stop().get(LIMIT_S)
+        watched = [one for one in gc.get_objects() if isinstance(one, _Watched)]
+        assert len([one for one in watched if id(one) not in before]) <= 1

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mesh_core._mesh import HostMesh, ProcMesh
 
-__all__ = ["Station", "host_agents", "host_numbers", "station"]
+__all__ = ["Station", "host_agents", "host_numbers", "is_stopped", "station"]
 
 
 class Station(NamedTuple):
@@ -64,3 +64,12 @@ def host_agents(hosts: HostMesh) -> ProcMesh:
     What is spawned there must be small, never wait long, and run nothing of the user's.
     """
     return hosts._agents()
+
+
+def is_stopped(procs: ProcMesh) -> bool:
+    """Says whether processes were stopped here, in the process that spawned them.
+
+    They are no more then, or end at this moment, and nothing brings them back.
+    """
+    current = procs._runtime
+    return procs._uid in current.stopped_meshes or current.is_over

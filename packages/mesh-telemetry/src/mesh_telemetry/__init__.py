@@ -22,4 +22,5 @@ from mesh_telemetry._past import Past as Past
 from mesh_telemetry._stack_dump import ProcFailure as ProcFailure
 from mesh_telemetry._stack_dump import StackDump as StackDump
 from mesh_telemetry._stored_runs import Run as Run
+from mesh_telemetry._stream import Stream as Stream
 from mesh_telemetry._telemetry import Telemetry as Telemetry

@@ -13,6 +13,7 @@ from mesh_core import Actor, ActorFailed, MeshError, context, endpoint
 from mesh_core.spi import (
     host_agents,
     host_numbers,
+    is_stopped,
     register_proc_mesh_spawn_callback,
     station,
 )
@@ -110,7 +111,12 @@ class Collector(Actor):
         self._tell_hosts(procs.host_mesh)
         collectors = procs.spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
         with self._turn:
+            self._prune()
             self._watched.append(_Watched(procs, collectors))
+
+    def _prune(self) -> None:
+        """Forgets processes that are no more, and will not come back."""
+        self._watched = [one for one in self._watched if not is_stopped(one.procs)]
 
     def _tell_hosts(self, hosts: HostMesh) -> None:
         """Has hosts looked after that this process has not had anything on before."""
@@ -135,6 +141,7 @@ class Collector(Actor):
             found = [(one, sorted(one.lost)) for one in self._watched if one.lost]
             for watched, _ in found:
                 watched.lost.clear()
+            self._prune()
         for watched, ranks in found:
             for rank in ranks:
                 with suppress(MeshError, IndexError):

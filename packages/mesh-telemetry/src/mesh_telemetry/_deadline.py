@@ -1,9 +1,10 @@
-"""Work with an end: what takes longer is left to itself."""
+"""Work with an end: what takes longer, or is wanted no more, is stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import ctypes
 import queue
 import threading
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-__all__ = ["Late", "remaining_s", "within", "within_async"]
+__all__ = ["Cancellation", "Cancelled", "Late", "remaining_s", "within", "within_async"]
 
 T = TypeVar("T")
 
@@ -20,34 +21,87 @@ class Late(Exception):
     """The work had not ended at its deadline."""
 
 
+class Cancelled(Exception):
+    """Nobody wants what the work gives any more."""
+
+
+class _Stopped(BaseException):
+    """Raised in the thread of work that is stopped."""
+
+
+class Cancellation:
+    """Lets another thread end work: it may be told before, while, or after there is some."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._is_cancelled = False
+        self._ends: list[Callable[[], object]] = []
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the work is to end."""
+        return self._is_cancelled
+
+    def cancel(self) -> None:
+        """Ends the work. Twice is the same as once."""
+        with self._turn:
+            self._is_cancelled = True
+            ends, self._ends = self._ends, []
+        for end in ends:
+            end()
+
+    def call(self, end: Callable[[], object]) -> None:
+        """Has something called when the work is to end; at once, if it is already."""
+        with self._turn:
+            if not self._is_cancelled:
+                self._ends.append(end)
+                return
+        end()
+
+
 def remaining_s(deadline: float) -> float:
     """Says how long it is until a deadline of `time.monotonic()`, in seconds; 0 when it is over."""
     return max(0.0, deadline - time.monotonic())
 
 
-def within(work: Callable[[], T], deadline: float) -> T:
+def within(work: Callable[[], T], deadline: float, cancellation: Cancellation | None = None) -> T:
     """Gives what the work gives, or raises what it raises, if it ends in time.
 
-    A thread of the engine's cannot be stopped from outside; one that is late is abandoned, and
-    ends by itself at the next batch.
+    Work that does not is stopped: the engine looks about once a second whether its thread is to
+    end, and drops its stream then.
 
     Raises:
         Late: It did not end in time.
+        Cancelled: It was cancelled.
     """
     results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
     context = contextvars.copy_context()
 
     def run() -> None:
         try:
-            results.put((context.run(work), None))
-        except BaseException as error:
-            results.put((None, error))
+            try:
+                results.put((context.run(work), None))
+            except BaseException as error:
+                results.put((None, error))
+        except _Stopped:
+            # It came a moment too late.
+            return
 
-    threading.Thread(target=run, name="mesh-telemetry-query", daemon=True).start()
+    thread = threading.Thread(target=run, name="mesh-telemetry-query", daemon=True)
+    thread.start()
+    if cancellation is not None:
+        cancellation.call(lambda: results.put((None, Cancelled())))
     try:
         result, error = results.get(timeout=remaining_s(deadline))
     except queue.Empty:
+        _stop(thread)
         raise Late from None
+    except BaseException:
+        # Somebody has interrupted the program.
+        _stop(thread)
+        raise
+    if isinstance(error, Cancelled):
+        _stop(thread)
     if error is not None:
         raise error
     return result  # type: ignore[return-value]
@@ -55,6 +109,8 @@ def within(work: Callable[[], T], deadline: float) -> T:
 
 async def within_async(work: Callable[[], T], deadline: float) -> T:
     """Does what `within` does, and holds up no event loop meanwhile.
+
+    When the task is cancelled that waits here, the work is stopped.
 
     Raises:
         Late: It did not end in time.
@@ -77,14 +133,26 @@ async def within_async(work: Callable[[], T], deadline: float) -> T:
         except BaseException as raised:
             error = raised
         # The loop is closed when nobody waits any more.
-        with suppress(RuntimeError):
+        with suppress(RuntimeError, _Stopped):
             loop.call_soon_threadsafe(settle, result, error)
 
     context = contextvars.copy_context()
-    threading.Thread(target=run, name="mesh-telemetry-query", daemon=True).start()
+    thread = threading.Thread(target=run, name="mesh-telemetry-query", daemon=True)
+    thread.start()
     try:
         return await asyncio.wait_for(done, remaining_s(deadline))
     except TimeoutError:
         if done.cancelled():
+            _stop(thread)
             raise Late from None
         raise
+    except asyncio.CancelledError:
+        _stop(thread)
+        raise
+
+
+def _stop(thread: threading.Thread) -> None:
+    if thread.is_alive() and thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(_Stopped)
+        )

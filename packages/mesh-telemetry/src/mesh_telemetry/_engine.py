@@ -13,12 +13,11 @@ from typing import Protocol, runtime_checkable
 import datafusion
 import pyarrow as pa
 
-from mesh_telemetry._deadline import Late, within
+from mesh_telemetry._deadline import Cancellation, Cancelled, Late, within
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH, Fragment
 from mesh_telemetry._plain_types import cast_batch, plain_schema
 from mesh_telemetry._plan_tree import quoted
-from mesh_telemetry._same_rows import SameRows
 from mesh_telemetry._session import empty_batch, new_session, open_frame, readable
 from mesh_telemetry._stored_tables import Parts
 from mesh_telemetry._time_bounds import TIME_COLUMN, since_us_of
@@ -58,12 +57,13 @@ class FiledRows(Protocol):
         """Gives the rows that are in memory, and the files that have the others."""
 
 
-def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
+def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | None = None) -> bytes:
     """Runs a fragment over the rows of this host.
 
     Args:
         fragment: What is asked, and its limits.
         rows: The tables.
+        cancellation: How somebody ends it.
 
     Returns:
         An Arrow IPC stream with plain types.
@@ -71,7 +71,8 @@ def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
     Raises:
         QueryError: The query is to blame: it divides by zero, or it wants more rows or memory
             than its limits allow.
-        TelemetryError: The host cannot answer: it does not have the table, or it is too slow.
+        TelemetryError: The host cannot answer: it does not have the table, it is too slow, or
+            it was cancelled.
 
     Example:
         >>> import pyarrow as pa
@@ -85,23 +86,22 @@ def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
     """
     deadline = time.monotonic() + fragment.deadline_s
     try:
-        return within(lambda: run_until(fragment, rows, deadline), deadline)
+        return within(lambda: run_until(fragment, rows, deadline), deadline, cancellation)
+    except Cancelled:
+        raise TelemetryError("nobody waits for the answer any more") from None
     except Late:
         raise TelemetryError(
             f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
         ) from None
 
 
-def run_until(
-    fragment: Fragment, rows: Rows, deadline: float, same_rows: SameRows | None = None
-) -> bytes:
+def run_until(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
     """Does what `run_fragment` does in the calling thread, which a batch may hold for longer.
 
     Args:
         fragment: What is asked, and its limits.
         rows: The tables.
         deadline: When to give up, on `time.monotonic()`.
-        same_rows: What was answered before.
 
     Raises:
         QueryError: The query is to blame.
@@ -109,16 +109,9 @@ def run_until(
         Late: It has not ended at the deadline.
     """
     tables = _tables(fragment, rows)
-    batches = {table: parts.batches for table, parts in tables.items()}
-    has_files = any(parts.files for parts in tables.values())
-    # What is in files is read anew.
-    same_rows = None if has_files else same_rows
-    known = same_rows.answer(fragment, batches) if same_rows is not None else None
-    if known is not None:
-        return known
-    row_count = sum(batch.num_rows for some in batches.values() for batch in some)
+    row_count = sum(batch.num_rows for parts in tables.values() for batch in parts.batches)
     partitions = 1
-    if row_count >= _PARALLEL_ROWS_MIN or has_files:
+    if row_count >= _PARALLEL_ROWS_MIN or any(parts.files for parts in tables.values()):
         partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
     session = new_session(fragment.memory_max_bytes, partitions)
     with ExitStack() as links:
@@ -132,10 +125,7 @@ def run_until(
                 folder = links.enter_context(_Links(rows.scratch, parts))
                 _add_files(session, table, rows.schemas[table], folder, fragment.until_us)
         frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
-        body = _collect(frame, fragment, deadline)
-    if same_rows is not None:
-        same_rows.keep(fragment, batches, body)
-    return body
+        return _collect(frame, fragment, deadline)
 
 
 def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._added_tables import AddedTable
 
-__all__ = ["QUERY_FAULT", "TOO_MUCH", "Fragment", "ShardAnswer"]
+__all__ = ["QUERY_FAULT", "TOO_MUCH", "Asked", "Fragment", "ShardAnswer"]
 
 # How a host's error begins when the query is to blame, and not the host.
 QUERY_FAULT = "the query fails on its rows: "
@@ -43,6 +43,17 @@ class Fragment:
     deadline_s: float
     added: tuple[AddedTable, ...] = ()
     values: Mapping[str, pa.Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A host that was asked: its answer comes later, or never.
+
+    Attributes:
+        host: The host's name.
+    """
+
+    host: str
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 
 import pyarrow as pa
 
 from mesh_telemetry._coverage import Coverage, HostFailure, Shipped
 from mesh_telemetry._deadline import remaining_s
 from mesh_telemetry._errors import CoverageError, QueryError
-from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH, Fragment, ShardAnswer
+from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH, Asked, Fragment, ShardAnswer
 from mesh_telemetry._plain_types import cast_batch
 
 __all__ = ["Ask", "Gathering"]
 
-Ask = Callable[[Fragment], Iterable[ShardAnswer]]
-_Item = tuple[int, ShardAnswer | BaseException | None]
+Ask = Callable[[Fragment], Iterable[Asked | ShardAnswer]]
+_Item = tuple[int, Asked | ShardAnswer | BaseException | None]
 _NOBODY = "(hosts that did not say their name)"
 
 
@@ -27,7 +27,9 @@ class Gathering:
 
     Args:
         ask: Sends a fragment to every host, and gives one answer of each as they come. It should
-            send when it is called: then the fragments of a round are under way together.
+            send when it is called: then the fragments of a round are under way together. What it
+            gives may say first who is asked, so that who never answers is named, and may have a
+            `close`, which is called when no answer is wanted any more.
         deadline: Until when answers count, on `time.monotonic()`.
         memory_max_bytes: All that comes together may take so much here.
     """
@@ -49,28 +51,26 @@ class Gathering:
         Raises:
             QueryError: A host says that the query is to blame.
         """
-        # The thread is ours alone: what waits for a host must not outlive the deadline.
-        answers: SimpleQueue[_Item] = SimpleQueue()
         wanted = [fragment for _, fragment, _ in fragments]
-        Thread(
-            target=_ask_all,
-            args=(self._ask, wanted, answers),
-            name="mesh-telemetry-ask",
-            daemon=True,
-        ).start()
         batches: list[list[pa.RecordBatch]] = [[] for _ in fragments]
         heard: list[set[str]] = [set() for _ in fragments]
         open_count = len(fragments)
-        with suppress(Empty):
-            while open_count:
-                at, item = answers.get(timeout=remaining_s(self._deadline))
-                if item is None:
-                    open_count -= 1
-                elif isinstance(item, BaseException):
-                    raise item
-                else:
-                    heard[at].add(item.host)
-                    batches[at] += self._take(item, *fragments[at])
+        asking = _Asking(self._ask, wanted)
+        try:
+            with suppress(Empty):
+                while open_count:
+                    at, item = asking.answers.get(timeout=remaining_s(self._deadline))
+                    if item is None:
+                        open_count -= 1
+                    elif isinstance(item, BaseException):
+                        raise item
+                    elif isinstance(item, Asked):
+                        self._hosts.add(item.host)
+                    else:
+                        heard[at].add(item.host)
+                        batches[at] += self._take(item, *fragments[at])
+        finally:
+            asking.close()
         self._note_late(heard, is_over=open_count == 0)
         return [
             pa.Table.from_batches(each, schema)
@@ -84,9 +84,46 @@ class Gathering:
             QueryError: A host says that the query is to blame.
         """
         batches: list[pa.RecordBatch] = []
-        for answer in self._ask(fragment):
-            batches += self._take(answer, table, fragment, schema)
+        asked = self._ask(fragment)
+        try:
+            for item in asked:
+                self._hosts.add(item.host)
+                if isinstance(item, ShardAnswer):
+                    batches += self._take(item, table, fragment, schema)
+        finally:
+            _close(asked)
         return pa.Table.from_batches(batches, schema)
+
+    def stream(self, table: str, fragment: Fragment, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Asks for one fragment, and gives its rows as hosts answer.
+
+        Hosts compute no further when nobody reads on.
+
+        Raises:
+            QueryError: A host says that the query is to blame.
+        """
+        heard: set[str] = set()
+        is_over = False
+        asking = _Asking(self._ask, [fragment])
+        try:
+            with suppress(Empty):
+                while True:
+                    _, item = asking.answers.get(timeout=remaining_s(self._deadline))
+                    if item is None:
+                        is_over = True
+                        break
+                    if isinstance(item, BaseException):
+                        raise item
+                    self._hosts.add(item.host)
+                    if isinstance(item, ShardAnswer):
+                        heard.add(item.host)
+                        batches = self._take(item, table, fragment, schema)
+                        # They are handed on, and not kept.
+                        self._memory_left_bytes += sum(batch.nbytes for batch in batches)
+                        yield from batches
+        finally:
+            asking.close()
+        self._note_late([heard], is_over)
 
     def coverage(self) -> Coverage:
         """Says who answered so far."""
@@ -158,12 +195,46 @@ class Gathering:
             self._failures.setdefault(host, "late: it did not answer in time")
 
 
-def _ask_all(ask: Ask, fragments: list[Fragment], answers: SimpleQueue[_Item]) -> None:
-    try:
-        asked = [ask(fragment) for fragment in fragments]
-        for at, each in enumerate(asked):
-            for answer in each:
-                answers.put((at, answer))
-            answers.put((at, None))
-    except BaseException as error:
-        answers.put((0, error))
+class _Asking:
+    """Asks for some fragments, in a thread of its own: what waits there must not outlive us."""
+
+    def __init__(self, ask: Ask, fragments: list[Fragment]) -> None:
+        self.answers: SimpleQueue[_Item] = SimpleQueue()
+        self._ask = ask
+        self._turn = Lock()
+        self._is_over = False
+        self._asked: list[Iterable[Asked | ShardAnswer]] = []
+        Thread(target=self._run, args=(fragments,), name="mesh-telemetry-ask", daemon=True).start()
+
+    def close(self) -> None:
+        """Gives up what has not come."""
+        with self._turn:
+            self._is_over = True
+            asked = list(self._asked)
+        for each in asked:
+            _close(each)
+
+    def _run(self, fragments: list[Fragment]) -> None:
+        try:
+            for fragment in fragments:
+                each = self._ask(fragment)
+                with self._turn:
+                    self._asked.append(each)
+                    is_over = self._is_over
+                if is_over:
+                    _close(each)
+                    return
+            for at, each in enumerate(self._asked):
+                for answer in each:
+                    self.answers.put((at, answer))
+                self.answers.put((at, None))
+        except BaseException as error:
+            self.answers.put((0, error))
+
+
+def _close(asked: Iterable[Asked | ShardAnswer]) -> None:
+    close = getattr(asked, "close", None)
+    if close is not None:
+        # A generator that runs in its thread cannot be closed, and ends by itself.
+        with suppress(ValueError):
+            close()

@@ -197,7 +197,7 @@ class HostRows(Actor):
         tables = self._made().refreshed([*fragment.tables, *told])
         try:
             rows = RowsWithAdded(tables, fragment.added)
-            body: bytes = run_until(fragment, rows, deadline, tables.same_rows)
+            body: bytes = run_until(fragment, rows, deadline)
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise

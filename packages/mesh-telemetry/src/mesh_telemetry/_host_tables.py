@@ -19,7 +19,6 @@ from mesh_telemetry._errors import QueryError
 from mesh_telemetry._live_tables import live_batches
 from mesh_telemetry._proc_folder import proc_folders
 from mesh_telemetry._pyspy_tables import PYSPY_TABLES
-from mesh_telemetry._same_rows import SameRows
 from mesh_telemetry._schemas import LIVE_TABLES, TABLES
 from mesh_telemetry._segment_rows import SegmentRows, TimedBatch
 from mesh_telemetry._stack_folder import STACK_FOLDER
@@ -56,7 +55,6 @@ class HostTables:
 
     Attributes:
         schemas: The tables there are.
-        same_rows: What was answered of them.
         scratch: Where links to files may be made.
     """
 
@@ -82,7 +80,6 @@ class HostTables:
         self._listed: list[ProcFolder] | None = None
         self._is_over = is_over
         self.scratch: Path = scratch or Path(tempfile.gettempdir())
-        self.same_rows: SameRows = SameRows()
         self._stored = None if spill is None else StoredTables(spill)
         self._stacks = StackTables(folder / STACK_FOLDER)
 

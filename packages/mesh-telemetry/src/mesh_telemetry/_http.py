@@ -6,7 +6,7 @@ import hmac
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from urllib.parse import parse_qsl, urlsplit
@@ -180,12 +180,18 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(length))
 
     def _send_pieces(self, pieces: Iterable[bytes]) -> None:
-        made = (piece for piece in pieces if piece)
-        with closing(made), suppress(OSError):
-            for piece in made:
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-            self.wfile.write(b"0\r\n\r\n")
-            return
+        # Who reads it sees that it has no end, where that could not be made.
+        with suppress(OSError, Refused):
+            try:
+                for piece in pieces:
+                    if piece:
+                        self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                self.wfile.write(b"0\r\n\r\n")
+                return
+            finally:
+                close = getattr(pieces, "close", None)
+                if close is not None:
+                    close()
         # Nobody listens any more.
         self.close_connection = True
 

@@ -35,6 +35,11 @@ _QUESTION = {
             "type": "integer",
             "description": "Rows of a later time are left out; microseconds since the epoch.",
         },
+        "stream": {
+            "type": "boolean",
+            "description": "Send Arrow as hosts answer. The last batch has no rows, and the"
+            " coverage as its metadata `mesh-coverage`.",
+        },
     },
 }
 _STOP = {

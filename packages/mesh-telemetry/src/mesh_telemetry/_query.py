@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,10 +21,12 @@ from mesh_telemetry._planned import Plans, open_query
 from mesh_telemetry._semi_joins import chosen, count_statement, useful_links, with_keys
 from mesh_telemetry._session import readable
 from mesh_telemetry._split import Split, split
+from mesh_telemetry._stream import Stream
 from mesh_telemetry._units import Link, Unit
 
 __all__ = ["Query", "QueryLimits"]
 
+_STREAM_ROWS = 1 << 16
 _COUNT_SCHEMA = pa.schema([("unit", pa.int64()), ("row_count", pa.int64())])
 _WAYS = {
     "rows": "the rows that it needs",
@@ -58,7 +60,7 @@ class Query:
 
     Args:
         sql: A query that reads. `EXPLAIN` before it says what would be shipped; `AS OF <time>`
-            after it leaves out what is later.
+            after it or a table leaves out what is later, in the whole query.
         parameters: The values of `$1` and on, `?`, or of `$name`; they never become SQL.
         schemas: The tables that hosts have.
         limits: What it may take.
@@ -119,9 +121,7 @@ class Query:
             CoverageError: No host answered, or not all and `require_full` is true.
             TelemetryError: It is not finished in time, or was answered before.
         """
-        if self._is_answered:
-            raise TelemetryError("the query has been answered: make another one to ask again")
-        self._is_answered = True
+        self._begin()
         deadline = time.monotonic() + timeout_s
         gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
         until_us = until_us if self._planned.text.as_of_us is None else self._planned.text.as_of_us
@@ -144,6 +144,51 @@ class Query:
                 f"not finished after {timeout_s:g} s: allow more time, or filter more"
             ) from None
         return Answer(table, gathering.coverage())
+
+    def stream(
+        self,
+        ask: Ask,
+        *,
+        until_us: int | None = None,
+        timeout_s: float = 10.0,
+        require_full: bool = False,
+    ) -> Stream:
+        """Asks the hosts, and gives rows as they come where nothing is left to do with them.
+
+        Where there is, what `answer` gives comes in parts. Takes and raises what `answer` does; it
+        may raise so while it is read.
+        """
+        whole = self._split.whole
+        if whole is None or self._planned.text.is_explained:
+            found = self.answer(
+                ask, until_us=until_us, timeout_s=timeout_s, require_full=require_full
+            )
+            batches = found.table.to_batches(max_chunksize=_STREAM_ROWS)
+            return Stream(self._planned.wanted, iter(batches), lambda: found.coverage)
+        self._begin()
+        deadline = time.monotonic() + timeout_s
+        gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
+        until_us = until_us if self._planned.text.as_of_us is None else self._planned.text.as_of_us
+        fragment = self._fragment(whole.sql, (whole.table,), until_us, deadline)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            left = self._split.rows_max
+            for batch in gathering.stream(whole.table, fragment, whole.schema):
+                part = batch if left is None else batch.slice(0, left)
+                if part.num_rows:
+                    yield _renamed(part, self._planned.wanted)
+                if left is not None:
+                    left -= part.num_rows
+                    if left <= 0:
+                        return
+            gathering.check(require_full)
+
+        return Stream(self._planned.wanted, rows(), gathering.coverage)
+
+    def _begin(self) -> None:
+        if self._is_answered:
+            raise TelemetryError("the query has been answered: make another one to ask again")
+        self._is_answered = True
 
     @cached_property
     def _opened(self) -> tuple[datafusion.SessionContext, Split]:
@@ -283,3 +328,11 @@ class Query:
         rest = self._split.frame.optimized_logical_plan().display_indent()
         steps.append(("finished where it is asked", rest))
         return pa.table({"step": [step for step, _ in steps], "plan": [plan for _, plan in steps]})
+
+
+def _renamed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, wanted, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from threading import BoundedSemaphore
@@ -18,8 +20,10 @@ from mesh_telemetry._coverage import Answer, Coverage
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._openapi import OPENAPI
 from mesh_telemetry._routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._session import empty_batch
+from mesh_telemetry._stream import Stream
 
-__all__ = ["ARROW", "Answering", "plain_answer", "query_routes"]
+__all__ = ["ARROW", "COVERAGE", "Answering", "Streaming", "plain_answer", "query_routes"]
 
 ARROW = "application/vnd.apache.arrow.stream"
 Parameters = Sequence[object] | Mapping[str, object] | None
@@ -27,28 +31,39 @@ Parameters = Sequence[object] | Mapping[str, object] | None
 #: threads, and has a deadline of its own.
 Answering = Callable[[str, Parameters, int | None], Answer]
 
+#: The same, a part at a time.
+Streaming = Callable[[str, Parameters, int | None], Stream]
+#: In the metadata of the last batch of an answer that is streamed, which has no rows.
+COVERAGE = "mesh-coverage"
+
 _CONCURRENT_MAX = 8
 
 
-def query_routes(answer: Answering) -> list[Route]:
-    """Gives the routes of questions: `POST /query`, and `GET /openapi.json` that describes it."""
+def query_routes(answer: Answering, stream: Streaming | None = None) -> list[Route]:
+    """Gives the routes of questions: `POST /query`, and `GET /openapi.json` that describes it.
+
+    Args:
+        answer: Answers a question.
+        stream: Answers one a part at a time, for those who ask for that; nobody can if left out.
+    """
     slots = BoundedSemaphore(_CONCURRENT_MAX)
 
     def query(request: Request) -> Reply:
-        sql, parameters, as_of_us = _question(request.json_object())
+        said = request.json_object()
+        question = _question(said)
+        is_arrow = ARROW in request.headers.get("Accept", "")
+        if said.get("stream") and not (is_arrow and stream is not None):
+            raise Refused(400, "no_stream", f"only Arrow is streamed: accept {ARROW}")
         if not slots.acquire(blocking=False):
             raise Refused(503, "busy", f"{_CONCURRENT_MAX} queries at once: ask again later")
+        if said.get("stream") and stream is not None:
+            return _streamed(stream, question, slots)
         try:
-            found = answer(sql, parameters, as_of_us)
-        except QueryError as error:
-            raise Refused(400, "bad_query", str(error)) from error
-        except CoverageError as error:
-            raise Refused(502, "no_coverage", str(error)) from error
-        except TelemetryError as error:
-            raise Refused(500, "failed", str(error)) from error
+            with _refusing():
+                found = answer(*question)
         finally:
             slots.release()
-        if ARROW in request.headers.get("Accept", ""):
+        if is_arrow:
             coverage = json.dumps(_plain_coverage(found.coverage))
             return Reply(ARROW, _stream(found.table), {"Mesh-Coverage": coverage})
         return json_reply(plain_answer(found))
@@ -57,6 +72,75 @@ def query_routes(answer: Answering) -> list[Route]:
         Route("POST", "/query", query),
         Route("GET", "/openapi.json", lambda _: json_reply(OPENAPI)),
     ]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except QueryError as error:
+        raise Refused(400, "bad_query", str(error)) from error
+    except CoverageError as error:
+        raise Refused(502, "no_coverage", str(error)) from error
+    except TelemetryError as error:
+        raise Refused(500, "failed", str(error)) from error
+
+
+def _streamed(
+    stream: Streaming, question: tuple[str, Parameters, int | None], slots: BoundedSemaphore
+) -> Reply:
+    """Answers a part at a time; what goes wrong before the first part is refused as ever."""
+    pieces = _pieces(stream, question, slots)
+    first = next(pieces)
+    return Reply(ARROW, _joined(first, pieces))
+
+
+def _joined(first: bytes, pieces: Generator[bytes, None, None]) -> Iterator[bytes]:
+    with closing(pieces):
+        yield first
+        yield from pieces
+
+
+def _pieces(
+    stream: Streaming, question: tuple[str, Parameters, int | None], slots: BoundedSemaphore
+) -> Generator[bytes, None, None]:
+    try:
+        sink = _Sink()
+        with _refusing(), stream(*question) as found:
+            first = next(found, None)
+            with pa.ipc.new_stream(sink, found.schema) as writer:
+                if first is not None:
+                    writer.write_batch(first)
+                yield sink.take()
+                for batch in found:
+                    writer.write_batch(batch)
+                    yield sink.take()
+                coverage = json.dumps(_plain_coverage(found.coverage))
+                writer.write_batch(empty_batch(found.schema), custom_metadata={COVERAGE: coverage})
+            yield sink.take()
+    finally:
+        slots.release()
+
+
+class _Sink(io.RawIOBase):
+    """Takes what is written until somebody sends it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: Any) -> int:
+        self._held += piece
+        return len(piece)
+
+    def take(self) -> bytes:
+        """Gives what was written since the last time."""
+        taken = bytes(self._held)
+        self._held.clear()
+        return taken
 
 
 def plain_answer(answer: Answer) -> dict[str, Any]:

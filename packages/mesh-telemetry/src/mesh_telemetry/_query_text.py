@@ -62,7 +62,9 @@ class QueryText:
 
 
 def read_query(text: str) -> QueryText:
-    """Takes out `EXPLAIN`, a last `AS OF <time>`, each `FOR SYSTEM_TIME AS OF <time>` and `?`.
+    """Takes out `EXPLAIN`, each `AS OF <time>`, also after `FOR SYSTEM_TIME`, and each `?`.
+
+    A time is for the whole query, wherever it stands.
 
     Raises:
         QueryError: It is empty or too long, or a time cannot be read or there are two.
@@ -180,9 +182,9 @@ def _time_clauses(tokens: list[_Token]) -> list[tuple[int, int, int]]:
             if is_long:
                 raise QueryError("no time after AS OF: write '2026-01-31T12:00:00' or microseconds")
             continue
-        if is_long or value_at == len(tokens) - 1:
-            value = tokens[value_at]
-            found.append((tokens[at - 2 if is_long else at].start, value.end, _time_us(value)))
+        # Where `of` is the name of a column or table, no value can follow.
+        value = tokens[value_at]
+        found.append((tokens[at - 2 if is_long else at].start, value.end, _time_us(value)))
     return found
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._dashboard import Dashboard
-    from mesh_telemetry._query_routes import Answering
+    from mesh_telemetry._query_routes import Answering, Streaming
     from mesh_telemetry._routes import Route
 
 __all__ = ["Serving"]
@@ -49,13 +49,14 @@ class Serving:
         port: int,
         flight_port: int,
         token: str | None,
+        stream: Streaming | None = None,
     ) -> None:
         def columns(sql: str, parameters: list[object]) -> pa.Schema:
             return Query(sql, parameters, schemas).schema
 
         self.token: str = secrets.token_urlsafe(24) if token is None else token
         self._dashboard = dashboard
-        every = [*query_routes(answer), *dashboard.routes(), *routes]
+        every = [*query_routes(answer, stream), *dashboard.routes(), *routes]
         self._http = HttpServer(every, self.token, port)
         try:
             self._flight = FlightSqlServer(answer, columns, schemas, self.token, flight_port)

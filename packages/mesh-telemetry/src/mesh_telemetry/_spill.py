@@ -80,10 +80,13 @@ class Spill:
     def _work(self) -> None:
         with suppress(Exception):
             adopt(Path(self._config.spill or ""), self._note.name)
-        while not self._end.wait(self._period_s):
+        rest_s = 0.0
+        while not self._end.wait(rest_s):
+            rest_s = self._period_s
             with self._turn:
                 if self._has_lock():
-                    self._tidy(time.monotonic() + _PERIOD_S, is_last=False)
+                    if self._tidy(time.monotonic() + _PERIOD_S, is_last=False):
+                        rest_s = 0.0
                     self._snapshot()
 
     def _snapshot(self) -> None:
@@ -116,8 +119,11 @@ class Spill:
                 self._stored.remove_torn()
         return self._lock is not None
 
-    def _tidy(self, deadline: float, *, is_last: bool) -> None:
+    def _tidy(self, deadline: float, *, is_last: bool) -> bool:
+        """Makes Parquet of what waits, if that is enough; says whether some is left."""
         try:
+            if self._config.spill_bytes is not None:
+                bound(Path(self._config.spill or ""), self._note.name, self._config.spill_bytes)
             waiting = waiting_in(self._live, self._folder)
             if not is_last:
                 now = time.time()
@@ -125,13 +131,12 @@ class Spill:
                 length = sum(one.length for one in waiting)
                 oldest_s = min((one.moved_s for one in waiting), default=now)
                 if length < _WAITING_BYTES_MAX and now - oldest_s < _WAITING_S_MAX:
-                    return
-            convert(waiting, self._stored, self._own_procs, deadline)
-            if self._config.spill_bytes is not None:
-                bound(Path(self._config.spill or ""), self._note.name, self._config.spill_bytes)
+                    return False
+            return bool(convert(waiting, self._stored, self._own_procs, deadline))
         except OSError as error:
             # The segments are still there; the next round may have more luck.
             _log.warning("what is to be kept cannot be written to %s: %s", self._folder, error)
+            return False
 
     def _move_rest(self) -> None:
         with suppress(OSError), os.scandir(self._live) as entries:

@@ -47,9 +47,20 @@ class Split:
         units: What is shipped; each fills a table of the planning session.
         links: Where the keys of one unit can make another smaller.
         frame: What is left to do, over those tables.
+        whole: The unit whose rows are the answer as they are; None where more is to be done.
+        rows_max: How many of those rows are wanted, in no order; None for all.
     """
 
-    def __init__(self, units: list[Unit], links: list[Link], frame: datafusion.DataFrame) -> None:
+    def __init__(
+        self,
+        units: list[Unit],
+        links: list[Link],
+        frame: datafusion.DataFrame,
+        whole: Unit | None = None,
+        rows_max: int | None = None,
+    ) -> None:
+        self.whole = whole
+        self.rows_max = rows_max
         self.units = units
         self.links = links
         self.frame = frame
@@ -78,7 +89,11 @@ def split(
         *division.units.values(),
         *embedded_units(division.embedded, session, schemas),
     ]
-    return Split(units, division.links, rest)
+    whole = division.answers.get(id(root))
+    if whole is None or len(units) > 1 or root.kind == "Sort":
+        return Split(units, division.links, rest)
+    skip, rows_max = _bounds(root) if root.kind == "Limit" else (0, None)
+    return Split(units, division.links, rest, None if skip else whole, rows_max)
 
 
 class _Division:
@@ -91,6 +106,7 @@ class _Division:
         self.units: dict[str, Unit] = {}
         self.links: list[Link] = []
         self.embedded: list[Node] = []
+        self.answers: dict[int, Unit] = {}
         self._rebuilds: dict[str, Callable[[Node], datafusion.DataFrame | None]] = {
             "Projection": self._projection,
             "Filter": self._filter,
@@ -152,6 +168,7 @@ class _Division:
         if unit is None:
             return None
         self._lineage.note(node, unit, wanted.names)
+        self.answers[id(node)] = unit
         shipped = self._session.table(quoted(unit.fills))
         back = [datafusion.col(f"c{at}").alias(name) for at, name in enumerate(names)]
         qualifiers = qualifiers_of(node, len(names)) or [None] * len(names)

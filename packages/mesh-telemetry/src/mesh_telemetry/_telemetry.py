@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh_core import MeshError, SupervisionError, this_proc
+from mesh_core import MeshError, this_proc
 from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
+from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._moments import microseconds
 from mesh_telemetry._options import TelemetryConfig, with_otlp
 
@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from mesh_telemetry._coverage import Answer, Coverage
     from mesh_telemetry._debugging import DebugConsole, Debugging
     from mesh_telemetry._flame_graph import FlameGraph
-    from mesh_telemetry._fragment import Fragment, ShardAnswer
+    from mesh_telemetry._fragment import Fragment
+    from mesh_telemetry._host_asking import HostAsking
     from mesh_telemetry._keeper import HostHandle
     from mesh_telemetry._planned import Plans
     from mesh_telemetry._profile_file import TraceFile
+    from mesh_telemetry._query import Query
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
     from mesh_telemetry._sources import SourceTable
     from mesh_telemetry._stack_dump import StackDump
+    from mesh_telemetry._stream import Stream
 
 __all__ = ["Telemetry"]
 
@@ -146,25 +149,67 @@ class Telemetry:
             TelemetryError: It is not started.
             ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
         """
+        query, hosts, left_s = self._question(sql, params, timeout)
+        return query.answer(
+            partial(self._ask, self._started(), hosts),
+            until_us=microseconds(as_of),
+            timeout_s=left_s,
+            require_full=require_full,
+            is_one_host=len(hosts) == 1,
+        )
+
+    def stream(
+        self,
+        sql: str,
+        params: Sequence[object] | Mapping[str, object] | None = None,
+        *,
+        as_of: float | datetime | None = None,
+        timeout: float = 10.0,
+        require_full: bool = False,
+    ) -> Stream:
+        """Asks all hosts, and gives rows as hosts answer: takes what `query` takes.
+
+        Where a question only filters one table, picks columns, or wants some rows in no order, the
+        rows of a host are handed on and not kept. Else it is finished first.
+
+        Returns:
+            Batches, and as `coverage`, at their end, which hosts they are of.
+
+        Raises:
+            QueryError: The question is no SQL that can be answered.
+            TelemetryError: It is not started.
+            ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
+
+        Example:
+            >>> with telemetry.stream("select * from logs") as stream:
+            ...     for batch in stream:
+            ...         print(batch.num_rows)
+        """
+        query, hosts, left_s = self._question(sql, params, timeout)
+        return query.stream(
+            partial(self._ask, self._started(), hosts),
+            until_us=microseconds(as_of),
+            timeout_s=left_s,
+            require_full=require_full,
+        )
+
+    def _question(
+        self, sql: str, params: Sequence[object] | Mapping[str, object] | None, timeout: float
+    ) -> tuple[Query, list[HostHandle], float]:
+        """Gives a question, whom to ask, and how much time is left for it."""
         # Here, not at the top: processes that only record must not load Arrow.
         from mesh_telemetry._planned import Plans
         from mesh_telemetry._query import Query
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
-        keeper, until_us = self._started(), microseconds(as_of)
+        keeper = self._started()
+        deadline = time.monotonic() + timeout
         if self._plans is None:
             self._plans = Plans(self.tables())
         query = Query(sql, params, self._plans.schemas, plans=self._plans)
-        deadline = time.monotonic() + timeout
         hosts = keeper.hosts.call_one().get(timeout)
-        return query.answer(
-            partial(self._ask, keeper, hosts),
-            until_us=until_us,
-            timeout_s=max(deadline - time.monotonic(), 0.0),
-            require_full=require_full,
-            is_one_host=len(hosts) == 1,
-        )
+        return query, hosts, max(deadline - time.monotonic(), 0.0)
 
     def pyspy_dump(
         self,
@@ -336,7 +381,14 @@ class Telemetry:
         look = partial(self.query, timeout=LOOK_S)
         dashboard = Dashboard(look, table_docs(self._own_tables))
         serving = Serving(
-            self._answer, self.tables(), self._routes(), dashboard, port, flight_port, token
+            self._answer,
+            self.tables(),
+            self._routes(),
+            dashboard,
+            port,
+            flight_port,
+            token,
+            self._streamed,
         )
         self._servings.append(serving)
         return serving
@@ -487,6 +539,14 @@ class Telemetry:
     ) -> Answer:
         return self.query(sql, params, as_of=None if as_of_us is None else as_of_us / 1e6)
 
+    def _streamed(
+        self,
+        sql: str,
+        params: Sequence[object] | Mapping[str, object] | None,
+        as_of_us: int | None,
+    ) -> Stream:
+        return self.stream(sql, params, as_of=None if as_of_us is None else as_of_us / 1e6)
+
     def open(self, meshes: Mapping[str, HostMesh]) -> RecordedJob:
         """Starts it, if it is not; `Job.state` of mesh-jobs calls this for `job.equip(telemetry)`.
 
@@ -524,13 +584,12 @@ class Telemetry:
     ) -> None:
         self.close()
 
-    def _ask(
-        self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment
-    ) -> Iterator[ShardAnswer]:
+    def _ask(self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> HostAsking:
         from mesh_telemetry._added_tables import added_tables
+        from mesh_telemetry._host_asking import HostAsking
 
         added = added_tables(fragment.tables, self._own_tables)
-        return _ask(keeper, hosts, replace(fragment, added=added) if added else fragment)
+        return HostAsking(keeper, hosts, replace(fragment, added=added) if added else fragment)
 
     def _started(self) -> Keeper:
         if self._keeper is None:
@@ -538,34 +597,6 @@ class Telemetry:
         if os.getpid() != self._pid:
             raise TelemetryError("this is a fork of the process with telemetry: ask there")
         return self._keeper
-
-
-def _ask(keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> Iterator[ShardAnswer]:
-    """Sends a fragment to all hosts at once, and gives what each answers until its deadline."""
-    from mesh_telemetry._fragment import ShardAnswer
-
-    deadline = time.monotonic() + fragment.deadline_s
-    asked = [
-        (host, None if host.rows is None else host.rows.run.call_one(fragment)) for host in hosts
-    ]
-    for host, future in asked:
-        label = f"{host.name}/{host.number}"
-        if future is None:
-            yield ShardAnswer(label, None, host.error or "it is being started again")
-            continue
-        assert host.rows is not None, "only hosts that answer were asked"
-        try:
-            body = future.get(max(deadline - time.monotonic(), 0.0))
-        except TimeoutError:
-            future.cancel()
-            yield ShardAnswer(label, None, "it has not answered in time")
-        except MeshError as error:
-            if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
-                # Who is told first is the only one who is told.
-                keeper.lost.broadcast(host.number, host.rows, cause_of(error))
-            yield ShardAnswer(label, None, cause_of(error))
-        else:
-            yield ShardAnswer(label, body, None)
 
 
 def _stop(keeper: Keeper) -> Future[None]:

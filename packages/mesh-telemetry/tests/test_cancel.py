@@ -1,0 +1,165 @@
+"""What nobody waits for any more is computed no further; rows come as hosts answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from recorded_actors import LIMIT_S, Worker
+from recorded_program import config
+from shards import HostRows
+
+from mesh_core.testing import LocalProcs, proc_pid, wait_until
+from mesh_telemetry import QueryError, Telemetry, TelemetryError
+from mesh_telemetry._deadline import Cancellation
+from mesh_telemetry._engine import run_fragment
+from mesh_telemetry._fragment import Asked, Fragment, ShardAnswer
+from mesh_telemetry._query import Query, QueryLimits
+
+ENDLESS = "SELECT sum(value % 7) AS s FROM generate_series(1, 1000000000000000)"
+TABLES = {"t": pa.table({"x": list(range(100))})}
+SCHEMAS = {"t": TABLES["t"].schema}
+
+
+def endless(deadline_s: float = 600.0) -> Fragment:
+    return Fragment(ENDLESS, (), None, 10, 1 << 28, deadline_s)
+
+
+def computing() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name == "mesh-telemetry-query"}
+
+
+def test_work_that_is_cancelled_stops() -> None:
+    before = computing()
+    cancellation = Cancellation()
+    threading.Timer(0.2, cancellation.cancel).start()
+    with pytest.raises(TelemetryError, match="nobody waits"):
+        run_fragment(endless(), HostRows(TABLES), cancellation)
+    wait_until(lambda: computing() <= before, LIMIT_S)
+
+
+def test_work_that_is_late_stops() -> None:
+    before = computing()
+    with pytest.raises(TelemetryError, match="not done after"):
+        run_fragment(endless(0.2), HostRows(TABLES))
+    wait_until(lambda: computing() <= before, LIMIT_S)
+
+
+def ticks(pid: int) -> int:
+    """How much processor a process has used."""
+    said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(said[11]) + int(said[12])
+
+
+def test_a_host_computes_no_further_when_the_call_is_given_up(place: Path) -> None:
+    with Telemetry(config(place)) as telemetry:
+        telemetry.query("select 1", timeout=LIMIT_S)
+        (handle,) = telemetry._started().hosts.call_one().get(LIMIT_S)
+        assert handle.rows is not None
+        pid = proc_pid(handle.rows)
+        call = handle.rows.run.call_one(endless())
+        begun = ticks(pid)
+        wait_until(lambda: ticks(pid) > begun + 20, LIMIT_S)
+        call.cancel()
+
+        def is_idle() -> bool:
+            before, since = ticks(pid), time.monotonic()
+            wait_until(lambda: time.monotonic() - since > 0.5)
+            return ticks(pid) - before < 5
+
+        wait_until(is_idle, LIMIT_S)
+        assert telemetry.query("select 1 as one", timeout=LIMIT_S).table.num_rows == 1
+
+
+class Slow:
+    """Hosts of which one answers at once, and one when it is let."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.is_closed = False
+
+    def __call__(self, fragment: Fragment) -> Slow:
+        self._fragment = fragment
+        return self
+
+    def __iter__(self) -> Iterator[Asked | ShardAnswer]:
+        yield Asked("a")
+        yield Asked("b")
+        yield ShardAnswer("a", run_fragment(self._fragment, HostRows(TABLES)), None)
+        if self.gate.wait(LIMIT_S) and not self.is_closed:
+            yield ShardAnswer("b", run_fragment(self._fragment, HostRows(TABLES)), None)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.gate.set()
+
+
+def prompt() -> Slow:
+    """Hosts that answer at once."""
+    hosts = Slow()
+    hosts.gate.set()
+    return hosts
+
+
+def test_rows_come_before_the_last_host_has_answered() -> None:
+    hosts = Slow()
+    stream = Query("select x + 1 as y from t where x >= 90", None, SCHEMAS).stream(hosts)
+    assert next(stream).to_pydict() == {"y": list(range(91, 101))}
+    with pytest.raises(TelemetryError, match="read to the end"):
+        _ = stream.coverage
+    hosts.gate.set()
+    assert sum(batch.num_rows for batch in stream) == 10
+    assert stream.coverage.answered == ("a", "b")
+    assert stream.schema.names == ["y"]
+
+
+def test_who_stops_reading_gives_the_others_up() -> None:
+    for sql, is_left in [("select x from t", True), ("select x from t limit 30", False)]:
+        hosts = Slow()
+        with Query(sql, None, SCHEMAS).stream(hosts) as stream:
+            assert next(stream).num_rows == (100 if is_left else 30)
+            if not is_left:
+                assert list(stream) == []
+        assert hosts.is_closed
+
+
+def test_who_never_answers_is_named() -> None:
+    answer = Query("select count(*) as n from t", None, SCHEMAS).answer(Slow(), timeout_s=0.5)
+    assert [(one.host, one.cause[:4]) for one in answer.coverage.failed] == [("b", "late")]
+    stream = Query("select x from t", None, SCHEMAS).stream(Slow(), timeout_s=0.5)
+    assert sum(batch.num_rows for batch in stream) == 100
+    assert [one.host for one in stream.coverage.failed] == ["b"]
+
+
+def test_what_is_left_to_do_is_done_first() -> None:
+    for sql, wanted in [
+        ("select count(*) as n from t", [{"n": 200}]),
+        ("select x from t order by x desc limit 1", [{"x": 99}]),
+        ("select x from t order by x limit 1 offset 2", [{"x": 1}]),
+    ]:
+        stream = Query(sql, None, SCHEMAS).stream(prompt())
+        assert [row for batch in stream for row in batch.to_pylist()] == wanted
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    limits = QueryLimits(memory_max_bytes=1000)
+    with pytest.raises(QueryError, match="more than fits"):
+        Query("select x from t", None, SCHEMAS, limits).answer(prompt())
+    # Of one host it fits, and no more is there at once.
+    stream = Query("select x from t", None, SCHEMAS, limits).stream(prompt())
+    assert sum(batch.num_rows for batch in stream) == 200
+
+
+def test_a_program_streams_its_rows(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place)) as telemetry:
+        worker: Any = local_procs(name="team").spawn("worker", Worker)
+        worker.work.call_one(1).get(LIMIT_S)
+        with telemetry.stream("select name from spans", timeout=LIMIT_S) as stream:
+            names = [name for batch in stream for name in batch.column("name").to_pylist()]
+        assert sorted(names) == ["inner", "outer"]
+        assert stream.coverage.is_full
