@@ -141,7 +141,7 @@ class HostTables:
             if key in self._cache:
                 self._cache.move_to_end(key)
                 return self._cache[key]
-        batch = make(table, segment.path, folder.place, folder.own_ports, own_procs)
+        batch = make(table, segment.path, folder, own_procs)
         if is_sealed and os.path.exists(segment.path):
             self._keep(key, batch)
         return batch

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mesh_telemetry._folders import is_locked
-from mesh_telemetry._segments import Segment, segments_of
+from mesh_telemetry._segments import Segment, read_endpoints, segments_of
 
 __all__ = ["Place", "ProcFolder", "proc_folders"]
 
@@ -57,6 +57,10 @@ class ProcFolder:
         self.place = place
         self.is_alive = is_locked(path)
         self.own_ports, self.own_procs = _own(path)
+
+    def endpoint_names(self) -> list[str]:
+        """Gives the endpoints by their numbers in its records of messages, so far."""
+        return read_endpoints(self.path)
 
     def segments(self, family: str) -> list[tuple[Segment, bool]]:
         """Gives its segments, oldest first, and of each whether nothing more comes into it."""

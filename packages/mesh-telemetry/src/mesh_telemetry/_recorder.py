@@ -27,7 +27,13 @@ from mesh_telemetry._folders import (
     sweep,
 )
 from mesh_telemetry._measurements import Measurements
-from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
+from mesh_telemetry._segments import (
+    FAMILIES,
+    LINES_HEADER,
+    SegmentWriter,
+    message_header,
+    write_endpoints,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,6 +84,9 @@ class Recorder:
         self._measurements = Measurements()
         self._lost: dict[tuple[str, str], list[int]] = {}
         self._stream_dropped = {"messages": 0, "lives": 0}
+        # Where the names of endpoints go, and how many are there.
+        self._places: list[Path] = []
+        self._endpoint_count = 0
         self._lost_at = self._expired_at = -math.inf
         self._pid = os.getpid()
         self._is_over = self._is_restarted = False
@@ -134,10 +143,12 @@ class Recorder:
     def _make_writers(self, run: str, name: str) -> dict[str, SegmentWriter]:
         config = self._config
         spill = None
+        self._places.append(self.folder)
         if config.spill is not None:
             spill = Path(config.spill) / run / self._host_folder.name / name
             spill.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.copy(self.folder / "place.json", spill)
+            self._places.append(spill)
         writers = {}
         for family, share in FAMILIES.items():
             is_messages = family == "messages"
@@ -258,7 +269,17 @@ class Recorder:
         if count:
             self._append(family, bytes(piece), count, first_us)
 
+    def _write_endpoints(self) -> None:
+        """Writes the names of endpoints before the records that have their numbers."""
+        names = self._messages.endpoint_names()
+        if len(names) > self._endpoint_count:
+            with suppress(OSError):
+                for place in self._places:
+                    write_endpoints(place, names)
+                self._endpoint_count = len(names)
+
     def _write_messages(self, records: bytes) -> None:
+        self._write_endpoints()
         room = self._writers["messages"].room // MESSAGE_RECORD.size * MESSAGE_RECORD.size
         base_ns = self._messages.time_base_ns
         for start in range(0, len(records), room):

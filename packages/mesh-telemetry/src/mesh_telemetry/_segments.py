@@ -7,6 +7,7 @@ segment that is removed meanwhile stays readable for who has it open.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
@@ -18,15 +19,21 @@ from typing import NamedTuple
 
 from mesh_core.spi import MESSAGE_RECORD
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = [
     "FAMILIES",
     "LINES_HEADER",
     "Segment",
     "SegmentWriter",
     "message_header",
+    "read_endpoints",
     "read_lines",
     "read_messages",
     "segments_of",
+    "write_endpoints",
 ]
 
 #: The families of events, and which part of the room of a process each may take, in sixteenths.
@@ -35,8 +42,9 @@ LINES_HEADER = b"MESHLIN1\n"
 
 _PARTS = 8
 _SUFFIX = ".seg"
+_ENDPOINTS = "endpoints"
 _MESSAGES = struct.Struct("<8sq")
-_MESSAGES_MARK = b"MESHMSG1"
+_MESSAGES_MARK = b"MESHMSG2"
 
 
 class Segment(NamedTuple):
@@ -228,6 +236,26 @@ def read_messages(path: str) -> tuple[int, memoryview] | None:
         return None
     whole = (len(content) - _MESSAGES.size) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
     return time_base_ns, memoryview(content)[_MESSAGES.size : _MESSAGES.size + whole]
+
+
+def write_endpoints(folder: Path, names: Sequence[str]) -> None:
+    """Writes down the names of endpoints, of which records have the numbers.
+
+    Raises:
+        OSError: It cannot be written; those that were there still are.
+    """
+    made = folder / f"{_ENDPOINTS}.new"
+    made.write_text(json.dumps(names))
+    made.rename(folder / _ENDPOINTS)
+
+
+def read_endpoints(folder: Path) -> list[str]:
+    """Gives the names of endpoints by number; none when there are none."""
+    try:
+        names: list[str] = json.loads((folder / _ENDPOINTS).read_text())
+    except (OSError, ValueError):
+        return []
+    return names
 
 
 def read_lines(path: str) -> list[bytes]:
