@@ -254,6 +254,33 @@ def test_numbers_of_endpoints_outlive_a_job(tmp_path: Path) -> None:
     )
 
 
+class Late(Actor):
+    """Subscribes in its process after it has been called, by code that is not recorded."""
+
+    @endpoint
+    def add(self, n: int) -> int:
+        return n + 1
+
+    @endpoint
+    def heard(self, since_start: bool) -> list[str]:
+        with subscribe(["received"], since_start=since_start) as stream:
+            return [event.endpoint for event in stream.poll() if event.endpoint]
+
+
+@pytest.mark.parametrize(
+    ("is_recorded", "since_start", "expected"),
+    [(True, True, ["add", "heard"]), (True, False, []), (False, True, [])],
+)
+def test_the_first_messages_of_a_process_are_kept_for_who_wants_them(
+    local_procs: LocalProcs, is_recorded: bool, since_start: bool, expected: list[str]
+) -> None:
+    with subscribe(["sent"] if is_recorded else ["log_line"]):
+        late = local_procs().spawn("late", Late)
+    late.add.call_one(1).get()
+    assert late.heard.call_one(since_start).get() == expected
+    assert late.heard.call_one(True).get() == []
+
+
 def test_iteration_ends_when_nothing_happens() -> None:
     with subscribe(["span_begin"]) as stream:
         with span("once"):

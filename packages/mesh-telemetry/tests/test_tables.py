@@ -93,6 +93,23 @@ def test_messages_are_the_same_on_both_sides(program: Recorded) -> None:
     assert len({row["id"] for row in events}) == len(events)
 
 
+def test_the_first_messages_to_a_process(program: Recorded) -> None:
+    procs = this_host().spawn_procs({"gpus": 2}, name="new")
+    hasty: Any = procs.spawn("hasty", Worker)
+    calls = [hasty.add.call(number) for number in range(20)]
+    for call in calls:
+        call.get(LIMIT_S)
+    (mesh,) = program.wait("meshes", given_name="hasty")
+    sent = {
+        row["id"]
+        for row in program.wait("sent_messages", 40, actor_mesh_id=mesh["id"])
+        if row["endpoint"] == "add"
+    }
+    received = program.wait("messages", 40, endpoint="add", mesh_id=mesh["id"])
+    assert {row["id"] for row in received} == sent
+    procs.stop().get(LIMIT_S)
+
+
 def test_who_has_sent_a_message_and_what_for(program: Recorded) -> None:
     first, second = (program.workers.slice(gpus=gpu) for gpu in range(2))
     first.ask.call_one(second, 1).get(LIMIT_S)

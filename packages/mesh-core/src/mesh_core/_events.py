@@ -66,6 +66,8 @@ EVENT_KINDS = frozenset(MESSAGE_KINDS[1:]) | {
     "span_end",
     "metric",
 }
+# How many events of messages a new process keeps for a subscriber that is expected there.
+_EARLY_MAX = 1 << 14
 # How soon an iterator looks for messages: they come without waking anybody.
 _LOOK_S = 0.02
 
@@ -192,8 +194,15 @@ class Recorder:
                 stream._keep(event)
             self.changed.notify_all()
 
-    def join(self, stream: EventStream) -> None:
-        """Begins to give a stream what happens."""
+    def early_events_max(self) -> int:
+        """How many events a process that is spawned from here keeps until somebody subscribes.
+
+        None while messages are not recorded here: nobody is expected there.
+        """
+        return _EARLY_MAX if any(stream._wants_messages for stream in self._streams) else 0
+
+    def join(self, stream: EventStream, since_start: bool) -> None:
+        """Begins to give a stream what happens, or has happened before anybody subscribed."""
         engine = runtime().engine
         with self.changed:
             self._turn_to(engine)
@@ -201,6 +210,9 @@ class Recorder:
                 # One offset for as long as anybody listens, so that no step of the clock is seen.
                 self._offset_ns = time.time_ns() - time.monotonic_ns()
                 self._engine_offset_ns = time.monotonic_ns() - engine.clock_ns() + self._offset_ns
+                if not since_start:
+                    # What was kept for somebody else, if anything was.
+                    engine.stop_events()
             self._take_messages()
             self._streams = (*self._streams, stream)
             self._listen()
@@ -436,7 +448,9 @@ follow(recorder.follow)
 os.register_at_fork(after_in_child=recorder.start_anew)
 
 
-def subscribe(kinds: Iterable[str] | None = None, len_max: int | None = None) -> EventStream:
+def subscribe(
+    kinds: Iterable[str] | None = None, len_max: int | None = None, *, since_start: bool = False
+) -> EventStream:
     """Begins to record what happens in this process.
 
     Each subscriber gets everything that happens from now on. In a program that has not used Mesh
@@ -446,6 +460,8 @@ def subscribe(kinds: Iterable[str] | None = None, len_max: int | None = None) ->
         kinds: What to hear of; everything when left out.
         len_max: How many events to keep when they are not taken; the setting `event_ring_len_max`
             when left out.
+        since_start: Begin with the first messages of this process, if nobody has subscribed here
+            before, and messages were recorded where it was spawned.
 
     Raises:
         ValueError: There is no such kind, or `len_max` is less than 1.
@@ -465,5 +481,5 @@ def subscribe(kinds: Iterable[str] | None = None, len_max: int | None = None) ->
     if bound < 1:
         raise ValueError(f"len_max {bound} is less than 1: keep one event at least")
     stream = EventStream(wanted, bound)
-    recorder.join(stream)
+    recorder.join(stream, since_start)
     return stream

@@ -103,7 +103,7 @@ class Recorder:
         self._door = Door(self.folder, {FLUSH: self._flushed, WAITS: waits, STACKS: stacks})
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
-        self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)
+        self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX, since_start=True)
         self._events = subscribe(rest, len_max=_EVENTS_MAX)
         self._writers = self._make_writers(run, name)
         for port in own_ports:

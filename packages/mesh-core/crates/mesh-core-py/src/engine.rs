@@ -534,6 +534,12 @@ impl PyEngine {
         self.engine.with_node(|node| node.events().start(len_max));
     }
 
+    /// Begins to record for a subscriber that is expected; ends when none comes before there is no
+    /// room for more.
+    fn start_early_events(&self, len_max: usize) {
+        self.engine.with_node(|node| node.events().start_early(len_max));
+    }
+
     /// Gives endpoints the numbers that they have in this process already, from 1 on.
     fn know_endpoints(&self, names: Vec<PyBackedBytes>) {
         let names: Vec<&[u8]> = names.iter().map(|name| &**name).collect();

@@ -104,6 +104,8 @@ pub struct EventRing {
     ring: VecDeque<Event>,
     /// 0 while nobody subscribes.
     len_max: usize,
+    /// Nobody subscribes yet; who will is expected.
+    is_early: bool,
     dropped: u64,
     endpoints: Endpoints,
 }
@@ -111,7 +113,15 @@ pub struct EventRing {
 impl EventRing {
     /// Begins to record, or goes on with another bound.
     pub fn start(&mut self, len_max: usize) {
-        self.len_max = len_max;
+        (self.len_max, self.is_early) = (len_max, false);
+    }
+
+    /// Begins to record for a subscriber that is expected. When none has come before the ring is
+    /// full, recording ends.
+    pub fn start_early(&mut self, len_max: usize) {
+        if !self.is_on() {
+            (self.len_max, self.is_early) = (len_max, true);
+        }
     }
 
     /// Gives endpoints the numbers that they have in this process, from 1 on, before anything is
@@ -130,7 +140,7 @@ impl EventRing {
         *self = Self { endpoints: std::mem::take(&mut self.endpoints), ..Self::default() };
     }
 
-    /// Whether anybody subscribes.
+    /// Whether anybody subscribes, or is expected to.
     pub fn is_on(&self) -> bool {
         self.len_max > 0
     }
@@ -149,6 +159,9 @@ impl EventRing {
     /// Keeps an event, at the cost of the oldest one when the ring is full.
     pub fn push(&mut self, event: Event) {
         if self.ring.len() >= self.len_max {
+            if self.is_early {
+                return self.stop();
+            }
             self.ring.pop_front();
             self.dropped += 1;
         }

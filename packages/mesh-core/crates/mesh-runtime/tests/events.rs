@@ -60,6 +60,31 @@ fn a_stopped_ring_is_off_and_empty() {
     assert_eq!(ring.take(usize::MAX), (Vec::new(), 0));
 }
 
+#[test]
+fn what_is_recorded_early_is_there_for_who_starts_in_time() {
+    let mut ring = EventRing::default();
+    ring.start_early(2);
+    ring.push(event(0));
+    ring.start(4);
+    (1..4).for_each(|rank| ring.push(event(rank)));
+    assert_eq!(ring.take(usize::MAX).0.len(), 4 * RECORD_LEN);
+    ring.start_early(1);
+    (0..2).for_each(|rank| ring.push(event(rank)));
+    assert_eq!(ring.take(usize::MAX).0.len(), 2 * RECORD_LEN, "it was on");
+}
+
+#[test]
+fn a_ring_that_was_started_early_ends_when_it_is_full() {
+    let mut ring = EventRing::default();
+    ring.start_early(2);
+    (0..2).for_each(|rank| ring.push(event(rank)));
+    assert!(ring.is_on());
+    ring.push(event(2));
+    assert!(!ring.is_on());
+    ring.start(2);
+    assert_eq!(ring.take(usize::MAX), (Vec::new(), 0));
+}
+
 fn head(kind: Kind, port: u64) -> Head {
     let to = Address { proc: ProcId::new(0, 1), port: PortId(port) };
     Head::new(kind, to, Address::default())
