@@ -143,7 +143,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer: `-- core`; hosts, jobs, rdma, fs, tensor; and counts."""
+    """Measure Mesh beside its peer: core, hosts, jobs, rdma, fs, tensor, telemetry; and counts."""
     arguments = session.posargs or ["core"]
     if arguments[0] == "counts":
         _install(session, "test", "mesh-core")
@@ -159,7 +159,7 @@ def bench(session: nox.Session) -> None:
         session.run("python", "bench/run.py", *arguments)
     else:
         session.env["UV_CONSTRAINT"] = ""
-        named = {"rdma": "mesh-rdma", "fs": "mesh-fs", "tensor": "mesh-tensor"}
+        named = {part: f"mesh-{part}" for part in ("rdma", "fs", "tensor", "telemetry")}
         measured = named.get(arguments[0], "mesh-core")
         group = "bench-torch" if measured in ("mesh-fs", "mesh-tensor") else "bench"
         _install(session, group, measured)

@@ -65,6 +65,27 @@ def pss_kib(pid: int) -> int:
     raise OSError(f"no Pss line in /proc/{pid}/smaps_rollup: is the process a zombie?")
 
 
+def own_bytes(pid: int) -> int:
+    """Returns the memory of a process that is no file's.
+
+    Raises:
+        OSError: The process is gone.
+    """
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    kept = (fields.get(part, "0 kB") for part in ("RssAnon", "RssShmem"))
+    return sum(int(each.split()[0]) for each in kept) << 10
+
+
+def name_of(pid: int) -> str:
+    """Returns the name of a process, of which the kernel keeps 15 letters.
+
+    Raises:
+        OSError: The process is gone.
+    """
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 def descendants(root: int) -> list[int]:
     """Returns the pids of all processes below one."""
     children: dict[int, list[int]] = {}

@@ -7,6 +7,7 @@ python bench/run.py jobs                        the table of jobs, on a SLURM cl
 python bench/run.py rdma                        the table of memory to memory, on one host
 python bench/run.py fs                          the table of mounts, on one host
 python bench/run.py tensor                      the table of distributed tensors, on one host
+python bench/run.py telemetry                   the table of telemetry, on one host
 python bench/run.py counts --check              the counts of a call; exit status 1 on a miss
 
 The interpreter that runs this is the one whose `mesh_core` is measured, and needs numpy. PATH is
@@ -40,6 +41,8 @@ from bench.goals_hosts import ROWS as ROWS_HOSTS
 from bench.goals_jobs import ROWS as ROWS_JOBS
 from bench.goals_rdma import PEER_RDMA
 from bench.goals_rdma import ROWS as ROWS_RDMA
+from bench.goals_telemetry import PEER_TELEMETRY
+from bench.goals_telemetry import ROWS as ROWS_TELEMETRY
 from bench.goals_tensor import PEER_TENSOR
 from bench.goals_tensor import ROWS as ROWS_TENSOR
 from bench.machine import ForeignLoad, description, memcpy_gb_s, wait_quiet
@@ -57,8 +60,9 @@ _ROWS = {
     "rdma": ROWS_RDMA,
     "fs": ROWS_FS,
     "tensor": ROWS_TENSOR,
+    "telemetry": ROWS_TELEMETRY,
 }
-_PEERS = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_FILES, PEER_TENSOR)
+_PEERS = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_FILES, PEER_TENSOR, PEER_TELEMETRY)
 
 #: The exit status that says a gate could not be judged; a miss is 1.
 _UNJUDGED = 2

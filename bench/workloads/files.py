@@ -9,12 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.accounting import descendants
+from bench.accounting import descendants, name_of, own_bytes
 from bench.drivers.driver import NotOfferedError
 from bench.page_cache import cached_bytes, evict
 from bench.record import Recorder
@@ -218,12 +218,7 @@ def _own_bytes(name: str) -> int:
     """Gives the memory that is no file's of the largest process of a name below this one."""
     largest = 0
     for pid in descendants(os.getpid()):
-        try:
-            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        except OSError:
-            continue
-        fields = dict(line.split(":", 1) for line in lines)
-        if fields["Name"].strip() == name and "RssAnon" in fields:
-            own = (int(fields[part].split()[0]) for part in ("RssAnon", "RssShmem"))
-            largest = max(largest, sum(own) << 10)
+        with suppress(OSError):
+            if name_of(pid) == name:
+                largest = max(largest, own_bytes(pid))
     return largest

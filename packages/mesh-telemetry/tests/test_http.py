@@ -126,7 +126,7 @@ def test_what_cannot_be_answered_has_a_code(
 def test_it_describes_itself(server: HttpServer) -> None:
     status, _, body = request(server, "/openapi.json")
     assert status == 200
-    assert set(json.loads(body)["paths"]) == {"/query", "/openapi.json"}
+    assert set(json.loads(body)["paths"]) == {"/query", "/stop", "/openapi.json"}
     assert request(server, "/other")[0] == 404
 
 

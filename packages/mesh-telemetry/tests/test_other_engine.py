@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 from random_queries import random_tables
-from shards import spread
+from shards import HostRows, Shards, spread
 
 from mesh_telemetry._query import Query, QueryLimits
 
@@ -60,3 +60,6 @@ def test_another_engine_gives_the_same_answers(seed: int) -> None:
                 other.register(name, table)
             theirs = other.sql(sql).to_arrow_table()
         assert rows_of(ours) == rows_of(theirs), f"seed {seed}: {sql}"
+        alone = Shards({"host": HostRows(tables)})
+        whole = Query(sql, None, schemas).answer(alone.ask, timeout_s=60, is_one_host=True).table
+        assert rows_of(whole) == rows_of(theirs), f"whole, seed {seed}: {sql}"

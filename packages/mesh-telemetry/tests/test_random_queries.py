@@ -10,7 +10,7 @@ import datafusion
 import pyarrow as pa
 import pytest
 from random_queries import QueryMaker, random_tables
-from shards import spread
+from shards import HostRows, Shards, spread
 
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._plain_types import plain_schema, plain_table
@@ -69,6 +69,10 @@ def check(sql: str, seed: str, tables: dict[str, pa.Table], host_count: int) -> 
     assert answer.table.schema.types == wanted.types, about
     is_ordered = "ORDER BY" in sql and ", uid " in sql
     assert rows_of(answer.table, is_ordered) == rows_of(expected, is_ordered), about
+    alone = Shards({"host": HostRows(tables)})
+    whole = Query(sql, None, schemas).answer(alone.ask, timeout_s=60, is_one_host=True)
+    assert whole.table.schema.types == wanted.types, about
+    assert rows_of(whole.table, is_ordered) == rows_of(expected, is_ordered), f"whole, {about}"
 
 
 def check_seed(seed: int) -> None:

@@ -268,7 +268,7 @@ def test_nothing_of_telemetry_itself_is_in_the_tables(program: Recorded) -> None
 
 
 def test_there_is_no_such_table(program: Recorded) -> None:
-    with pytest.raises(QueryError, match="no table 'sneezes': the tables are actor"):
+    with pytest.raises(QueryError, match="no table 'sneezes': the tables are active_handlers"):
         program.tables.batches("sneezes", None, None)
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from mesh_core._channel import Port
     from mesh_core._core import Engine, Message
+    from mesh_core._guards import Guard
     from mesh_core._mesh import ProcMesh
     from mesh_core._ownership import Ask
     from mesh_core._proc_table import ProcTable
@@ -155,6 +156,11 @@ class Plan:
         if flags & BY_LAYER and self.error is None:
             self.function = tensor_layer().serve(self.function, self.is_async)
 
+    def put_around(self, guard: Guard) -> None:
+        """Has endpoints called through a guard."""
+        if self.error is None and not self.is_internal:
+            self.function = guard(self.function, self.is_async)
+
 
 class ActorCell:
     """One actor of this process."""
@@ -186,6 +192,8 @@ class ActorCell:
         self.is_stop_wanted: bool = False
         # Whether it was the actor itself that wanted to stop.
         self.is_leaving: bool = False
+        # Why it was told to stop, where that is not its owner's business alone.
+        self.stop_reason: str | None = None
         self.threshold: int = effective().segment_threshold_bytes
         region = order.region
         self.point: Point = Point(rank, Extent(region.labels, region.sizes))
@@ -206,7 +214,10 @@ class ActorCell:
             member = endpoints_of(type(self.instance)).get(name)
             if member is None and flags & UNDECORATED:
                 member = _unbound(type(self.instance), name)
-            plan = self.plans[meta] = Plan(name, flags, extent, member)
+            plan = Plan(name, flags, extent, member)
+            for guard in self.runtime.guards:
+                plan.put_around(guard)
+            self.plans[meta] = plan
         return plan
 
     def is_exclusive(self, current: Serving) -> bool:
@@ -375,7 +386,7 @@ class ActorCell:
             "pid": os.getpid(),
         }
         if error is None:
-            return FailureDetail(0, STOPPED, fields)
+            return FailureDetail(0, STOPPED, {**fields, "reason": self.stop_reason})
         cause = error.__cause__
         if cause is None:
             fields["reason"] = str(error)

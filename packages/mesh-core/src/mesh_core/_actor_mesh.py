@@ -90,8 +90,9 @@ class ActorMesh(PlacedMesh, Generic[A]):
         current = self._runtime
         return self._port in current.stopped_meshes or current.is_over
 
-    def _mark_stopped(self) -> None:
-        self._runtime.stopped_meshes.setdefault(self._port, ENDED)
+    def _mark_stopped(self, reason: str | None) -> None:
+        if self._port not in self._runtime.stopped_meshes:
+            self._runtime.note_stopped(self._port, ENDED, reason)
 
     def _target(self, index: int) -> Targets:
         return Targets([(self._proc_of(index), index)])
@@ -133,22 +134,32 @@ class ActorMesh(PlacedMesh, Generic[A]):
         if current.is_over:
             return ENDED
         check_owned(self, self._is_slice, self._owner_address)
+        return self._begin_stop(None)
+
+    def _begin_stop(self, reason: str | None) -> Future[None]:
+        """Stops the mesh for whoever may; callers are told the reason, where there is one."""
+        current = self._runtime
         if self._port in current.stopped_meshes:
             return current.stopped_meshes[self._port]
         current.ownership.stopping(self._port)
-        future = self._end_future(effective().stop_grace_s, True)
-        current.stopped_meshes[self._port] = future
+        future = self._end_future(effective().stop_grace_s, True, reason)
+        current.note_stopped(self._port, future, reason)
         return future
 
-    def _end_future(self, grace_s: float, is_drained: bool) -> EndFuture:
-        parts = [self._stop_actors(grace_s, is_drained)]
+    def _end_future(self, grace_s: float, is_drained: bool, reason: str | None = None) -> EndFuture:
+        parts = [self._stop_actors(grace_s, is_drained, reason=reason)]
         return EndFuture(parts, self._runtime.ownership, self._ended)
 
     def _stop_actors(
-        self, grace_s: float, is_drained: bool, *, is_forced: bool = False
+        self,
+        grace_s: float,
+        is_drained: bool,
+        *,
+        is_forced: bool = False,
+        reason: str | None = None,
     ) -> StopFuture:
         reply = self._runtime.call_agents(
-            self._targets, "stop_actor", self._port, is_drained, grace_s
+            self._targets, "stop_actor", self._port, is_drained, grace_s, reason
         )
         if not is_forced:
             self._runtime.stop_watch.watch(reply, grace_s)

@@ -115,7 +115,7 @@ class Agent:
             return True
         from mesh_core._runtime import value_of
 
-        (port, is_drained, grace_s), _ = value_of(message)
+        (port, is_drained, grace_s, _), _ = value_of(message)
         if port != loading.message.to_port:
             return False
         if is_drained and not loading.is_overdue:
@@ -282,7 +282,9 @@ class Agent:
         """Gives the process id."""
         return os.getpid()
 
-    def do_stop_actor(self, message: Message, port: int, is_drained: bool, grace_s: float) -> Any:
+    def do_stop_actor(
+        self, message: Message, port: int, is_drained: bool, grace_s: float, reason: str | None
+    ) -> Any:
         """Stops an actor; answers when nothing of it is left, with how it failed, if it has."""
         self._arrivals.drop(port)
         cell = self._runtime.actors.get(port)
@@ -294,6 +296,7 @@ class Agent:
             cell.ending.answer_when_over(message)
         if cell.is_ended:
             return LATER
+        cell.stop_reason = cell.stop_reason or reason
         if is_drained:
             self._drain(cell, grace_s)
         else:

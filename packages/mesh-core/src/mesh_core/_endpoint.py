@@ -437,7 +437,8 @@ class Endpoint(Generic[P, R]):
         return MailboxFull(self._mesh._window, self._mesh._name)
 
     def _stopped_error(self) -> MeshStopped:
-        return MeshStopped(mesh_name=self._mesh._name, endpoint=self._name)
+        why = self._mesh._runtime.stop_reasons.get(self._mesh._port)
+        return MeshStopped(why, mesh_name=self._mesh._name, endpoint=self._name)
 
 
 class _Arity:

@@ -65,6 +65,7 @@ EVENT_KINDS = frozenset(MESSAGE_KINDS[1:]) | {
     "span_begin",
     "span_end",
     "metric",
+    "row",
 }
 # How many events of messages a new process keeps for a subscriber that is expected there.
 _EARLY_MAX = 1 << 14

@@ -342,7 +342,8 @@ class ProcMesh(PlacedMesh, ContextMesh):
         if current.is_over:
             raise MeshStopped(mesh_name=self._name, actor=name)
         if self._table.owner[0] == current.me and self._uid in current.stopped_meshes:
-            raise MeshStopped(mesh_name=self._name, actor=name)
+            why = current.stop_reasons.get(self._uid)
+            raise MeshStopped(why, mesh_name=self._name, actor=name)
         window = effective().mailbox_len_max if mailbox_len_max is None else mailbox_len_max
         if window < 1:
             raise ValueError(f"mailbox_len_max {window} is less than 1")
@@ -395,6 +396,11 @@ class ProcMesh(PlacedMesh, ContextMesh):
         if current.is_over:
             return ENDED
         check_owned(self, self._is_slice, self._table.owner)
+        return self._begin_stop(None)
+
+    def _begin_stop(self, reason: str | None) -> Future[None]:
+        """Stops the mesh for whoever may; callers are told the reason, where there is one."""
+        current = self._runtime
         if self._uid in current.stopped_meshes:
             return current.stopped_meshes[self._uid]
         current.ownership.stopping(self._uid)
@@ -405,10 +411,11 @@ class ProcMesh(PlacedMesh, ContextMesh):
                 current.ownership.stopping(mesh._uid)
                 if mesh._uid not in current.stopped_meshes:
                     # They end with their processes, but only they can say how.
-                    actors.append(mesh._stop_actors(grace_s, True, is_forced=True))
-                mesh._mark_stopped()
+                    stop = mesh._stop_actors(grace_s, True, is_forced=True, reason=reason)
+                    actors.append(stop)
+                mesh._mark_stopped(reason)
         future = self._stop_procs(grace_s, actors)
-        current.stopped_meshes[self._uid] = future
+        current.note_stopped(self._uid, future, reason)
         return future
 
     def _stop_procs(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._address import Address
     from mesh_core._core import Message, Targets
+    from mesh_core._guards import Guard
     from mesh_core._host_agent import HostAgent, StartOrder
     from mesh_core._journal import Journal
     from mesh_core._ownership import Ownership
@@ -106,6 +107,8 @@ class Runtime:
         self.journal: Journal | None = None
         self.kept: dict[int, bytes] = {}
         self.actors: dict[int, ActorCell] = {}
+        # What is put around endpoints; one at most.
+        self.guards: list[Guard] = []
         # Actors that there is one of in the job, by name: the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
         self.host_agent: HostAgent | None = None
@@ -113,6 +116,8 @@ class Runtime:
         self.is_over = False
         # Meshes that this process has stopped, with the future of their end.
         self.stopped_meshes: dict[int, EndFuture] = {}
+        # Why, of those that somebody else has asked it to stop.
+        self.stop_reasons: dict[int, str] = {}
         # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
         # What started the processes of each mesh; for starting one again on another machine.
@@ -235,6 +240,12 @@ class Runtime:
         targets = Targets([(proc, rank) for rank, proc in enumerate(procs)])
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
         self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, True)
+
+    def note_stopped(self, uid: int, future: EndFuture, reason: str | None) -> None:
+        """Notes that this process stops a mesh, and why, where somebody else has asked for it."""
+        if reason is not None:
+            self.stop_reasons[uid] = reason
+        self.stopped_meshes[uid] = future
 
     def observed(self, failure_id: int, owner_proc: int) -> None:
         """A caller in this process has been given a failure: it need not go up any more."""

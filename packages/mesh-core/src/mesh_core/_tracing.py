@@ -1,4 +1,4 @@
-"""Spans and measurements of the program, as events beside those of Mesh.
+"""Spans, measurements and rows of the program, as events beside those of Mesh.
 
 They cost next to nothing while nobody subscribes to events. Where they go from there
 (OpenTelemetry, tables, files) is the subscriber's business.
@@ -27,6 +27,8 @@ __all__ = [
     "Span",
     "UpDownCounter",
     "get_meter",
+    "is_recorded",
+    "record_row",
     "span",
     "traced",
 ]
@@ -258,6 +260,26 @@ def get_meter() -> Meter:
         >>> steps.add(1, {"phase": "warm-up"})
     """
     return _meter
+
+
+def is_recorded() -> bool:
+    """Says whether anybody subscribes: to be asked before a row is made that costs something."""
+    return recorder.is_on
+
+
+def record_row(table: str, row: Mapping[str, Any]) -> None:
+    """Tells subscribers of a row, for a table of a package's own; nothing happens without them.
+
+    Args:
+        table: The table, by the name that its package gives it.
+        row: Its columns.
+
+    Example:
+        >>> from mesh_core.spi import record_row
+        >>> record_row("checkpoints", {"step": 100, "bytes": 4096})
+    """
+    if recorder.is_on:
+        recorder.record("row", actor=_actor(), text=table, attributes=row)
 
 
 def _actor() -> int:

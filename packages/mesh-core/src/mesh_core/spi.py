@@ -1,15 +1,20 @@
 """For those who build on Mesh: telemetry, transports, schedulers, tensors.
 
-What happens in a process (`subscribe`), what was measured there, what processes print, who wants
-to know of new processes, futures of work that is not a call (`future_of`), the algebra of
-named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`), where a process is in its job
-(`station`), what is there (`standing`) and what it waits for (`waiting`); and `on_signals`, for
-services that end on them. Programs themselves need `mesh_core` alone.
+What happens in a process (`subscribe`), what was measured there, rows for tables (`record_row`),
+what processes print, who wants to know of new processes, futures of work that is not a call
+(`future_of`), the algebra of named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`),
+where a process is in its job (`station`), what is there (`standing`), what it does (`activity`)
+and waits for (`waiting`), a stop that somebody else asks for (`stop_owned`), what is put around
+endpoints (`guard_endpoints`); and `on_signals`, for services that end on them. Programs themselves
+need `mesh_core` alone.
 """
 
 from mesh_core._activation import LayerCall as LayerCall
 from mesh_core._activation import NeedsLayer as NeedsLayer
 from mesh_core._activation import TensorLayer as TensorLayer
+from mesh_core._activity import Activity as Activity
+from mesh_core._activity import Handling as Handling
+from mesh_core._activity import activity as activity
 from mesh_core._completion import Completion as Completion
 from mesh_core._completion import done_future as done_future
 from mesh_core._completion import failed_future as failed_future
@@ -20,6 +25,9 @@ from mesh_core._events import MESSAGE_RECORD as MESSAGE_RECORD
 from mesh_core._events import Event as Event
 from mesh_core._events import EventStream as EventStream
 from mesh_core._events import subscribe as subscribe
+from mesh_core._guards import Guard as Guard
+from mesh_core._guards import guard_endpoints as guard_endpoints
+from mesh_core._guards import is_actor_ending as is_actor_ending
 from mesh_core._local_actor import local_actor as local_actor
 from mesh_core._log_line import LogLine as LogLine
 from mesh_core._shape import MeshTrait as MeshTrait
@@ -32,6 +40,7 @@ from mesh_core._stations import Station as Station
 from mesh_core._stations import host_agents as host_agents
 from mesh_core._stations import host_numbers as host_numbers
 from mesh_core._stations import station as station
+from mesh_core._stop_request import stop_owned as stop_owned
 from mesh_core._trace_context import SpanIdentity as SpanIdentity
 from mesh_core._tracing import Counter as Counter
 from mesh_core._tracing import Gauge as Gauge
@@ -39,5 +48,7 @@ from mesh_core._tracing import Histogram as Histogram
 from mesh_core._tracing import Meter as Meter
 from mesh_core._tracing import Span as Span
 from mesh_core._tracing import UpDownCounter as UpDownCounter
+from mesh_core._tracing import is_recorded as is_recorded
+from mesh_core._tracing import record_row as record_row
 from mesh_core._waiting import Waiting as Waiting
 from mesh_core._waiting import waiting as waiting

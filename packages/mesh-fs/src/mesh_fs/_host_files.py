@@ -7,6 +7,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from mesh_core import concurrent_endpoint, endpoint
 from mesh_fs._chunk_names import joined, split
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mesh_fs._options import CacheOptions, MountOptions
     from mesh_fs._presented import Presented
 
-__all__ = ["HostFiles", "HostStatus"]
+__all__ = ["HostFiles", "HostStatus", "shown_here"]
 
 #: How often it is tried to show a tree whose chunks were damaged on the disk.
 _TRIES_MAX = 3
@@ -61,6 +62,10 @@ class HostStatus:
     problem: str | None
 
 
+#: Those of this process that show something, or will.
+_here: WeakSet[HostFiles] = WeakSet()
+
+
 class HostFiles(Relay):
     """Shows one tree on its host, and gives chunks of it to others.
 
@@ -89,6 +94,7 @@ class HostFiles(Relay):
         """Shows a tree, or another one than before, and fetches what is in it."""
         tree = await self._fetch_tree(recipe)
         self._tree = tree
+        _here.add(self)
         self._fetched.clear()
         self._is_complete, self._problem = False, None
         if self._presented is None:
@@ -133,6 +139,7 @@ class HostFiles(Relay):
         for task in list(self._tasks):
             task.cancel()
         presented, self._presented = self._presented, None
+        _here.discard(self)
         if presented is not None:
             if isinstance(presented, Mounted):
                 asyncio.get_running_loop().remove_reader(presented.view)
@@ -181,11 +188,15 @@ class HostFiles(Relay):
             presented.view.arrived(names)
 
     async def _told(self) -> HostStatus:
+        return await asyncio.to_thread(self.told)
+
+    def told(self) -> HostStatus:
+        """Says how far it is, in any thread."""
         tree, presented = self._tree, self._presented
         assert tree is not None, "it is asked for a tree that is shown"
         cached, *_ = self._store.usage()
         _, files, _, total = tree.totals()
-        here = total if self._is_complete else await asyncio.to_thread(self._here_bytes, tree)
+        here = total if self._is_complete else self._here_bytes(tree)
         return HostStatus(
             host=socket.gethostname(),
             mountpoint="" if presented is None else presented.mountpoint,
@@ -206,3 +217,8 @@ class HostFiles(Relay):
         *_, total = tree.totals()
         missing = len(self._store.missing(names))
         return total if not missing else total * (len(names) - missing) // len(names)
+
+
+def shown_here() -> list[HostStatus]:
+    """Says of each tree that this process shows how far it is."""
+    return [files.told() for files in list(_here)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from mesh_core import ConfigError
+from mesh_core import ConfigError, HostMesh
 from mesh_jobs._applying import begin, carry_on, give_back, resize
 from mesh_jobs._backend import Backend
 from mesh_jobs._equipment import Equipment
@@ -17,6 +17,7 @@ from mesh_jobs._equipped import Equipped
 from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnreachable
 from mesh_jobs._held_equipment import HeldEquipment
 from mesh_jobs._inside import check_fits
+from mesh_jobs._job_rows import note_used
 from mesh_jobs._job_state import JobState, attach_known, attach_mesh, detach_meshes
 from mesh_jobs._known_hosts import known_hosts, note_hosts
 from mesh_jobs._leaving import LeavingWatch
@@ -276,6 +277,11 @@ class Job:
         }
         if not self._folder.is_inside:
             note_hosts(self._folder, record, meshes, sum(hosts.values(), ()), gateway)
+        return self._used(record, meshes)
+
+    def _used(self, record: Record, meshes: Mapping[str, HostMesh]) -> JobState:
+        """Gives hosts to the program, with what they are equipped with."""
+        note_used(record.order_id, self._folder)
         return JobState(self._equipped.used(record.order_id, meshes))
 
     def _found_again(self, progress: Progress | None, is_beside: bool) -> JobState | None:
@@ -297,7 +303,7 @@ class Job:
             return None
         if progress is not None:
             progress(self._status(record, Report(Phase.RUNNING, hosts=known.hosts)))
-        return JobState(self._equipped.used(record.order_id, meshes))
+        return self._used(record, meshes)
 
     def wait_up(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:
         """Waits until all hosts are up, as `state` does, and does not attach to them.

@@ -15,7 +15,7 @@ from mesh_jobs._known_hosts import KnownHosts
 from mesh_jobs._program_trust import trusted
 from mesh_jobs._report import THIS_HOST, HostReport
 
-__all__ = ["JobState", "attach_known", "attach_mesh", "detach_meshes"]
+__all__ = ["JobState", "attach_known", "attach_mesh", "attached_hosts", "detach_meshes"]
 
 _SHUTDOWN_S = 15.0
 # Longer than the three heartbeats after which a silent host is lost, unless they are very slow.
@@ -163,6 +163,15 @@ def attach_known(
         return None
     _attached.update((keys[name], one) for name, one in found.items())
     return {name: one.mesh for name, one in found.items()}
+
+
+def attached_hosts(order_id: str) -> dict[str, int]:
+    """Says how many hosts of each mesh of a job this program has attached to."""
+    return {
+        mesh: len(one.mesh)
+        for (pid, order, mesh), one in list(_attached.items())
+        if (pid, order) == (os.getpid(), order_id)
+    }
 
 
 def _replace(mesh: HostMesh, rank: int, address: str) -> None:

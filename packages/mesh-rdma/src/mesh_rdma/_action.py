@@ -14,6 +14,7 @@ from mesh_rdma._errors import RDMABoundsError, RDMAError, RDMATransportError
 from mesh_rdma._memory import memory_of, writable_memory_of
 from mesh_rdma._task import Task
 from mesh_rdma._together import Together
+from mesh_rdma._transfers import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,11 +143,12 @@ class RDMAAction:
             Task(partial(_change, change, found, timeout), _no_end).start()
             for change, found in zip(self._changes, self._found, strict=True)
         ]
-        if not parts:
-            return future_of(_core.submit(native, timeout))
-        if native:
+        if native or not parts:
             parts.append(_core.submit(native, timeout))
-        return future_of(Together(parts))
+        whole = parts[0] if len(parts) == 1 else Together(parts)
+        nbytes = sum(local.nbytes for _, _, local in self._steps) + _WORD * len(self._changes)
+        told(whole, "action", nbytes)
+        return future_of(whole)
 
     def _check_word(self, src: Memory, dst: RDMABuffer, *numbers: int) -> None:
         found = writable_memory_of(src)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
-from mesh_core.spi import done_future, failed_future, future_of
+from mesh_core.spi import done_future, failed_future, future_of, is_recorded
 from mesh_rdma import _core
 from mesh_rdma._answers import serve_questions
 from mesh_rdma._errand import begin_pulls
@@ -18,6 +19,7 @@ from mesh_rdma._errors import (
 from mesh_rdma._memory import memory_of, writable_memory_of
 from mesh_rdma._paths import Path, path_to
 from mesh_rdma._pulls import Pull
+from mesh_rdma._transfers import told, told_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -251,6 +253,7 @@ class RDMABuffer:
             (copy,) = begin_pulls([pull], timeout)
         except RDMAError as error:
             return failed_future(error)
+        told(copy, "copy", length, peer=self.owner)
         return future_of(copy)
 
     def fetch_add(
@@ -365,19 +368,33 @@ class RDMABuffer:
             failure = error
         path = self._path
         if path is None or not path.target.is_over:
-            return failed_future(failure)
+            return self._failed(verb, local, failure)
         # The connection was lost, which need not mean the owner: once more, by another one.
         try:
             return self._begin(self._reach(), verb, local, offset, timeout)
         except RDMAError as error:
-            return failed_future(error)
+            return self._failed(verb, local, error)
+
+    def _failed(self, verb: str, local: _core.Local, error: RDMAError) -> Future[None]:
+        told_failed(error, verb, local.nbytes, self.owner)
+        return failed_future(error)
 
     def _begin(
         self, path: Path, verb: str, local: _core.Local, offset: int, timeout: float | None
     ) -> Future[None]:
         target = path.target_for(local)
         copy = target.read if verb == "read" else target.write
+        started_ns = time.monotonic_ns() if is_recorded() else 0
         transfer = copy(local, self._offset + offset, timeout)
+        if started_ns:
+            told(
+                transfer,
+                verb,
+                local.nbytes,
+                transport=target.transport,
+                peer=self.owner,
+                started_ns=started_ns,
+            )
         return _DONE if transfer is None else future_of(transfer)
 
     def _now(self, do: Callable[[_core.Target | PluginTarget | StagedTarget], Any]) -> Future[Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
-__all__ = ["Late", "remaining_s", "within"]
+__all__ = ["Late", "remaining_s", "within", "within_async"]
 
 T = TypeVar("T")
 
@@ -49,3 +51,40 @@ def within(work: Callable[[], T], deadline: float) -> T:
     if error is not None:
         raise error
     return result  # type: ignore[return-value]
+
+
+async def within_async(work: Callable[[], T], deadline: float) -> T:
+    """Does what `within` does, and holds up no event loop meanwhile.
+
+    Raises:
+        Late: It did not end in time.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = context.run(work)
+        except BaseException as raised:
+            error = raised
+        # The loop is closed when nobody waits any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=run, name="mesh-telemetry-query", daemon=True).start()
+    try:
+        return await asyncio.wait_for(done, remaining_s(deadline))
+    except TimeoutError:
+        if done.cancelled():
+            raise Late from None
+        raise

@@ -1,7 +1,7 @@
 """Where a process answers the telemetry process of its host: a socket in its folder.
 
-A question is a word and a line feed, the answer JSON up to the end of the connection. It is no
-message of Mesh, so that nobody who looks at messages sees it.
+A question is a word, perhaps a space and what it is about, and a line feed; the answer is JSON up
+to the end of the connection. It is no message of Mesh, and nobody who looks at messages sees it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,43 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from mesh_core.spi import waiting
+from mesh_core.spi import activity, waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-__all__ = ["FLUSH", "STACKS", "WAITS", "Door", "ask_all", "stacks", "waits"]
+__all__ = [
+    "ACTIVITY",
+    "FLUSH",
+    "ROWS",
+    "RULES",
+    "SESSIONS",
+    "STACKS",
+    "STOP",
+    "WAITS",
+    "Door",
+    "activities",
+    "ask_all",
+    "nearby",
+    "stacks",
+    "waits",
+]
 
-FLUSH, WAITS, STACKS = "flush", "waits", "stacks"
+ACTIVITY, FLUSH, ROWS, STACKS = "activity", "flush", "rows", "stacks"
+STOP, WAITS = "stop", "waits"
+SESSIONS, RULES = "debug_sessions", "on_failure"
 _NAME = "door"
-_WORD_LEN_MAX = 32
+_WORD_LEN_MAX = 256
 _FRAMES_MAX = 128
 # A caller that neither asks nor listens does not hold up who records.
 _CALLER_S = 0.5
 _ANSWER_LEN = 1 << 16
+_YES = b"true"
 
 
 class Door:
@@ -39,14 +58,24 @@ class Door:
 
     Args:
         folder: That of the process.
-        answers: What there is to be asked, and who knows it.
+        answers: What there is to be asked, and who knows it; called with what follows the word, if
+            anything does.
+        apart: The same for what others have written: it is answered in a thread of its own, one
+            after the other.
     """
 
-    def __init__(self, folder: Path, answers: dict[str, Callable[[], Any]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        answers: Mapping[str, Callable[..., Any]],
+        apart: Mapping[str, Callable[..., Any]],
+    ) -> None:
         self._answers = answers
+        self._apart = apart
+        self._turn = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.setblocking(False)
-        with _nearby(folder) as path:
+        with nearby(folder, _NAME) as path:
             self._socket.bind(path)
         self._socket.listen(64)
 
@@ -61,16 +90,42 @@ class Door:
                 caller, _ = self._socket.accept()
             except OSError:
                 return
-            with caller, suppress(OSError):
+            with suppress(OSError):
                 caller.settimeout(_CALLER_S)
-                word = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
-                answer = self._answers.get(word)
+                said = caller.recv(_WORD_LEN_MAX).decode(errors="replace").strip()
+                word, _, about = said.partition(" ")
+                answer = self._answers.get(word) or self._apart.get(word)
+                if answer is not None and about:
+                    answer = partial(answer, about)
+                if answer is not None and word in self._apart:
+                    threading.Thread(
+                        target=self._tell,
+                        args=(caller, answer),
+                        name="mesh-telemetry-rows",
+                        daemon=True,
+                    ).start()
+                    continue
                 if answer is not None:
                     caller.sendall(json.dumps(answer()).encode())
+            caller.close()
+
+    def _tell(self, caller: socket.socket, answer: Callable[[], Any]) -> None:
+        # Who comes while another one is being answered is not: nobody waits for what hangs.
+        with caller, suppress(OSError):
+            if self._turn.acquire(timeout=_CALLER_S):
+                try:
+                    caller.sendall(json.dumps(answer(), default=str).encode())
+                finally:
+                    self._turn.release()
 
     def close(self) -> None:
         """Answers nobody any more; harmless in a fork."""
         self._socket.close()
+
+
+def activities() -> list[tuple[Any, ...]]:
+    """Gives what the actors of this process do, as `mesh_core.spi.activity` says it."""
+    return [tuple(one) for one in activity()]
 
 
 def waits() -> list[tuple[Any, ...]]:
@@ -108,7 +163,8 @@ def ask_all(folders: Sequence[Path], word: str, timeout_s: float) -> dict[Path, 
                 with suppress(OSError):
                     piece = key.fileobj.recv(_ANSWER_LEN)  # type: ignore[union-attr]
                     said += piece
-                    is_over = not piece
+                    # A mere yes is whole: its end need not be waited for.
+                    is_over = not piece or said == _YES
                 if is_over:
                     selector.unregister(key.fileobj)
                     key.fileobj.close()  # type: ignore[union-attr]
@@ -123,7 +179,7 @@ def _call(folder: Path, word: str) -> socket.socket:
     caller = socket.socket(socket.AF_UNIX)
     try:
         caller.setblocking(False)
-        with _nearby(folder) as path:
+        with nearby(folder, _NAME) as path:
             caller.connect(path)
         caller.send(word.encode() + b"\n")
     except OSError:
@@ -132,15 +188,16 @@ def _call(folder: Path, word: str) -> socket.socket:
     return caller
 
 
-class _nearby:
-    """The address of the socket in a folder, short enough for the kernel however long the path."""
+class nearby:
+    """The address of a socket in a folder, short enough for the kernel however long the path."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
+        self._name = name
 
     def __enter__(self) -> str:
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._fd}/{_NAME}"
+        return f"/proc/self/fd/{self._fd}/{self._name}"
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)

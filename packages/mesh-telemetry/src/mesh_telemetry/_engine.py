@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import datafusion
 import pyarrow as pa
@@ -14,10 +17,13 @@ from mesh_telemetry._deadline import Late, within
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH, Fragment
 from mesh_telemetry._plain_types import cast_batch, plain_schema
+from mesh_telemetry._plan_tree import quoted
+from mesh_telemetry._same_rows import SameRows
 from mesh_telemetry._session import empty_batch, new_session, open_frame, readable
-from mesh_telemetry._time_bounds import since_us_of
+from mesh_telemetry._stored_tables import Parts
+from mesh_telemetry._time_bounds import TIME_COLUMN, since_us_of
 
-__all__ = ["Rows", "run_fragment"]
+__all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]
 
 _COMPRESSED_BYTES_MIN = 64 * 1024
 _PARALLEL_ROWS_MIN = 500_000
@@ -38,6 +44,18 @@ class Rows(Protocol):
 
         Rows before `since_us` are not wanted, but do no harm.
         """
+
+
+@runtime_checkable
+class FiledRows(Protocol):
+    """The rows of a host, some of which are in Parquet files."""
+
+    @property
+    def scratch(self) -> Path:
+        """A folder in which links to files may be made."""
+
+    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+        """Gives the rows that are in memory, and the files that have the others."""
 
 
 def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
@@ -67,37 +85,103 @@ def run_fragment(fragment: Fragment, rows: Rows) -> bytes:
     """
     deadline = time.monotonic() + fragment.deadline_s
     try:
-        return within(lambda: _run(fragment, rows, deadline), deadline)
+        return within(lambda: run_until(fragment, rows, deadline), deadline)
     except Late:
         raise TelemetryError(
             f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
         ) from None
 
 
-def _run(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
+def run_until(
+    fragment: Fragment, rows: Rows, deadline: float, same_rows: SameRows | None = None
+) -> bytes:
+    """Does what `run_fragment` does in the calling thread, which a batch may hold for longer.
+
+    Args:
+        fragment: What is asked, and its limits.
+        rows: The tables.
+        deadline: When to give up, on `time.monotonic()`.
+        same_rows: What was answered before.
+
+    Raises:
+        QueryError: The query is to blame.
+        TelemetryError: The host cannot answer.
+        Late: It has not ended at the deadline.
+    """
     tables = _tables(fragment, rows)
-    row_count = sum(batch.num_rows for batches in tables.values() for batch in batches)
+    batches = {table: parts.batches for table, parts in tables.items()}
+    has_files = any(parts.files for parts in tables.values())
+    # What is in files is read anew.
+    same_rows = None if has_files else same_rows
+    known = same_rows.answer(fragment, batches) if same_rows is not None else None
+    if known is not None:
+        return known
+    row_count = sum(batch.num_rows for some in batches.values() for batch in some)
     partitions = 1
-    if row_count >= _PARALLEL_ROWS_MIN:
+    if row_count >= _PARALLEL_ROWS_MIN or has_files:
         partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
     session = new_session(fragment.memory_max_bytes, partitions)
-    for table, batches in tables.items():
-        filled = batches or [empty_batch(rows.schemas[table])]
-        parts = [filled[at::partitions] for at in range(partitions)]
-        session.register_record_batches(f'"{table}"', [part for part in parts if part])
-    frame = open_frame(session, fragment.sql, fragment.tables)
-    return _collect(frame, fragment, deadline)
+    with ExitStack() as links:
+        for table, parts in tables.items():
+            filled = parts.batches or [empty_batch(rows.schemas[table])]
+            shares = [filled[at::partitions] for at in range(partitions)]
+            name = quoted(f"{table} in memory") if parts.files else quoted(table)
+            session.register_record_batches(name, [share for share in shares if share])
+            if parts.files:
+                assert isinstance(rows, FiledRows), "others have no files"
+                folder = links.enter_context(_Links(rows.scratch, parts))
+                _add_files(session, table, rows.schemas[table], folder, fragment.until_us)
+        frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
+        body = _collect(frame, fragment, deadline)
+    if same_rows is not None:
+        same_rows.keep(fragment, batches, body)
+    return body
 
 
-def _tables(fragment: Fragment, rows: Rows) -> dict[str, list[pa.RecordBatch]]:
+def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:
     missing = [table for table in fragment.tables if table not in rows.schemas]
     if missing:
         raise TelemetryError(f"this host has no table {missing[0]}: update what runs on it")
     since_us = since_us_of(fragment, rows.schemas)
-    return {
-        table: rows.batches(table, since_us.get(table), fragment.until_us)
-        for table in fragment.tables
-    }
+    found = {}
+    for table in fragment.tables:
+        bounds = since_us.get(table), fragment.until_us
+        if isinstance(rows, FiledRows):
+            found[table] = rows.parts(table, *bounds)
+        else:
+            found[table] = Parts(rows.batches(table, *bounds))
+    return found
+
+
+class _Links(tempfile.TemporaryDirectory[str]):
+    """A folder with links to some files: the engine takes all of a folder, and these alone count.
+
+    Files of other times are left out, and so is what is written while a question is answered.
+    """
+
+    def __init__(self, scratch: Path, parts: Parts) -> None:
+        super().__init__(prefix="files-", dir=scratch, ignore_cleanup_errors=True)
+        for stored in parts.files:
+            os.symlink(os.path.abspath(stored.path), os.path.join(self.name, stored.name))
+
+
+def _add_files(
+    session: datafusion.SessionContext,
+    table: str,
+    schema: pa.Schema,
+    folder: str,
+    until_us: int | None,
+) -> None:
+    """Makes one table of the rows in memory and those in files."""
+    past = f"{table} in files"
+    session.register_parquet(quoted(past), f"{folder}/", schema=schema)
+    columns = ", ".join(quoted(name) for name in schema.names)
+    bound = "" if until_us is None else f" WHERE {quoted(TIME_COLUMN)} <= {int(until_us)}"
+    both = session.sql(
+        f"SELECT {columns} FROM {quoted(f'{table} in memory')}"
+        f" UNION ALL SELECT {columns} FROM {quoted(past)}{bound}"
+    )
+    session.register_view(quoted(table), both)
 
 
 def _collect(frame: datafusion.DataFrame, fragment: Fragment, deadline: float) -> bytes:

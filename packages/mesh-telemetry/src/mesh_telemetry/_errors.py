@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mesh_core import MeshError
 
-__all__ = ["CoverageError", "QueryError", "StorageError", "TelemetryError"]
+__all__ = ["CoverageError", "DebugError", "QueryError", "StorageError", "TelemetryError"]
 
 
 class TelemetryError(MeshError):
@@ -13,6 +13,10 @@ class TelemetryError(MeshError):
 
 class StorageError(TelemetryError):
     """The folder in which processes keep their events cannot be used."""
+
+
+class DebugError(TelemetryError):
+    """A debug session is not there, or in use, or cannot do what it was asked for."""
 
 
 class QueryError(TelemetryError):

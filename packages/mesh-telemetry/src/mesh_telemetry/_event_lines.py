@@ -30,6 +30,10 @@ def line_of(event: Event) -> tuple[str, dict[str, Any]]:
         if isinstance(event.subject, SpanIdentity):
             line |= _identity(event.subject)
         return "spans", line
+    if event.kind == "row":
+        line |= {"actor": event.actor, "table": event.text}
+        line["row"] = attributes_text(event.attributes)
+        return "rows", line
     line |= {"peer": event.peer, "actor": event.actor, "rank": event.rank}
     if event.kind == "log_line":
         line["text"] = _cut(event.text)

@@ -17,12 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from mesh_telemetry._errors import StorageError
+from mesh_telemetry._moving import note_spill, rescue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "ASKED",
     "Lock",
     "bytes_below",
     "host_folder",
@@ -30,9 +32,12 @@ __all__ = [
     "make_private",
     "open_host_folder",
     "remove_if_free",
+    "spill_folder",
     "sweep",
 ]
 
+#: In the folder of a host: what it has there for questions that are being answered.
+ASKED = "asked"
 _LOCK = "lock"
 _SHARED_MEMORY = "/dev/shm"
 # A folder without a lock is being made, unless it is older than this.
@@ -75,8 +80,21 @@ def host_folder(directory: str | None, run: str, host: int) -> Path:
     return _user_folder(directory) / run / str(host)
 
 
-def open_host_folder(directory: str | None, run: str, host: int) -> tuple[Path, Lock]:
+def spill_folder(spill: str | None, run: str, host: int) -> Path | None:
+    """Gives where what has no room in the folder of a host is kept, if it is."""
+    return None if spill is None else Path(spill) / run / str(host)
+
+
+def open_host_folder(
+    directory: str | None, run: str, host: int, spill: Path | None = None
+) -> tuple[Path, Lock]:
     """Makes the folder of a host and shares its lock.
+
+    Args:
+        directory: Below which folder.
+        run: The name of the run.
+        host: The number of the host.
+        spill: Where what is left there is to go, whoever removes it.
 
     Raises:
         StorageError: It cannot be made, or belongs to somebody else.
@@ -91,6 +109,8 @@ def open_host_folder(directory: str | None, run: str, host: int) -> tuple[Path, 
                 folder.mkdir(mode=0o700, exist_ok=True)
                 lock = Lock(folder, is_shared=True)
                 if lock.is_of(folder):
+                    if spill is not None:
+                        note_spill(folder, spill)
                     return folder, lock
                 lock.close()
             time.sleep(_PAUSE_S)
@@ -120,7 +140,10 @@ def is_locked(folder: Path) -> bool:
 
 
 def sweep(directory: str | None) -> None:
-    """Removes what programs have left that were killed with all of their processes."""
+    """Removes what programs have left that were killed with all of their processes.
+
+    What they were to keep is moved to where they were to keep it.
+    """
     with suppress(OSError):
         for run in _subfolders(_user_folder(directory)):
             for host in _subfolders(run):
@@ -128,7 +151,10 @@ def sweep(directory: str | None) -> None:
 
 
 def remove_if_free(folder: Path) -> bool:
-    """Removes a folder unless somebody shares its lock; says whether it is gone."""
+    """Removes a folder unless somebody shares its lock; says whether it is gone.
+
+    What is to be kept of it is moved first; where that cannot be, it stays.
+    """
     if is_locked(folder):
         return not folder.exists()
     try:
@@ -138,6 +164,8 @@ def remove_if_free(folder: Path) -> bool:
     except OSError:
         return False
     try:
+        if not rescue(folder):
+            return False
         shutil.rmtree(folder, ignore_errors=True)
     finally:
         lock.close()

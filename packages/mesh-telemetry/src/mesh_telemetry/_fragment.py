@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from mesh_telemetry._added_tables import AddedTable
 
 __all__ = ["QUERY_FAULT", "TOO_MUCH", "Fragment", "ShardAnswer"]
 
@@ -23,6 +31,8 @@ class Fragment:
         rows_max: More rows than this are not sent; the host refuses.
         memory_max_bytes: What the host may hold for it besides the tables themselves.
         deadline_s: How long the host may take, in seconds.
+        added: Those of the tables that packages have added.
+        values: Those of the parameters in it.
     """
 
     sql: str
@@ -31,6 +41,8 @@ class Fragment:
     rows_max: int
     memory_max_bytes: int
     deadline_s: float
+    added: tuple[AddedTable, ...] = ()
+    values: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

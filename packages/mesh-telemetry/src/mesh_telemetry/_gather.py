@@ -77,6 +77,17 @@ class Gathering:
             for each, (_, _, schema) in zip(batches, fragments, strict=True)
         ]
 
+    def alone(self, table: str, fragment: Fragment, schema: pa.Schema) -> pa.Table:
+        """Asks for one fragment in the calling thread, which `ask` must not hold past the deadline.
+
+        Raises:
+            QueryError: A host says that the query is to blame.
+        """
+        batches: list[pa.RecordBatch] = []
+        for answer in self._ask(fragment):
+            batches += self._take(answer, table, fragment, schema)
+        return pa.Table.from_batches(batches, schema)
+
     def coverage(self) -> Coverage:
         """Says who answered so far."""
         failed = sorted(self._failures.items())

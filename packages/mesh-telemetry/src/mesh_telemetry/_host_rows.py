@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from pathlib import Path
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
-from mesh_telemetry._errors import QueryError
-from mesh_telemetry._folders import open_host_folder, remove_if_free, sweep
+from mesh_telemetry._deadline import Late, within_async
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._folders import ASKED, open_host_folder, remove_if_free, spill_folder, sweep
+from mesh_telemetry._host_debugging import HostDebugging
+from mesh_telemetry._otlp_options import OtlpConfig
+from mesh_telemetry._stops import ask_to_stop
+from mesh_telemetry._stored_runs import HostNote, note_host, noted_host
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from mesh_telemetry._failure_rules import FailureRule
     from mesh_telemetry._fragment import Fragment
+    from mesh_telemetry._host_debugging import Said
+    from mesh_telemetry._host_stacks import HostStacks
     from mesh_telemetry._host_tables import HostTables
     from mesh_telemetry._options import TelemetryConfig
+    from mesh_telemetry._otlp_export import OtlpExport
+    from mesh_telemetry._spill import Spill
 
 __all__ = ["HostRows"]
+
+# How long it may take to make what is left Parquet; what is not is kept as it is.
+_CLOSE_S = 30.0
+# Mesh gives an actor ten seconds to clean up.
+_CLEANUP_S = 4.0
 
 
 class HostRows(Actor):
@@ -25,20 +45,37 @@ class HostRows(Actor):
     Args:
         run: The name of the run.
         config: What is kept.
+        program: What is recorded, as it was started.
     """
 
-    def __init__(self, run: str, config: TelemetryConfig) -> None:
+    def __init__(self, run: str, config: TelemetryConfig, program: str) -> None:
         self._config = config
         self._place = context().actor_instance.proc_id
         sweep(config.directory)
-        self._folder, self._lock = open_host_folder(config.directory, run, self._place.host)
-        self._spill = None
-        if config.spill is not None:
-            self._spill = Path(config.spill) / run / str(self._place.host)
+        host = self._place.host
+        self._spilled = spill_folder(config.spill, run, host)
+        self._folder, self._lock = open_host_folder(config.directory, run, host, self._spilled)
+        self._own_proc = host << 32 | self._place.slot
+        self._note = HostNote(
+            host,
+            self._place.host_name,
+            program,
+            time.time_ns() // 1000,
+            self._own_proc,
+            str(self._folder),
+        )
+        if self._spilled is not None:
+            self._note_spilled(self._spilled)
+        self._spill: Spill | None = None
+        self._is_over = False
         self._tables: HostTables | None = None
+        self._stacks: HostStacks | None = None
+        self._debugging = HostDebugging(self._folder)
         self._making = threading.Lock()
+        self._export: OtlpExport | None = None
         # Loading takes a second, which the first who asks need not wait for.
-        threading.Thread(target=_load, name="mesh-telemetry-load", daemon=True).start()
+        self._loading = threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True)
+        self._loading.start()
 
     @endpoint
     async def name(self) -> str:
@@ -52,25 +89,85 @@ class HostRows(Actor):
         Raises:
             QueryError: It cannot be run.
         """
-        return await asyncio.to_thread(self._run, fragment)
+        deadline = time.monotonic() + fragment.deadline_s
+        try:
+            return await within_async(lambda: self._run(fragment, deadline), deadline)
+        except Late:
+            raise TelemetryError(
+                f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+            ) from None
+
+    @concurrent_endpoint
+    async def store_pyspy_dump(self, dump_id: str, proc: str, said: str) -> None:
+        """Keeps the dump of a process that somebody else has made with py-spy.
+
+        Raises:
+            TelemetryError: It is no dump, or there is no room for it.
+        """
+        await asyncio.to_thread(lambda: self._made_stacks().store(dump_id, proc, said))
+
+    @concurrent_endpoint
+    async def stop_mesh(self, slot: int, mesh_id: int, by: str) -> dict[str, str]:
+        """Has a process of this host stop a mesh that it owns; see `_stops.ask_to_stop`."""
+        return await asyncio.to_thread(ask_to_stop, self._folder, slot, mesh_id, by)
+
+    @concurrent_endpoint
+    async def debug_open(self, session: str, greeting: dict[str, Any]) -> str | None:
+        """Attaches to a debug session; gives the name of the connection, None if it is not here.
+
+        Raises:
+            DebugError: Somebody else is attached, or it ends just now.
+        """
+        return await self._debugging.open(session, greeting)
+
+    @concurrent_endpoint
+    async def debug_send(self, connection: str, piece: bytes) -> bool:
+        """Sends bytes to a debug session; says whether it is still there."""
+        return await self._debugging.send(connection, piece)
+
+    @concurrent_endpoint
+    async def debug_receive(self, connection: str, wait_s: float) -> bytes | None:
+        """Gives what a debug session has sent; None once it has ended."""
+        return await self._debugging.receive(connection, wait_s)
+
+    @concurrent_endpoint
+    async def debug_close(self, connection: str) -> None:
+        """Leaves a debug session."""
+        self._debugging.close(connection)
+
+    @concurrent_endpoint
+    async def debug_run(self, sessions: list[str], command: str, timeout_s: float) -> list[Said]:
+        """Runs a command in those debug sessions that are here."""
+        return await self._debugging.run(sessions, command, timeout_s)
+
+    @concurrent_endpoint
+    async def debug_release(self, sessions: list[str]) -> list[Said]:
+        """Lets those debug sessions go on that are here."""
+        return await self._debugging.release(sessions)
+
+    @concurrent_endpoint
+    async def debug_rules(self, rules: list[FailureRule]) -> None:
+        """Says which failures are to stand here from now on."""
+        await self._debugging.set_rules(rules)
 
     @endpoint
     async def close(self) -> None:
-        """Forgets all rows of this host."""
-        self._close()
+        """Forgets all rows of this host, but for those that are to be kept on its disk."""
+        await asyncio.to_thread(self._close, _CLOSE_S)
 
     async def __cleanup__(self, error: Exception | None) -> None:
-        self._close()
+        await asyncio.to_thread(self._close, _CLEANUP_S)
 
-    def _run(self, fragment: Fragment) -> bytes:
+    def _run(self, fragment: Fragment, deadline: float) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
-        from mesh_telemetry._engine import run_fragment
+        from mesh_telemetry._added_tables import RowsWithAdded
+        from mesh_telemetry._engine import run_until
         from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
 
-        tables = self._made()
-        tables.refresh()
+        tables = self._made().refreshed()
         try:
-            body: bytes = run_fragment(fragment, tables)
+            rows = RowsWithAdded(tables, fragment.added)
+            body: bytes = run_until(fragment, rows, deadline, tables.same_rows)
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise
@@ -82,21 +179,74 @@ class HostRows(Actor):
 
         with self._making:
             if self._tables is None:
+                scratch = self._folder / ASKED
+                scratch.mkdir(mode=0o700, exist_ok=True)
                 self._tables = HostTables(
                     self._folder,
                     cache_bytes=self._config.host_cache_bytes,
                     retention_s=self._config.retention_s,
-                    spill=self._spill,
-                    own_proc=self._place.host << 32 | self._place.slot,
+                    spill=self._spilled,
+                    own_proc=self._own_proc,
+                    scratch=scratch,
                 )
             return self._tables
 
-    def _close(self) -> None:
-        self._lock.close()
-        remove_if_free(self._folder)
+    def _note_spilled(self, folder: Path) -> None:
+        """Says on disk whose rows these are; it may be in place of one that was lost."""
+        before = noted_host(folder)
+        if before is not None:
+            self._note = self._note._replace(began_us=before.began_us)
+        with suppress(OSError):
+            note_host(folder, self._note)
 
+    def _load(self) -> None:
+        """Loads Arrow and DataFusion; then rows can be written to disk, and exported."""
+        from mesh_telemetry import _engine as _engine
+        from mesh_telemetry import _host_tables as _host_tables
 
-def _load() -> None:
-    """Loads Arrow and DataFusion."""
-    from mesh_telemetry import _engine as _engine
-    from mesh_telemetry import _host_tables as _host_tables
+        self._made_stacks()
+        if self._spilled is not None:
+            from mesh_telemetry._spill import Spill
+
+            with self._making:
+                if not self._is_over:
+                    self._spill = Spill(self._folder, self._spilled, self._note, self._config)
+        if isinstance(self._config.otlp, OtlpConfig):
+            self._begin_export(self._config.otlp)
+
+    def _begin_export(self, config: OtlpConfig) -> None:
+        try:
+            from mesh_telemetry._otlp_export import OtlpExport
+        except ImportError as error:
+            text = f"mesh-telemetry: nothing is exported from {self._place.host_name}"
+            print(f"{text}: {error}: install mesh-telemetry[otel] there", file=sys.stderr)
+            return
+        with self._making:
+            if not self._is_over:
+                self._export = OtlpExport(config, self._folder, self._spilled, self._own_proc)
+
+    def _close(self, budget_s: float) -> None:
+        self._debugging.close_all()
+        self._loading.join(budget_s)
+        with self._making:
+            is_over, self._is_over = self._is_over, True
+            spill, self._spill = self._spill, None
+            export, self._export = self._export, None
+        if export is not None:
+            # First, as it reads what is moved to disk then.
+            export.close(budget_s)
+        if spill is not None:
+            spill.close(budget_s)
+        if not is_over:
+            if self._stacks is not None:
+                self._stacks.close()
+            self._lock.close()
+            remove_if_free(self._folder)
+
+    def _made_stacks(self) -> HostStacks:
+        from mesh_telemetry._host_stacks import HostStacks
+
+        with self._making:
+            if self._stacks is None:
+                self._stacks = HostStacks(self._folder, self._place.host_name, self._config)
+            return self._stacks

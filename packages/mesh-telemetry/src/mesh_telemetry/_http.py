@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,7 +53,7 @@ class HttpServer:
         Handler.routes = sorted(routes, key=lambda route: len(route.path), reverse=True)
         Handler.token = token
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+            self._server = _Server(("127.0.0.1", port), Handler)
         except OSError as error:
             raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
         self._server.daemon_threads = True
@@ -82,6 +83,13 @@ class HttpServer:
         self.close()
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing of callers that have hung up."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 class _Handler(BaseHTTPRequestHandler):
     routes: Sequence[Route]
     token: str
@@ -89,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "mesh-telemetry"
     sys_version = ""
     timeout = _SOCKET_TIMEOUT_S
+    # An answer is written in two parts, of which the second must not wait for the first.
+    disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing: what is asked may be private."""
@@ -100,14 +110,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        status = 200
         try:
             reply = self._reply()
         except Refused as refused:
-            status = refused.status
             # What is left of the body is not read, so that nothing can follow it.
-            reply = Reply(JSON, _error(refused), {"Connection": "close"})
-        self.send_response(status)
+            reply = Reply(JSON, _error(refused), {"Connection": "close"}, refused.status)
+        if reply.take_over is not None:
+            self._hand_over(reply)
+            return
+        self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
         for name, value in reply.headers.items():
             self.send_header(name, value)
@@ -121,6 +132,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self._send_pieces(reply.body)
+
+    def _hand_over(self, reply: Reply) -> None:
+        """Gives the connection away; nothing else follows on it."""
+        assert reply.take_over is not None, "it is asked for"
+        self.close_connection = True
+        self.send_response(101)
+        self.send_header("Upgrade", reply.kind)
+        self.send_header("Connection", "Upgrade")
+        self.end_headers()
+        self.connection.settimeout(None)
+        with suppress(OSError):
+            reply.take_over(self.connection)
 
     def _reply(self) -> Reply:
         asked = urlsplit(self.path)

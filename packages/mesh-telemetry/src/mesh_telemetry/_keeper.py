@@ -9,8 +9,10 @@ from typing import NamedTuple
 from mesh_core import Actor, MeshError, SupervisionError, context, endpoint, this_host, this_proc
 from mesh_core.spi import host_agents, host_numbers, station
 from mesh_telemetry._collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._failure_rules import FailureRule
 from mesh_telemetry._host_rows import HostRows
 from mesh_telemetry._recording import Recording
+from mesh_telemetry._served import program_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ KEEPER_NAME = "mesh-telemetry-keeper"
 _PROC_NAME = "mesh-telemetry"
 # Between two attempts to have something answer for a host.
 _RETRY_S = 1.0
+_RULES_S = 10.0
 
 
 class HostHandle(NamedTuple):
@@ -82,9 +85,11 @@ class Keeper(Actor):
     def __init__(self, run: str, config: TelemetryConfig) -> None:
         self._run = run
         self._config = config
+        self._program = program_line()
         self._recording = Recording(run, config, (context().actor_instance.actor_id.port,))
         self._hosts: dict[int, _Kept] = {}
         self._collector: Collector | None = None
+        self._failure_rules: list[FailureRule] = []
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         """Notes which host does not answer any more."""
@@ -134,6 +139,19 @@ class Keeper(Actor):
             kept.lose(cause)
 
     @endpoint
+    def set_failure_rule(self, mesh: str | None, limit_s: float | None) -> None:
+        """Has failures of a mesh, or of all, stand everywhere; not any more without a limit."""
+        rules = [rule for rule in self._failure_rules if mesh is not None and rule.mesh != mesh]
+        if limit_s is not None:
+            rules.append(FailureRule(mesh, limit_s))
+        self._failure_rules = rules
+        told = [one.rows.debug_rules.call_one(rules) for one in self._hosts.values() if one.rows]
+        for each in told:
+            # What is lost will be told when it is back.
+            with suppress(MeshError, TimeoutError):
+                each.get(_RULES_S)
+
+    @endpoint
     def close(self) -> None:
         """Ends all that was spawned, and forgets all rows."""
         self._close()
@@ -156,8 +174,10 @@ class Keeper(Actor):
         try:
             procs = kept.host.spawn_procs(name=_PROC_NAME)
             kept.procs = procs
-            kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config)
+            kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config, self._program)
             kept.naming = kept.rows.name.call_one()
+            if self._failure_rules:
+                kept.rows.debug_rules.broadcast(self._failure_rules)
         except MeshError as error:
             kept.lose(cause_of(error))
         finally:

@@ -29,7 +29,11 @@ _STATUSES = {"started": "running", "failed": "failed", "stopped": "stopped"}
 
 
 def line_batch(
-    table: str, path: str, folder: ProcFolder, own_procs: frozenset[int]
+    table: str,
+    path: str,
+    folder: ProcFolder,
+    own_procs: frozenset[int],
+    span: tuple[int, int] | None = None,
 ) -> pa.RecordBatch | None:
     """Gives the rows of a table that are in a segment; None when there are none.
 
@@ -38,10 +42,12 @@ def line_batch(
         path: The segment.
         folder: Of which process it is.
         own_procs: Processes of telemetry itself, which are left out.
+        span: Only of its first bytes, as many as the second number says.
     """
     place, own_ports = folder.place, folder.own_ports
     _, is_wanted, make = LINE_TABLES[table]
-    lines = [line for line in map(json.loads, read_lines(path)) if is_wanted(line)]
+    written = read_lines(path, span[1] if span else None)
+    lines = [line for line in map(json.loads, written) if is_wanted(line)]
     if own_ports or own_procs:
         lines = [
             line
@@ -267,6 +273,14 @@ def _dropped(lines: Lines, place: Place) -> dict[str, Any]:
     }
 
 
+def _rows(lines: Lines, place: Place) -> dict[str, Any]:
+    return {
+        "table_name": _of(lines, "table"),
+        "actor_id": _actor_ids(lines, place),
+        "row_json": _of(lines, "row"),
+    }
+
+
 #: The family that a table is made of, which lines of it, and how.
 LINE_TABLES = {
     "actors": ("lives", _of_kind("started"), _actors),
@@ -281,4 +295,5 @@ LINE_TABLES = {
     "metric_gauges": ("metrics", _of_kind(GAUGE), _gauges),
     "metric_sums": ("metrics", _of_kind(COUNTER, UP_DOWN_COUNTER), _sums),
     "metric_histograms": ("metrics", _of_kind(HISTOGRAM), _histograms),
+    "rows": ("rows", lambda line: True, _rows),
 }

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mesh_telemetry._activity_rows import handler_rows, node_rows
 from mesh_telemetry._columns import batch_of, mixed
-from mesh_telemetry._door import STACKS, WAITS, ask_all
+from mesh_telemetry._door import ACTIVITY, SESSIONS, STACKS, WAITS, ask_all
 from mesh_telemetry._folders import bytes_below
 from mesh_telemetry._schemas import TABLES
 
@@ -54,7 +55,13 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
     elif table == "hosts":
         rows = [_host_row(folders)] if folders else []
     else:
-        ask = {"waits": (WAITS, _wait_rows), "stacks": (STACKS, _stack_rows)}
+        ask = {
+            "active_handlers": (ACTIVITY, handler_rows),
+            "actor_nodes": (ACTIVITY, node_rows),
+            "debug_sessions": (SESSIONS, _session_rows),
+            "stacks": (STACKS, _stack_rows),
+            "waits": (WAITS, _wait_rows),
+        }
         word, make = ask[table]
         living = {folder.path: folder for folder in folders if folder.is_alive}
         answers = ask_all(list(living), word, _ANSWER_S)
@@ -197,6 +204,21 @@ def _stack_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, 
         }
         for thread, ident, frames in answer
         for depth, (function, file, line) in enumerate(frames)
+    ]
+
+
+def _session_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
+    place = folder.place
+    names = ("id", "kind", "actor", "rank", "function", "file", "line", "since_us", "attached")
+    return [
+        {
+            **{name: said[name] for name in names},
+            "actor_id": _actor_id(place.number, said["port"]) if said["port"] else None,
+            "mesh": place.mesh_name,
+            "host": place.host_name,
+            "proc": place.proc,
+        }
+        for said in answer
     ]
 
 

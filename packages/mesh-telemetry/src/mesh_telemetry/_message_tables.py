@@ -56,7 +56,11 @@ _LINKS = ("link_up", "link_down", "peer_died")
 
 
 def message_batch(
-    table: str, path: str, folder: ProcFolder, own_procs: frozenset[int]
+    table: str,
+    path: str,
+    folder: ProcFolder,
+    own_procs: frozenset[int],
+    span: tuple[int, int] | None = None,
 ) -> pa.RecordBatch | None:
     """Gives the rows of a table that are in a segment; None when there are none.
 
@@ -65,9 +69,10 @@ def message_batch(
         path: The segment.
         folder: Of which process it is.
         own_procs: Processes of telemetry itself, which are left out.
+        span: Only those that came while it grew from one length to the other, in bytes.
     """
     place, own_ports = folder.place, folder.own_ports
-    content = read_messages(path)
+    content = read_messages(path, span)
     if content is None:
         return None
     base_ns, view = content

@@ -37,6 +37,15 @@ _QUESTION = {
         },
     },
 }
+_STOP = {
+    "type": "object",
+    "required": ["mesh_id", "proc"],
+    "properties": {
+        "mesh_id": {"type": "integer", "description": "As in meshes.id."},
+        "proc": {"type": "string", "description": "Who owns it, as in meshes.proc."},
+        "by": {"type": "string", "description": "Who asks: in the errors that callers get."},
+    },
+}
 _COVERAGE = {
     "type": "object",
     "properties": {
@@ -95,6 +104,19 @@ OPENAPI: dict[str, Any] = {
                             "application/vnd.apache.arrow.stream": {},
                         },
                     },
+                    "default": _ERROR,
+                },
+            }
+        },
+        "/stop": {
+            "post": {
+                "summary": "Has a mesh stopped by the process that owns it, in good order.",
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": _STOP}},
+                },
+                "responses": {
+                    "200": {"description": "Its owner has begun: its name, and its number."},
                     "default": _ERROR,
                 },
             }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+import datafusion
 import pyarrow as pa
 
 from mesh_telemetry._coverage import Answer
@@ -14,12 +15,12 @@ from mesh_telemetry._deadline import Late, within
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._fragment import Fragment
 from mesh_telemetry._gather import Ask, Gathering
-from mesh_telemetry._plain_types import plain_schema, plain_table
+from mesh_telemetry._plain_types import plain_table
 from mesh_telemetry._plan_tree import quoted
-from mesh_telemetry._query_text import read_query, values_of
+from mesh_telemetry._planned import Plans, open_query
 from mesh_telemetry._semi_joins import chosen, count_statement, useful_links, with_keys
-from mesh_telemetry._session import empty_batch, new_session, open_frame, readable
-from mesh_telemetry._split import split
+from mesh_telemetry._session import readable
+from mesh_telemetry._split import Split, split
 from mesh_telemetry._units import Link, Unit
 
 __all__ = ["Query", "QueryLimits"]
@@ -31,14 +32,6 @@ _WAYS = {
     "top": "its first rows",
     "scan": "the columns that it needs",
 }
-
-
-_CATALOG = re.compile(r"information_schema|^\s*(?:show|desc)", re.IGNORECASE)
-
-
-def _may_read(sql: str, table: str) -> bool:
-    """Says whether a query may read a table: to plan it, the others need not be there."""
-    return table.lower() in sql.lower() or _CATALOG.search(sql) is not None
 
 
 @dataclass(frozen=True)
@@ -69,6 +62,7 @@ class Query:
         parameters: The values of `$1` and on, `?`, or of `$name`; they never become SQL.
         schemas: The tables that hosts have.
         limits: What it may take.
+        plans: What is known of questions that were asked before, over the same tables.
 
     Raises:
         QueryError: It cannot be understood.
@@ -86,33 +80,18 @@ class Query:
         parameters: Sequence[object] | Mapping[str, object] | None,
         schemas: Mapping[str, pa.Schema],
         limits: QueryLimits | None = None,
+        plans: Plans | None = None,
     ) -> None:
         self._limits = limits or QueryLimits()
-        text = read_query(sql)
-        self._as_of_us = text.as_of_us
-        self._is_explained = text.is_explained
-        plain = {
-            table: plain_schema(schema)
-            for table, schema in schemas.items()
-            if _may_read(text.sql, table)
-        }
-        self._schemas = plain
-        self._session = new_session(self._limits.memory_max_bytes)
-        for table, schema in plain.items():
-            self._session.register_record_batches(quoted(table), [[empty_batch(schema)]])
-        values = values_of(parameters, text.marks)
-        frame = open_frame(self._session, text.sql, schemas, values)
-        self._wanted = plain_schema(frame.schema())
-        try:
-            self._split = split(frame, self._session, plain)
-        except Exception as error:  # DataFusion has no narrower class
-            raise QueryError(f"{readable(str(error))}: correct the query") from None
+        self._known = schemas
+        memory_max_bytes = self._limits.memory_max_bytes
+        self._planned = (plans or Plans(schemas)).plan(sql, parameters, memory_max_bytes)
         self._is_answered = False
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the answer."""
-        return self._wanted
+        return self._planned.wanted
 
     def answer(
         self,
@@ -121,6 +100,7 @@ class Query:
         until_us: int | None = None,
         timeout_s: float = 10.0,
         require_full: bool = False,
+        is_one_host: bool = False,
     ) -> Answer:
         """Asks the hosts, and finishes over what they send.
 
@@ -131,6 +111,8 @@ class Query:
                 query comes first.
             timeout_s: How long it may take, in seconds. Hosts that are late are failed ones.
             require_full: Whether a host that failed is an error.
+            is_one_host: Whether there is one host only: it computes the whole answer then. `ask` is
+                called in the thread of the caller, and must keep to the deadline of the fragment.
 
         Raises:
             QueryError: It fails on the rows that there are, or takes more than its limits.
@@ -142,10 +124,15 @@ class Query:
         self._is_answered = True
         deadline = time.monotonic() + timeout_s
         gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
-        if self._is_explained:
-            return Answer(self._explained(), gathering.coverage())
-        if self._as_of_us is not None:
-            until_us = self._as_of_us
+        until_us = until_us if self._planned.text.as_of_us is None else self._planned.text.as_of_us
+        is_whole = is_one_host and self._can_be_whole()
+        if self._planned.text.is_explained:
+            explained = self._explained_whole() if is_whole else self._explained()
+            return Answer(explained, gathering.coverage())
+        if is_whole:
+            table = gathering.alone(*self._whole(until_us, deadline))
+            gathering.check(require_full)
+            return Answer(table, gathering.coverage())
         self._ship(gathering, until_us, deadline)
         gathering.check(require_full)
         # The answers of slow hosts may have taken all the time: there is little left to do.
@@ -157,6 +144,35 @@ class Query:
                 f"not finished after {timeout_s:g} s: allow more time, or filter more"
             ) from None
         return Answer(table, gathering.coverage())
+
+    @cached_property
+    def _opened(self) -> tuple[datafusion.SessionContext, Split]:
+        """The session that finishes the answer, and what is shipped before."""
+        memory_max_bytes = self._limits.memory_max_bytes
+        session, frame = open_query(self._planned, self._known, memory_max_bytes)
+        try:
+            return session, split(frame, session, self._planned.schemas)
+        except Exception as error:  # DataFusion has no narrower class
+            raise QueryError(f"{readable(str(error))}: correct the query") from None
+
+    @property
+    def _session(self) -> datafusion.SessionContext:
+        return self._opened[0]
+
+    @property
+    def _split(self) -> Split:
+        return self._opened[1]
+
+    def _can_be_whole(self) -> bool:
+        # A batch without columns does not say on its way how many rows it has.
+        return self._planned.tables is not None and bool(self._planned.wanted.names)
+
+    def _whole(self, until_us: int | None, deadline: float) -> tuple[str, Fragment, pa.Schema]:
+        """Gives all of the question as one fragment, with what it is accounted to."""
+        tables = self._planned.tables or ()
+        fragment = self._fragment(self._planned.text.sql, tables, until_us, deadline)
+        fragment = replace(fragment, values=self._planned.values)
+        return ", ".join(tables), fragment, self._planned.wanted
 
     def _ship(self, gathering: Gathering, until_us: int | None, deadline: float) -> None:
         links = self._links(gathering, until_us, deadline)
@@ -212,7 +228,7 @@ class Query:
         if not table.num_rows:
             return
         if unit.way == "scan":
-            whole = self._schemas[unit.table]
+            whole = self._planned.schemas[unit.table]
             columns = [
                 table.column(field.name)
                 if field.name in table.column_names
@@ -240,13 +256,17 @@ class Query:
             raise QueryError(f"{text}: correct the query, or have it take less") from None
         schema = batches[0].schema if batches else self._split.frame.schema()
         table = plain_table(pa.Table.from_batches(batches, schema))
-        if not self._wanted.names:
+        if not self._planned.wanted.names:
             return table
         columns = [
             column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(table.columns, self._wanted, strict=True)
+            for column, field in zip(table.columns, self._planned.wanted, strict=True)
         ]
-        return pa.Table.from_arrays(columns, schema=self._wanted)
+        return pa.Table.from_arrays(columns, schema=self._planned.wanted)
+
+    def _explained_whole(self) -> pa.Table:
+        step = "the only host computes the answer"
+        return pa.table({"step": [step], "plan": [self._planned.text.sql]})
 
     def _explained(self) -> pa.Table:
         steps = [

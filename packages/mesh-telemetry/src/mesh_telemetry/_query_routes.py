@@ -19,7 +19,7 @@ from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._openapi import OPENAPI
 from mesh_telemetry._routes import Refused, Reply, Request, Route, json_reply
 
-__all__ = ["ARROW", "Answering", "query_routes"]
+__all__ = ["ARROW", "Answering", "plain_answer", "query_routes"]
 
 ARROW = "application/vnd.apache.arrow.stream"
 Parameters = Sequence[object] | Mapping[str, object] | None
@@ -48,19 +48,25 @@ def query_routes(answer: Answering) -> list[Route]:
             raise Refused(500, "failed", str(error)) from error
         finally:
             slots.release()
-        coverage = _plain_coverage(found.coverage)
         if ARROW in request.headers.get("Accept", ""):
-            return Reply(ARROW, _stream(found.table), {"Mesh-Coverage": json.dumps(coverage)})
-        rows = [
-            {name: _json_value(value) for name, value in row.items()}
-            for row in found.table.to_pylist()
-        ]
-        return json_reply({"columns": found.table.column_names, "rows": rows, "coverage": coverage})
+            coverage = json.dumps(_plain_coverage(found.coverage))
+            return Reply(ARROW, _stream(found.table), {"Mesh-Coverage": coverage})
+        return json_reply(plain_answer(found))
 
     return [
         Route("POST", "/query", query),
         Route("GET", "/openapi.json", lambda _: json_reply(OPENAPI)),
     ]
+
+
+def plain_answer(answer: Answer) -> dict[str, Any]:
+    """Gives an answer as JSON has it: columns, rows and coverage."""
+    rows = [
+        {name: _json_value(value) for name, value in row.items()}
+        for row in answer.table.to_pylist()
+    ]
+    columns = answer.table.column_names
+    return {"columns": columns, "rows": rows, "coverage": _plain_coverage(answer.coverage)}
 
 
 def _question(said: dict[str, Any]) -> tuple[str, Parameters, int | None]:

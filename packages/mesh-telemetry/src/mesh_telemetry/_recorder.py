@@ -16,24 +16,44 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
-from mesh_telemetry._door import FLUSH, STACKS, WAITS, Door, stacks, waits
+from mesh_telemetry._breakpoints import Breakpoints
+from mesh_telemetry._door import (
+    ACTIVITY,
+    FLUSH,
+    ROWS,
+    RULES,
+    SESSIONS,
+    STACKS,
+    STOP,
+    WAITS,
+    Door,
+    activities,
+    stacks,
+    waits,
+)
+from mesh_telemetry._endpoint_names import write_endpoints
 from mesh_telemetry._event_lines import encode_line, line_of
 from mesh_telemetry._folders import (
+    ASKED,
     Lock,
     bytes_below,
     is_locked,
     open_host_folder,
     remove_if_free,
+    spill_folder,
     sweep,
 )
 from mesh_telemetry._measurements import Measurements
+from mesh_telemetry._moving import make_folder, move_proc
 from mesh_telemetry._segments import (
     FAMILIES,
     LINES_HEADER,
     SegmentWriter,
     message_header,
-    write_endpoints,
 )
+from mesh_telemetry._sources import live_rows
+from mesh_telemetry._stack_folder import STACK_FOLDER
+from mesh_telemetry._stops import stop_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,28 +104,31 @@ class Recorder:
         self._measurements = Measurements()
         self._lost: dict[tuple[str, str], list[int]] = {}
         self._stream_dropped = {"messages": 0, "lives": 0}
-        # Where the names of endpoints go, and how many are there.
-        self._places: list[Path] = []
         self._endpoint_count = 0
         self._lost_at = self._expired_at = -math.inf
         self._pid = os.getpid()
-        self._is_over = self._is_restarted = False
+        self._is_over = self._is_restarted = self._has_taken = False
         self._turn = threading.Lock()
         sweep(config.directory)
         place = station()
-        self._host_folder, self._host_lock = open_host_folder(config.directory, run, place.host)
-        _drop_dead(self._host_folder, config)
+        spill = spill_folder(config.spill, run, place.host)
+        self._host_folder, self._host_lock = open_host_folder(
+            config.directory, run, place.host, spill
+        )
+        _drop_dead(self._host_folder, config, spill)
         name = f"{place.slot}.{os.getpid()}.{os.urandom(4).hex()}"
         self.folder: Path = self._host_folder / name
         self.folder.mkdir(mode=0o700)
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
-        self._door = Door(self.folder, {FLUSH: self._flushed, WAITS: waits, STACKS: stacks})
+        self._breakpoints = Breakpoints(self.folder, self._host_folder)
+        self._door = Door(self.folder, self._answers(), {ROWS: live_rows})
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
         self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX, since_start=True)
         self._events = subscribe(rest, len_max=_EVENTS_MAX)
-        self._writers = self._make_writers(run, name)
+        self._spill = None if spill is None else spill / name
+        self._writers = self._make_writers()
         for port in own_ports:
             self._note_own(port, is_proc=False)
         self._standing = standing()
@@ -128,6 +151,7 @@ class Recorder:
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = True
+        self._breakpoints.close()
         with suppress(OSError):
             self._bell.send(b"x")
         self._thread.join(_CLOSE_S)
@@ -135,27 +159,35 @@ class Recorder:
     def let_go(self) -> None:
         """Closes what a fork has of its parent, which goes on recording."""
         self._is_over = True
+        self._breakpoints.let_go()
         for held in (self._lock, self._host_lock, self._door, self._bell, self._ear):
             held.close()
         for writer in self._writers.values():
             writer.close()
 
-    def _make_writers(self, run: str, name: str) -> dict[str, SegmentWriter]:
+    def _answers(self) -> dict[str, Callable[..., Any]]:
+        return {
+            ACTIVITY: activities,
+            FLUSH: self._flushed,
+            RULES: self._breakpoints.read_rules,
+            SESSIONS: self._breakpoints.rows,
+            STACKS: stacks,
+            STOP: self._stop,
+            WAITS: waits,
+        }
+
+    def _make_writers(self) -> dict[str, SegmentWriter]:
         config = self._config
-        spill = None
-        self._places.append(self.folder)
-        if config.spill is not None:
-            spill = Path(config.spill) / run / self._host_folder.name / name
-            spill.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copy(self.folder / "place.json", spill)
-            self._places.append(spill)
+        if self._spill is not None:
+            make_folder(self._spill)
+            shutil.copy(self.folder / "place.json", self._spill)
         writers = {}
         for family, share in FAMILIES.items():
             is_messages = family == "messages"
             header = message_header(self._messages.time_base_ns) if is_messages else LINES_HEADER
             room = config.proc_bytes * share // sum(FAMILIES.values())
             writers[family] = SegmentWriter(
-                self.folder, family, room, config.retention_s, header, spill
+                self.folder, family, room, config.retention_s, header, self._spill
             )
         return writers
 
@@ -177,9 +209,11 @@ class Recorder:
             while not self._is_over:
                 ready, _, _ = select.select(watched, [], [], period_s)
                 if watched[0] in ready:
+                    self._has_taken = False
                     self._door.serve()
                 with self._turn:
-                    period_s = self._take()
+                    if not (watched[0] in ready and self._has_taken):
+                        period_s = self._take()
                     is_restarted, self._is_restarted = self._is_restarted, False
                 if is_restarted:
                     self.on_restarted()
@@ -195,6 +229,7 @@ class Recorder:
             self._take()
             self._lost_at = -math.inf
             self._write_lost()
+        self._breakpoints.close()
         self._events.close()
         self._messages.close()
         self.let_go()
@@ -204,7 +239,11 @@ class Recorder:
     def _flushed(self) -> bool:
         with self._turn:
             self._take()
+            self._has_taken = True
         return True
+
+    def _stop(self, request: str) -> dict[str, str]:
+        return stop_here(request, self._own)
 
     def _take(self) -> float:
         """Writes what has happened since; gives when to look again, in seconds."""
@@ -248,8 +287,11 @@ class Recorder:
         known = self._own_procs if is_proc else self._own
         if number and number not in known:
             known.add(number)
-            with suppress(OSError), open(self.folder / "own", "a") as file:
-                file.write(f"{'proc' if is_proc else 'port'} {number}\n")
+            for folder in (self.folder, self._spill):
+                with suppress(OSError):
+                    if folder is not None:
+                        with open(folder / "own", "a") as file:
+                            file.write(f"{'proc' if is_proc else 'port'} {number}\n")
 
     def _write_lines(self, family: str, lines: list[dict[str, Any]]) -> None:
         room = self._writers[family].room
@@ -273,10 +315,11 @@ class Recorder:
         """Writes the names of endpoints before the records that have their numbers."""
         names = self._messages.endpoint_names()
         if len(names) > self._endpoint_count:
-            with suppress(OSError):
-                for place in self._places:
-                    write_endpoints(place, names)
-                self._endpoint_count = len(names)
+            for folder in (self._spill, self.folder):
+                with suppress(OSError):
+                    if folder is not None:
+                        write_endpoints(folder, names)
+                        self._endpoint_count = len(names)
 
     def _write_messages(self, records: bytes) -> None:
         self._write_endpoints()
@@ -337,10 +380,15 @@ class Recorder:
                 writer.expire()
 
 
-def _drop_dead(host_folder: Path, config: TelemetryConfig) -> None:
-    """Removes what processes have left that ended long ago, or that takes too much room."""
+def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -> None:
+    """Removes what processes have left that ended long ago, or that takes too much room.
+
+    It is moved where it is to be kept.
+    """
     room = config.proc_bytes * _DEAD_SHARES
-    folders = [folder for folder in host_folder.iterdir() if folder.is_dir()]
+    # Dumps of stacks have bounds of their own.
+    others = (ASKED, STACK_FOLDER)
+    folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
     dead = []
     for folder in folders:
         with suppress(OSError):
@@ -351,7 +399,10 @@ def _drop_dead(host_folder: Path, config: TelemetryConfig) -> None:
     for last_s, folder in sorted(dead, reverse=True):
         room -= bytes_below(folder)
         if room < 0 or time.time() - last_s > config.retention_s:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                if spill is not None:
+                    move_proc(folder, spill / folder.name)
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _nothing() -> None:

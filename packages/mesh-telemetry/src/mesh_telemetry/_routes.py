@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -47,6 +48,9 @@ class Reply(NamedTuple):
     kind: str
     body: bytes | Iterable[bytes]
     headers: Mapping[str, str] = {}
+    status: int = 200
+    take_over: Callable[[socket.socket], object] | None = None
+    """Has the connection from here on, until it returns; there is no body then."""
 
 
 class Route(NamedTuple):

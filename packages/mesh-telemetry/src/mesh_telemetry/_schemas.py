@@ -7,13 +7,24 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["LIVE_TABLES", "TABLES", "TABLE_DOCS", "Column", "TableDoc"]
+__all__ = [
+    "LIVE_TABLES",
+    "TABLES",
+    "TABLE_DOCS",
+    "Column",
+    "TableDoc",
+    "column",
+    "schema_of",
+]
 
 #: Tables of what is, made when they are asked for; they have no past.
-LIVE_TABLES = frozenset({"hosts", "procs", "stacks", "waits"})
+LIVE_TABLES = frozenset(
+    {"active_handlers", "actor_nodes", "debug_sessions", "hosts", "procs", "stacks", "waits"}
+)
 
 _TYPES = {
     "u64": pa.uint64(),
+    "i32": pa.int32(),
     "i64": pa.int64(),
     "f64": pa.float64(),
     "s": pa.string(),
@@ -43,15 +54,34 @@ _WHERE = ("host s | the name of the machine", "proc s | the process, as `0.3`: h
 _ENDPOINT = "endpoint s? | the endpoint that it is for; null for channels"
 _SENT_IN = "parent_span_id s? | the span that it was sent in, a `spans.span_id`; null for none"
 _ACTOR = "actor_id u64? | the actor that ran, an `actors.id`; null outside of actors"
+_DUMP = "dump_id s | the dump: the same for all processes that were asked at once"
+_STORED = "timestamp_us i64 | when the dump was stored"
+_THREAD = "thread_id u64 | the thread, as Python numbers it"
+_DEPTH = "frame_depth i32 | 0 for the innermost"
+
+
+def column(declared: str) -> Column:
+    """Reads `name type | what is in it`; a question mark behind the type says that it may be null.
+
+    Types are `u64`, `i64`, `f64`, `s` for text and `b` for true or false.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    head, _, words = declared.partition(" | ")
+    name, _, kind = head.partition(" ")
+    if not name.isidentifier() or kind.rstrip("?") not in _TYPES or not words:
+        raise ValueError(f"{declared!r}: write it as 'bytes u64 | how many', or u64? for null too")
+    return Column(name, _TYPES[kind.rstrip("?")], kind.endswith("?"), words)
+
+
+def schema_of(doc: TableDoc) -> pa.Schema:
+    """Gives the columns of a table."""
+    return pa.schema([pa.field(one.name, one.type, one.is_nullable) for one in doc.columns])
 
 
 def _table(text: str, *columns: str) -> TableDoc:
-    made = []
-    for column in (*columns, *_WHERE):
-        declared, _, words = column.partition(" | ")
-        name, _, kind = declared.partition(" ")
-        made.append(Column(name, _TYPES[kind.rstrip("?")], kind.endswith("?"), words))
-    return TableDoc(text, tuple(made))
+    return TableDoc(text, tuple(column(declared) for declared in (*columns, *_WHERE)))
 
 
 TABLE_DOCS: Mapping[str, TableDoc] = {
@@ -236,6 +266,59 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "events u64 | how many",
         "bytes u64 | how long they were, where that is known",
     ),
+    "rows": _table(
+        "Rows that packages and programs have told, for tables of their own and for others.",
+        _WHEN,
+        "table_name s | the table",
+        _ACTOR,
+        "row_json s | its columns",
+    ),
+    "pyspy_dumps": _table(
+        "Dumps of stacks, one row for each process; the four tables are joined by `dump_id` and "
+        "`proc`.",
+        _DUMP,
+        "timestamp_us i64 | when it was stored, in microseconds since the epoch",
+        "pid i32 | the number of the process on its host",
+        "binary s | what it runs",
+        "proc_ref s | its address, as `host/0.3`; of a dump of others what they call it",
+        "capture_mode s | `python_only`, or `native` where frames of other languages are in it",
+        "warnings_json s | what whoever made it had to say",
+    ),
+    "pyspy_stack_traces": _table(
+        "Threads in dumps.",
+        _DUMP,
+        _STORED,
+        "pid i32 | the process, or one that it has started",
+        _THREAD,
+        "thread_name s? | its name",
+        "os_thread_id u64? | its number in the system",
+        "active b | whether it computes",
+        "owns_gil b | whether it holds the lock of the interpreter",
+    ),
+    "pyspy_frames": _table(
+        "Calls in the stacks of dumps.",
+        _DUMP,
+        _STORED,
+        _THREAD,
+        _DEPTH,
+        "name s | what runs",
+        "filename s | where",
+        "module s? | of other languages the library",
+        "short_filename s? | where, without the folders that are searched for modules",
+        "line i32 | in which line; 0 where that is not known",
+        "is_entry b | whether the interpreter was called anew for it",
+    ),
+    "pyspy_local_variables": _table(
+        "Local variables of calls in dumps, where they were asked for.",
+        _DUMP,
+        _STORED,
+        _THREAD,
+        _DEPTH,
+        "name s | the variable",
+        "addr u64 | where its value lies in memory",
+        "arg b | whether it is an argument",
+        "repr s? | the value, cut short",
+    ),
     "procs": _table(
         "The processes of a host; those that have ended as long as their rows are kept.",
         "timestamp_us i64 | now",
@@ -263,6 +346,32 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "gpus i64? | how many GPUs; null where `pynvml` is not installed",
         "gpus_json s? | of each GPU its name, memory and use",
     ),
+    "actor_nodes": _table(
+        "Actors that there are now, and what they do.",
+        "timestamp_us i64 | now",
+        "id u64 | the actor, an `actors.id`",
+        "mesh_id u64 | its mesh",
+        "rank u64 | its rank in the mesh",
+        "actor s | the name that its mesh was spawned under",
+        "actor_type s | its class",
+        "actor_status s | `processing` while it serves a message, else `idle`",
+        "last_message_handler s | the endpoint that it has begun last",
+        "messages_processed u64 | how many messages it has served",
+        "queue_depth u64 | how many wait for their turn",
+    ),
+    "active_handlers": _table(
+        "Messages that actors serve now.",
+        "timestamp_us i64 | now",
+        "actor_id u64 | the actor, an `actors.id`",
+        "mesh_id u64 | its mesh",
+        "actor s | the name that its mesh was spawned under",
+        "name s | the endpoint",
+        "rank u64 | the rank that was called",
+        "from_proc s | the process of the sender",
+        "call u64? | the port of the answers; null when none is wanted",
+        "message_id u64? | the message, as in `message_status_events`, whose `active` says since "
+        "when; null when no answer is wanted",
+    ),
     "waits": _table(
         "Answers that somebody waits for now.",
         "timestamp_us i64 | now",
@@ -287,9 +396,21 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "file s | where",
         "line i64 | in which line",
     ),
+    "debug_sessions": _table(
+        "Code that stands still until somebody has attached to it with `mesh debug`.",
+        "timestamp_us i64 | now",
+        "id s | the session",
+        "kind s | `breakpoint`, or `post_mortem` where an exception was raised",
+        "actor_id u64? | the actor that stands, an `actors.id`; null outside of actors",
+        "actor s? | the name of its mesh",
+        "mesh s | the name of the process mesh",
+        "rank i64 | the rank in the mesh of the actor, or in that of the process",
+        "function s | where it stands",
+        "file s | in which file",
+        "line i64 | in which line",
+        "since_us i64 | since when, in microseconds since the epoch",
+        "attached b | whether somebody is attached",
+    ),
 }
 
-TABLES: Mapping[str, pa.Schema] = {
-    name: pa.schema([pa.field(one.name, one.type, one.is_nullable) for one in doc.columns])
-    for name, doc in TABLE_DOCS.items()
-}
+TABLES: Mapping[str, pa.Schema] = {name: schema_of(doc) for name, doc in TABLE_DOCS.items()}

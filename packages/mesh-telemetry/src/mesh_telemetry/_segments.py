@@ -7,10 +7,9 @@ segment that is removed meanwhile stays readable for who has it open.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import struct
+import sys
 import time
 from collections import deque
 from contextlib import suppress
@@ -18,10 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mesh_core.spi import MESSAGE_RECORD
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from mesh_telemetry._moving import move_segment
 
 __all__ = [
     "FAMILIES",
@@ -29,20 +25,18 @@ __all__ = [
     "Segment",
     "SegmentWriter",
     "message_header",
-    "read_endpoints",
     "read_lines",
     "read_messages",
     "segments_of",
-    "write_endpoints",
 ]
 
-#: The families of events, and which part of the room of a process each may take, in sixteenths.
-FAMILIES = {"messages": 8, "lives": 2, "logs": 2, "spans": 2, "metrics": 2}
+#: The families of events, and which part of the room of a process each may take, in parts of their
+#: sum.
+FAMILIES = {"messages": 10, "lives": 2, "logs": 2, "spans": 2, "metrics": 2, "rows": 2}
 LINES_HEADER = b"MESHLIN1\n"
 
 _PARTS = 8
 _SUFFIX = ".seg"
-_ENDPOINTS = "endpoints"
 _MESSAGES = struct.Struct("<8sq")
 _MESSAGES_MARK = b"MESHMSG2"
 
@@ -158,9 +152,10 @@ class SegmentWriter:
             self.seal()
         if not self._sealed:
             return False
-        oldest = self._drop_oldest()
-        self.evicted_count += oldest.event_count
-        self.evicted_bytes += oldest.length
+        oldest, is_moved = self._drop_oldest()
+        if not is_moved:
+            self.evicted_count += oldest.event_count
+            self.evicted_bytes += oldest.length
         return True
 
     def close(self) -> None:
@@ -191,16 +186,17 @@ class SegmentWriter:
             raise
         self._bytes = len(self._header)
 
-    def _drop_oldest(self) -> _Kept:
+    def _drop_oldest(self) -> tuple[_Kept, bool]:
+        """Moves the oldest segment away, or removes it; says which, and whether it was moved."""
         oldest = self._sealed.popleft()
         self._sealed_bytes -= oldest.length
-        with suppress(OSError):
-            if self._spill is not None:
-                self._spill.mkdir(mode=0o700, parents=True, exist_ok=True)
-                shutil.move(oldest.path, self._spill / oldest.path.name)
+        if self._spill is not None:
+            with suppress(OSError):
+                move_segment(oldest.path, self._spill)
+                return oldest, True
         with suppress(OSError):
             os.unlink(oldest.path)
-        return oldest
+        return oldest, False
 
 
 def message_header(time_base_ns: int) -> bytes:
@@ -220,48 +216,41 @@ def segments_of(folder: Path, family: str) -> list[Segment]:
     return sorted(found, key=lambda segment: segment.number)
 
 
-def read_messages(path: str) -> tuple[int, memoryview] | None:
+def read_messages(path: str, span: tuple[int, int] | None = None) -> tuple[int, bytes] | None:
     """Gives the records of a segment, without a torn one, and what to add to their times.
 
     None when the segment is gone, or has nothing.
+
+    Args:
+        path: The file.
+        span: Only what has come when it was longer than the first, and not longer than the
+            second of these lengths, in bytes.
     """
+    start, end = span or (0, sys.maxsize)
     try:
-        content = Path(path).read_bytes()
-    except OSError:
+        with open(path, "rb", buffering=0) as file:
+            header = file.read(_MESSAGES.size)
+            # A record that was torn at the start is whole now.
+            before = max(0, start - _MESSAGES.size) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
+            file.seek(_MESSAGES.size + before)
+            content = file.read(end - file.tell() if span else -1)
+    except (OSError, ValueError):
         return None
-    if len(content) < _MESSAGES.size:
+    if len(header) < _MESSAGES.size:
         return None
-    mark, time_base_ns = _MESSAGES.unpack_from(content)
+    mark, time_base_ns = _MESSAGES.unpack(header)
     if mark != _MESSAGES_MARK:
         return None
-    whole = (len(content) - _MESSAGES.size) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
-    return time_base_ns, memoryview(content)[_MESSAGES.size : _MESSAGES.size + whole]
+    return time_base_ns, content[: len(content) // MESSAGE_RECORD.size * MESSAGE_RECORD.size]
 
 
-def write_endpoints(folder: Path, names: Sequence[str]) -> None:
-    """Writes down the names of endpoints, of which records have the numbers.
+def read_lines(path: str, length: int | None = None) -> list[bytes]:
+    """Gives the lines of a segment, or of its first bytes, without a torn one.
 
-    Raises:
-        OSError: It cannot be written; those that were there still are.
+    None of them when the segment is gone.
     """
-    made = folder / f"{_ENDPOINTS}.new"
-    made.write_text(json.dumps(names))
-    made.rename(folder / _ENDPOINTS)
-
-
-def read_endpoints(folder: Path) -> list[str]:
-    """Gives the names of endpoints by number; none when there are none."""
     try:
-        names: list[str] = json.loads((folder / _ENDPOINTS).read_text())
-    except (OSError, ValueError):
-        return []
-    return names
-
-
-def read_lines(path: str) -> list[bytes]:
-    """Gives the lines of a segment, without a torn one; none when the segment is gone."""
-    try:
-        content = Path(path).read_bytes()
+        content = Path(path).read_bytes()[:length]
     except OSError:
         return []
     if not content.startswith(LINES_HEADER):

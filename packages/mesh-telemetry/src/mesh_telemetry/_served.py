@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._folders import make_private
 
-__all__ = ["Served", "note", "served_programs"]
+__all__ = ["Served", "note", "program_line", "served_program", "served_programs"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Served:
     url: str
     flight_url: str
     token: str
+
+
+def program_line() -> str:
+    """Gives what this program was started as."""
+    return Path("/proc/self/cmdline").read_text().replace("\0", " ").strip()
 
 
 def note(served: Served) -> Path:
@@ -65,6 +71,23 @@ def served_programs() -> list[Served]:
                 # It was killed.
                 path.unlink()
     return found
+
+
+def served_program(pid: int | None = None) -> Served:
+    """Gives the program of this user that answers queries, or the one with a pid.
+
+    Raises:
+        TelemetryError: There is none, or there are several and none is said.
+        StorageError: The folder for such notes is open to others.
+    """
+    found = [one for one in served_programs() if pid in (None, one.pid)]
+    if not found:
+        which = "no program" if pid is None else f"no program with pid {pid}"
+        raise TelemetryError(f"{which} of yours serves telemetry here: have it call serve()")
+    if len(found) > 1:
+        programs = ", ".join(f"--pid {one.pid} ({one.program})" for one in found)
+        raise TelemetryError(f"several programs can be asked: choose one, {programs}")
+    return found[0]
 
 
 def _age(path: Path) -> float:

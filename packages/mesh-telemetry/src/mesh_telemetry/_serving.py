@@ -7,11 +7,12 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mesh_telemetry._dashboard import dashboard_url
 from mesh_telemetry._flight import FlightSqlServer
 from mesh_telemetry._http import HttpServer
 from mesh_telemetry._query import Query
 from mesh_telemetry._query_routes import query_routes
-from mesh_telemetry._served import Served, note
+from mesh_telemetry._served import Served, note, program_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mesh_telemetry._dashboard import Dashboard
     from mesh_telemetry._query_routes import Answering
     from mesh_telemetry._routes import Route
 
@@ -35,6 +37,7 @@ class Serving:
         url: Where it answers over HTTP; `GET /openapi.json` there says how to ask.
         flight_url: Where it answers over Arrow Flight SQL.
         token: What each request brings along as `Authorization: Bearer <token>`.
+        dashboard_url: Where a browser looks at the program, with the token in it.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Serving:
         answer: Answering,
         schemas: Mapping[str, pa.Schema],
         routes: Sequence[Route],
+        dashboard: Dashboard,
         port: int,
         flight_port: int,
         token: str | None,
@@ -50,7 +54,9 @@ class Serving:
             return Query(sql, parameters, schemas).schema
 
         self.token: str = secrets.token_urlsafe(24) if token is None else token
-        self._http = HttpServer([*query_routes(answer), *routes], self.token, port)
+        self._dashboard = dashboard
+        every = [*query_routes(answer), *dashboard.routes(), *routes]
+        self._http = HttpServer(every, self.token, port)
         try:
             self._flight = FlightSqlServer(answer, columns, schemas, self.token, flight_port)
         except BaseException:
@@ -58,8 +64,8 @@ class Serving:
             raise
         self.url: str = self._http.url
         self.flight_url: str = self._flight.url
-        program = Path("/proc/self/cmdline").read_text().replace("\0", " ").strip()
-        served = Served(os.getpid(), program, self.url, self.flight_url, self.token)
+        self.dashboard_url: str = dashboard_url(self.url, self.token)
+        served = Served(os.getpid(), program_line(), self.url, self.flight_url, self.token)
         self._note: Path | None = note(served)
 
     def close(self) -> None:
@@ -67,6 +73,7 @@ class Serving:
         path, self._note = self._note, None
         if path is not None:
             path.unlink(missing_ok=True)
+            self._dashboard.close()
             self._http.close()
             self._flight.close()
 

@@ -4,33 +4,43 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
-from datetime import datetime
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, SupervisionError, this_proc
 from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper, cause_of
-from mesh_telemetry._options import TelemetryConfig
+from mesh_telemetry._moments import microseconds
+from mesh_telemetry._options import TelemetryConfig, with_otlp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
     from types import TracebackType
-    from typing import Self
+    from typing import Any, Self
 
     import pyarrow as pa
 
     from mesh_core import Future, HostMesh, ProcMesh
-    from mesh_telemetry._coverage import Answer
+    from mesh_telemetry._coverage import Answer, Coverage
+    from mesh_telemetry._debugging import DebugConsole, Debugging
     from mesh_telemetry._fragment import Fragment, ShardAnswer
+    from mesh_telemetry._keeper import HostHandle
+    from mesh_telemetry._planned import Plans
+    from mesh_telemetry._profile_file import TraceFile
     from mesh_telemetry._routes import Route
     from mesh_telemetry._serving import Serving
+    from mesh_telemetry._sources import SourceTable
 
 __all__ = ["Telemetry"]
 
 _CLOSE_S = 60.0
+# For one of the questions of a trace.
+_LONG_S = 60.0
 
 
 class Telemetry:
@@ -40,6 +50,11 @@ class Telemetry:
 
     Args:
         config: What is kept, and where.
+        tables: Tables of the program's own, by name: rows of them are told with
+            `mesh_core.spi.record_row`, in any process.
+
+    Raises:
+        ValueError: One of the tables has a name that is taken, or a column that is none.
 
     Example:
         >>> with Telemetry() as telemetry:
@@ -47,23 +62,35 @@ class Telemetry:
         ...     telemetry.query("select mesh, pid, rss_bytes from procs").table
     """
 
-    def __init__(self, config: TelemetryConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: TelemetryConfig | None = None,
+        *,
+        tables: Mapping[str, SourceTable] | None = None,
+    ) -> None:
         self.config: TelemetryConfig = config or TelemetryConfig()
+        self._own_tables = dict(tables or {})
+        if self._own_tables:
+            self.tables()
         self._keeper: Keeper | None = None
         self._pid = 0
         self._servings: list[Serving] = []
+        self._plans: Plans | None = None
 
     def start(self) -> Self:
         """Records the calling process, and every process that is spawned from there from now on.
 
         Raises:
             StorageError: The folder for events cannot be used.
+            TelemetryError: It is to export, and what that takes is not installed.
+            ValueError: It is to export as variables say, and one of them cannot be read.
             RuntimeError: It is started already.
         """
         if self._keeper is not None:
             raise RuntimeError("telemetry is started already: use it, or close() it first")
         run = f"{os.getpid()}-{os.urandom(8).hex()}"
-        keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, self.config)
+        config = with_otlp(self.config, os.environ)
+        keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, config)
         try:
             keeper.begin.call_one(keeper).get()
         except BaseException:
@@ -85,9 +112,10 @@ class Telemetry:
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """Gives the schemas of all tables, by name."""
-        from mesh_telemetry._schemas import TABLES
+        from mesh_telemetry._added_tables import table_docs
+        from mesh_telemetry._schemas import schema_of
 
-        return TABLES
+        return {name: schema_of(doc) for name, doc in table_docs(self._own_tables).items()}
 
     def query(
         self,
@@ -117,17 +145,81 @@ class Telemetry:
             ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
         """
         # Here, not at the top: processes that only record must not load Arrow.
+        from mesh_telemetry._planned import Plans
         from mesh_telemetry._query import Query
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
-        keeper, until_us = self._started(), _microseconds(as_of)
-        return Query(sql, params, self.tables()).answer(
-            partial(_ask, keeper),
+        keeper, until_us = self._started(), microseconds(as_of)
+        if self._plans is None:
+            self._plans = Plans(self.tables())
+        query = Query(sql, params, self._plans.schemas, plans=self._plans)
+        deadline = time.monotonic() + timeout
+        hosts = keeper.hosts.call_one().get(timeout)
+        return query.answer(
+            partial(self._ask, keeper, hosts),
             until_us=until_us,
-            timeout_s=timeout,
+            timeout_s=max(deadline - time.monotonic(), 0.0),
             require_full=require_full,
+            is_one_host=len(hosts) == 1,
         )
+
+    def save(
+        self, folder: str | Path, *, timeout: float = 60.0, require_full: bool = False
+    ) -> Coverage:
+        """Writes all rows of all hosts as they are now to a folder here, for `Past`.
+
+        Live tables are as they were while it was written. Rows come a part at a time, so that
+        memory is bounded.
+
+        Args:
+            folder: Where to; it may have what was saved before.
+            timeout: Seconds that one part may take.
+            require_full: Raise unless all hosts have answered.
+
+        Returns:
+            Which hosts it is of.
+
+        Raises:
+            CoverageError: No host has answered, or not all and `require_full` is set.
+            StorageError: The folder cannot be written to.
+            TelemetryError: It is not started.
+
+        Example:
+            >>> telemetry.save("/shared/before-the-change")
+            >>> with Past("/shared/before-the-change") as past:
+            ...     past.query("select name, count(*) from spans group by name").table
+        """
+        from mesh_telemetry._saving import save
+
+        def ask(sql: str, as_of_us: int | None) -> Answer:
+            as_of = None if as_of_us is None else as_of_us / 1e6
+            return self.query(sql, as_of=as_of, timeout=timeout, require_full=require_full)
+
+        return save(ask, Path(folder))
+
+    def store_pyspy_dump(self, dump_id: str, proc: str, said: str, timeout: float = 30.0) -> None:
+        """Keeps a dump of stacks that somebody else has made with py-spy, for queries.
+
+        Args:
+            dump_id: What to call it; dumps of several processes may share it.
+            proc: The process, as `0.3`: the dump is kept on its host. Of other processes whatever
+                they are called: the host of the program keeps it.
+            said: JSON: what `py-spy dump --json` prints, or an object that has it as
+                `stack_traces`.
+            timeout: Seconds that it may take.
+
+        Raises:
+            TelemetryError: It is no dump, the host does not answer, or telemetry is not started.
+            StorageError: There is no room for it.
+
+        Example:
+            >>> said = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
+            >>> telemetry.store_pyspy_dump("before the crash", "serving", said.decode())
+        """
+        from mesh_telemetry._stack_requests import store_dump_of
+
+        store_dump_of(self._started(), dump_id, proc, said, timeout)
 
     def serve(self, port: int = 0, flight_port: int = 0, token: str | None = None) -> Serving:
         """Answers other programs of this machine too, until that or telemetry is closed.
@@ -146,16 +238,154 @@ class Telemetry:
             >>> with telemetry.serve() as serving:
             ...     print(serving.url, serving.flight_url, serving.token)
         """
+        from mesh_telemetry._added_tables import table_docs
+        from mesh_telemetry._dashboard import LOOK_S, Dashboard
         from mesh_telemetry._serving import Serving
 
         self._started()
-        serving = Serving(self._answer, self.tables(), self._routes(), port, flight_port, token)
+        look = partial(self.query, timeout=LOOK_S)
+        dashboard = Dashboard(look, table_docs(self._own_tables))
+        serving = Serving(
+            self._answer, self.tables(), self._routes(), dashboard, port, flight_port, token
+        )
         self._servings.append(serving)
         return serving
 
+    def export_perfetto_trace(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        since: float | datetime | None = None,
+        until: float | datetime | None = None,
+    ) -> TraceFile:
+        """Writes what actors did, and which message led to what, for ui.perfetto.dev.
+
+        Args:
+            path: Where; one that ends in `.gz` is compressed. A new name in the working directory
+                if left out.
+            since: From when on: seconds since the epoch, or a time with a zone. As far as rows go
+                if left out.
+            until: Until before when; now if left out.
+
+        Raises:
+            CoverageError: No host has answered.
+            TelemetryError: It is not started.
+            ValueError: A time is without a zone.
+            OSError: The file cannot be written.
+
+        Example:
+            >>> telemetry.export_perfetto_trace("step.pftrace.gz", since=time.time() - 30)
+        """
+        from mesh_telemetry._profile_file import trace_path, write_trace
+
+        until_us = microseconds(time.time() if until is None else until)
+        assert until_us is not None, "it is a time"
+        self._started()
+        return write_trace(
+            trace_path(path), self._asked_at_length, self.tables(), microseconds(since), until_us
+        )
+
+    @contextmanager
+    def profile(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        on_trace_ready: Callable[[TraceFile], object] | None = None,
+    ) -> Iterator[None]:
+        """Writes a trace of what happens within the block, at its end, also when it fails.
+
+        Args:
+            path: Where, as for `export_perfetto_trace`.
+            on_trace_ready: Called with the trace when it is written.
+
+        Raises:
+            CoverageError: No host has answered.
+            TelemetryError: It is not started.
+            OSError: The file cannot be written.
+
+        Example:
+            >>> with telemetry.profile("step.pftrace"):
+            ...     trainers.step.call(1).get()
+        """
+        self._started()
+        since = time.time()
+        try:
+            yield
+        finally:
+            trace = self.export_perfetto_trace(path, since=since)
+            if on_trace_ready is not None:
+                on_trace_ready(trace)
+
+    def _asked_at_length(self, sql: str, until_us: int | None) -> Answer:
+        """Asks what may take its time, of rows until a moment, which the question says itself."""
+        # What is asked has the exact bound; this lets hosts leave out what is much later.
+        until = None if until_us is None else until_us / 1e6 + 1.0
+        return self.query(sql, as_of=until, timeout=_LONG_S)
+
     def _routes(self) -> list[Route]:
         """Gives what `serve` answers besides questions in SQL."""
-        return []
+        from mesh_telemetry._actions import action_routes
+        from mesh_telemetry._debug_routes import debug_routes
+        from mesh_telemetry._profile_routes import profile_routes
+
+        return [
+            *action_routes(self._started()),
+            *debug_routes(self._debugging, self.debug_on_failure),
+            *profile_routes(self._asked_at_length, self.tables()),
+        ]
+
+    def debug_sessions(self) -> list[dict[str, Any]]:
+        """Gives what stands at a breakpoint or a failure now, as in the table `debug_sessions`.
+
+        Raises:
+            TelemetryError: It is not started.
+        """
+        rows = self.query("select * from debug_sessions order by since_us, id").table.to_pylist()
+        return list(rows)
+
+    def debug(self, session: str) -> DebugConsole:
+        """Attaches to a session.
+
+        Args:
+            session: Its id.
+
+        Raises:
+            DebugError: It is not there, or somebody else is attached.
+            TelemetryError: It is not started.
+
+        Example:
+            >>> for session in telemetry.debug_sessions():
+            ...     with telemetry.debug(session["id"]) as console:
+            ...         print(session["rank"], console.run("p loss"))
+        """
+        from mesh_telemetry._debugging import DebugConsole
+
+        greeting = {"how": "attach", "client": f"process {os.getpid()}"}
+        return DebugConsole(self._debugging().open(session, greeting))
+
+    def debug_on_failure(
+        self, mesh: str | None = None, *, limit: float = 600.0, is_on: bool = True
+    ) -> None:
+        """Has an exception that leaves an endpoint stand where it was raised, before it is told.
+
+        Args:
+            mesh: The name of actors, or of processes; all when left out.
+            limit: Seconds after which a failure goes on at which nobody looks.
+            is_on: False to have it no more.
+
+        Raises:
+            TelemetryError: It is not started.
+            ValueError: `limit` is not above 0.
+        """
+        if not limit > 0:
+            raise ValueError(f"limit {limit} is not above 0")
+        limit_s = limit if is_on else None
+        self._started().set_failure_rule.call_one(mesh, limit_s).get()
+
+    def _debugging(self) -> Debugging:
+        from mesh_telemetry._debugging import Debugging
+
+        return Debugging(self._started())
 
     def _answer(
         self,
@@ -202,6 +432,14 @@ class Telemetry:
     ) -> None:
         self.close()
 
+    def _ask(
+        self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment
+    ) -> Iterator[ShardAnswer]:
+        from mesh_telemetry._added_tables import added_tables
+
+        added = added_tables(fragment.tables, self._own_tables)
+        return _ask(keeper, hosts, replace(fragment, added=added) if added else fragment)
+
     def _started(self) -> Keeper:
         if self._keeper is None:
             raise TelemetryError("telemetry is not started: call start() first")
@@ -210,12 +448,11 @@ class Telemetry:
         return self._keeper
 
 
-def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
+def _ask(keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> Iterator[ShardAnswer]:
     """Sends a fragment to all hosts at once, and gives what each answers until its deadline."""
     from mesh_telemetry._fragment import ShardAnswer
 
     deadline = time.monotonic() + fragment.deadline_s
-    hosts = keeper.hosts.call_one().get(fragment.deadline_s)
     asked = [
         (host, None if host.rows is None else host.rows.run.call_one(fragment)) for host in hosts
     ]
@@ -242,13 +479,3 @@ def _ask(keeper: Keeper, fragment: Fragment) -> Iterator[ShardAnswer]:
 def _stop(keeper: Keeper) -> Future[None]:
     stopped: Future[None] = keeper.stop()
     return stopped
-
-
-def _microseconds(when: float | datetime | None) -> int | None:
-    if when is None:
-        return None
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ValueError(f"{when!r} has no time zone: give one, such as datetime.UTC")
-        when = when.timestamp()
-    return int(when * 1e6)

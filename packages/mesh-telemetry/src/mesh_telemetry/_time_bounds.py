@@ -27,9 +27,13 @@ def since_us_of(fragment: Fragment, schemas: Mapping[str, pa.Schema]) -> dict[st
     session = new_session(_MEMORY_MAX_BYTES)
     for table in fragment.tables:
         session.register_record_batches(f'"{table}"', [[empty_batch(schemas[table])]])
-    root = plan_tree(open_frame(session, fragment.sql, fragment.tables).optimized_logical_plan())
+    frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
+    plan = frame.optimized_logical_plan()
     scans: dict[str, list[int | None]] = {}
-    _visit(root, None, scans)
+    _visit(plan_tree(plan), None, scans)
+    if plan.display_indent().count("TableScan: ") != sum(map(len, scans.values())):
+        # A query within an expression is no part of the tree.
+        return {}
     return {
         table: bounds[0]
         for table, bounds in scans.items()

@@ -1,3 +1,28 @@
-"""The conformance kit that every telemetry source must pass."""
+"""For tests: the conformance kit that each source of tables passes.
 
-__all__: list[str] = []
+from mesh_telemetry.testing import SourceConformance
+
+class TestMine(SourceConformance):
+    source = "mine"
+"""
+
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from mesh_telemetry._kit import SourceConformance as SourceConformance
+
+
+def __getattr__(name: str) -> object:
+    if name == "SourceConformance":
+        import pytest
+
+        # So that a test that fails says what it has found.
+        pytest.register_assert_rewrite("mesh_telemetry._kit")
+        from mesh_telemetry._kit import SourceConformance
+
+        return SourceConformance
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "SourceConformance"})

@@ -1,0 +1,76 @@
+"""Where an editor finds a session: a port of this machine, for one connection."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import sys
+from contextlib import suppress
+from threading import Thread
+
+from mesh_telemetry._errors import DebugError
+
+__all__ = ["relay_editor"]
+
+_LOOPBACK = "127.0.0.1"
+_PIECE_LEN = 1 << 16
+
+
+def relay_editor(stream: socket.socket, port: int) -> None:
+    """Waits for an editor, and connects it to a session until either has enough.
+
+    Args:
+        stream: To the session.
+        port: Where to wait on the loopback; 0 for any free port.
+
+    Raises:
+        DebugError: The port is taken, or the session has ended before an editor came.
+    """
+    with stream, suppress(KeyboardInterrupt):
+        editor = _accepted(stream, port)
+        with editor:
+            back = Thread(target=_pump, args=(stream, editor), daemon=True)
+            back.start()
+            _pump(editor, stream)
+            back.join()
+
+
+def _accepted(stream: socket.socket, port: int) -> socket.socket:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((_LOOPBACK, port))
+        except OSError as error:
+            raise DebugError(
+                f"port {port} ({error.strerror}): choose another with --port"
+            ) from error
+        listener.listen(1)
+        _say_where(listener.getsockname()[1])
+        ready, _, _ = select.select([listener, stream], [], [])
+        if stream in ready and not stream.recv(1, socket.MSG_PEEK):
+            raise DebugError("the session has ended: mesh debug list says which stand")
+        editor, _ = listener.accept()
+        return editor
+
+
+def _say_where(port: int) -> None:
+    configuration = {
+        "name": "mesh",
+        "type": "debugpy",
+        "request": "attach",
+        "connect": {"host": "localhost", "port": port},
+        "justMyCode": False,
+    }
+    print("waits for one editor; in .vscode/launch.json, as one of `configurations`:")
+    print(json.dumps(configuration, indent=4), flush=True)
+    print("Ctrl-C lets the session go on", file=sys.stderr, flush=True)
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(_PIECE_LEN):
+            target.sendall(piece)
+    for one in (source, target):
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,111 @@
+"""Where rows are exported to, as OpenTelemetry's protocol OTLP over HTTP."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OtlpConfig", "otlp_from"]
+
+_ENDPOINT = "http://localhost:4318"
+_INTERVAL_S_MIN = 0.05
+
+
+@dataclass(frozen=True)
+class OtlpConfig:
+    """What is exported to a collector of OpenTelemetry, by each host on its own.
+
+    Attributes:
+        endpoint: Where the collector listens for OTLP over HTTP: `/v1/metrics`, `/v1/logs` and
+            `/v1/traces` below it are posted to.
+        headers: What each request brings along, such as a token.
+        metrics: Whether measurements are exported, and those that are made of messages.
+        logs: Whether lines that processes print are exported, and failures.
+        traces: Whether spans are exported.
+        calls: Whether calls of endpoints are exported as spans too, if spans are.
+        interval_s: How often, in seconds.
+        timeout_s: For how long the collector may say nothing, in seconds.
+        retry_s: For how long a request is tried again before it is dropped, in seconds.
+        service_name: `service.name` of all processes.
+        resource: Other attributes of all processes.
+
+    Raises:
+        ValueError: The endpoint is no URL, or a number is not one that it takes.
+
+    Example:
+        >>> OtlpConfig("http://collector:4318", resource={"deployment.environment": "test"}).traces
+        True
+    """
+
+    endpoint: str = _ENDPOINT
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    metrics: bool = True
+    logs: bool = True
+    traces: bool = True
+    calls: bool = True
+    interval_s: float = 1.0
+    timeout_s: float = 10.0
+    retry_s: float = 300.0
+    service_name: str = "mesh"
+    resource: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        address = urlsplit(self.endpoint)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError(f"endpoint {self.endpoint!r} is no URL: write http://host:4318")
+        for name in ("interval_s", "timeout_s", "retry_s"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} {value} is not a finite number above 0")
+        if self.interval_s < _INTERVAL_S_MIN:
+            raise ValueError(f"interval_s {self.interval_s} is less than {_INTERVAL_S_MIN}")
+
+
+def otlp_from(environment: Mapping[str, str]) -> OtlpConfig | None:
+    """Reads the variables that OpenTelemetry has for this; None if none names an endpoint.
+
+    Args:
+        environment: The variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS`,
+            `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, and `OTEL_METRIC_EXPORT_INTERVAL` in
+            milliseconds.
+
+    Raises:
+        ValueError: One of them cannot be read.
+    """
+    endpoint = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
+    if not endpoint or environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    resource = _pairs(environment, "OTEL_RESOURCE_ATTRIBUTES")
+    named = resource.pop("service.name", "")
+    interval = environment.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip() or "1000"
+    try:
+        interval_s = float(interval) / 1000
+    except ValueError:
+        raise ValueError(
+            f"OTEL_METRIC_EXPORT_INTERVAL={interval}: write it in milliseconds"
+        ) from None
+    return OtlpConfig(
+        endpoint,
+        _pairs(environment, "OTEL_EXPORTER_OTLP_HEADERS"),
+        interval_s=interval_s,
+        service_name=environment.get("OTEL_SERVICE_NAME", "").strip() or named or "mesh",
+        resource=resource,
+    )
+
+
+def _pairs(environment: Mapping[str, str], variable: str) -> dict[str, str]:
+    """Reads `name=value,name=value`; both are percent-encoded."""
+    found = {}
+    for pair in environment.get(variable, "").split(","):
+        name, equals, value = pair.partition("=")
+        if equals and name.strip():
+            found[unquote(name.strip())] = unquote(value.strip())
+        elif pair.strip():
+            # The pair may be a secret.
+            raise ValueError(f"{variable} has a part without a value: write name=value,name=value")
+    return found

@@ -1,0 +1,1 @@
+"""The command `mesh top`: looks at a running program, from another terminal."""

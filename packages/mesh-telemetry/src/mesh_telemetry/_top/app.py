@@ -1,0 +1,399 @@
+"""The terminal interface: a tree of what there is, and what is asked about one of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import App
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
+
+from mesh_telemetry._asking import Asking, ProgramGone, lives
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._served import Served, served_programs
+from mesh_telemetry._top.details import DETAILS
+from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Picture, Target, View
+from mesh_telemetry._top.looking import look
+from mesh_telemetry._top.screens import HelpScreen, ProgramScreen, StopScreen
+from mesh_telemetry._top.sql_screen import SQL_KEYS, SqlScreen
+from mesh_telemetry._top.tree import MOVES, EntryTree, heading
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.widgets import Tree
+
+    from mesh_telemetry._top.entries import Entry
+
+__all__ = ["Top"]
+
+_BY = "mesh top"
+# The cursor rests for so long before something is asked about what it is on.
+_REST_S = 0.15
+_LIVE_ONLY_ON_DEMAND = "Stacks"
+
+ACTIONS: list[BindingType] = [
+    Binding("q", "quit", "Quit"),
+    Binding("question_mark", "help", "Help", key_display="?"),
+    Binding("slash", "filter", "Filter", key_display="/"),
+    Binding("o", "sort", "Sort"),
+    Binding("m", "by_mesh", "By mesh or host"),
+    Binding("h", "stopped", "Stopped"),
+    Binding("s", "system", "System"),
+    Binding("r", "refresh", "Ask now"),
+    Binding("x", "stop", "Stop"),
+    Binding("S,colon", "sql", "SQL", key_display="S"),
+    Binding("d", "details", "Details"),
+    *(Binding(str(at), f"tab('{name}')", name, show=False) for at, name in enumerate(DETAILS, 1)),
+    Binding("l", "log_filter", "Filter logs"),
+    Binding("f", "follow", "Follow logs"),
+    Binding("escape", "to_tree", "Back to the tree", show=False),
+]
+
+
+class Pane(VerticalScroll):
+    """A text that may be longer than there is room for."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "Down", show=False),
+        Binding("k", "scroll_up", "Up", show=False),
+        Binding("g", "scroll_home", "First", show=False),
+        Binding("G", "scroll_end", "Last", show=False),
+    ]
+
+
+class Top(App[None]):
+    """Looks at a program that serves telemetry, until it is left.
+
+    Args:
+        pid: The program to look at first; any when left out.
+        refresh_s: Seconds between two looks.
+    """
+
+    TITLE = "mesh top"
+    CSS_PATH = "style.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = ACTIONS
+
+    def __init__(self, pid: int | None, refresh_s: float) -> None:
+        super().__init__()
+        self._pid = pid
+        self._refresh_s = refresh_s
+        self._asking: Asking | None = None
+        self._gone = ""
+        self._soon = asyncio.Event()
+        self._is_detailing = False
+        self._is_following = True
+        # What is asked for while another screen is on top is written here all the same.
+        self._head = Static(id="head")
+        self._said = Static(id="said")
+        self._heading = Static(id="heading")
+        self._tree = EntryTree()
+        self._filter = Input(placeholder="name or class", id="filter")
+        self._log_filter = Input(placeholder="text in the line", id="log-filter")
+        self._tabs = TabbedContent(id="right")
+        self._panes = {name: Pane(id=f"pane-{name}") for name in DETAILS}
+        self._texts = {name: Static(id=f"text-{name}") for name in DETAILS}
+        self._sql = SqlScreen(lambda: self._asking)
+        self.view: View = View()
+        self.picture: Picture | None = None
+
+    def compose(self) -> ComposeResult:
+        """Has a line on top, one for what is wrong, the tree, and the tabs."""
+        yield self._head
+        yield self._said
+        with Horizontal():
+            with Vertical(id="left"):
+                yield self._heading
+                yield self._tree
+                yield self._filter
+            with self._tabs:
+                for name in DETAILS:
+                    with TabPane(name, id=f"tab-{name}"):
+                        if name == "Logs":
+                            yield self._log_filter
+                        with self._panes[name]:
+                            yield self._texts[name]
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begins to look."""
+        self._tree.focus()
+        self._look_on()
+
+    def on_unmount(self) -> None:
+        """Asks nothing more; who waits for an answer stops waiting."""
+        if self._asking is not None:
+            self._asking.close()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Puts the heading over its columns."""
+        width = event.size.width // 2 - 2
+        self._heading.update(heading(width))
+
+    # Looking.
+
+    @work(group="look")
+    async def _look_on(self) -> None:
+        while True:
+            self._soon.clear()
+            began = time.monotonic()
+            if self._asking is None:
+                await self._find()
+            if self._asking is not None:
+                await self._look(self._asking)
+            # A program that takes long to answer is not asked all the time.
+            pause_s = max(self._refresh_s, time.monotonic() - began)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), pause_s)
+
+    async def _look(self, asking: Asking) -> None:
+        before = None if self.picture is None else self.picture.snapshot
+        view, branches = self.view, self._tree.open_actors()
+        try:
+            picture = await asyncio.to_thread(look, asking, before, view, branches)
+        except ProgramGone as error:
+            self._lose(asking, str(error))
+            return
+        except TelemetryError as error:
+            self._say(str(error))
+            return
+        self.picture = picture
+        silent = picture.snapshot.silent
+        self._say("; ".join(f"without host {host}: {cause}" for host, cause in silent.items()))
+        self._show()
+        if not self._is_detailing and self._tab != _LIVE_ONLY_ON_DEMAND:
+            self._detail(0.0)
+
+    def _lose(self, asking: Asking, why: str) -> None:
+        asking.close()
+        if self._asking is asking:
+            self._asking, self._pid = None, None
+            self._gone = f"{why}; "
+            self._tree.add_class("gone")
+
+    async def _find(self) -> None:
+        """Looks for a program; asks which where there are several."""
+        try:
+            found = await asyncio.to_thread(served_programs)
+        except TelemetryError as error:
+            self._say(str(error))
+            return
+        found = [one for one in found if lives(one.pid) and self._pid in (None, one.pid)]
+        if len(found) == 1:
+            self._begin_with(found[0])
+        elif found and not isinstance(self.screen, ProgramScreen):
+            self.push_screen(ProgramScreen(found), self._begin_with)
+        elif not found:
+            which = "a program" if self._pid is None else f"program {self._pid}"
+            self._say(f"{self._gone}looking for {which} of yours that serves telemetry")
+
+    def _begin_with(self, served: Served | None) -> None:
+        if served is None:
+            return
+        self._asking, self.picture, self._gone = Asking(served), None, ""
+        self._tree.clear_all()
+        self._tree.remove_class("gone")
+        self._say("")
+        self._soon.set()
+
+    def _show(self) -> None:
+        if self.picture is None or self._asking is None:
+            return
+        snapshot = self.picture.snapshot
+        self._tree.show(self.picture, self.view)
+        served = self._asking.served
+        living = [one for one in snapshot.procs.values() if not one.is_over]
+        actors = sum(sum(one.actors.values()) for one in living)
+        text = Text(f"{served.pid} {served.program[-40:]}  ")
+        text.append(f"{len(snapshot.hosts)} hosts, {len(living)} processes, {actors} actors")
+        if snapshot.failures:
+            text.append(f"  {len(snapshot.failures)} failures", "bold red")
+        if snapshot.deadlocks:
+            text.append(f"  {len(snapshot.deadlocks)} deadlocks", "bold magenta")
+        view = self.view
+        text.append(f"  sorted by {view.sort}", "dim")
+        if view.wanted:
+            text.append(f"  like {view.wanted!r}", "bold yellow")
+        if view.are_stopped_hidden:
+            text.append("  without stopped", "dim")
+        self._head.update(text)
+
+    def _say(self, text: str) -> None:
+        self._said.update(Text(text))
+        self._said.set_class(bool(text), "shown")
+
+    def _see(self, view: View) -> None:
+        """Shows something else of what is known, and asks for what is not."""
+        self.view = view
+        self._show()
+        self._soon.set()
+
+    # Details.
+
+    @property
+    def _tab(self) -> str:
+        return self._tabs.active.removeprefix("tab-")
+
+    @work(exclusive=True, group="detail")
+    async def _detail(self, rest_s: float) -> None:
+        """Asks about what the cursor is on, for the tab that is seen."""
+        self._is_detailing = True
+        try:
+            await asyncio.sleep(rest_s)
+            entry, tab = self._tree.current, self._tab
+            asking, picture = self._asking, self.picture
+            if entry is None or asking is None or picture is None or entry.kind == "more":
+                return
+            wanted = self._log_filter.value
+            try:
+                ask = DETAILS[tab]
+                text = await asyncio.to_thread(ask, asking, picture, entry, wanted)
+            except TelemetryError as error:
+                text = Text(str(error), "bold red")
+            self._texts[tab].update(text)
+            if tab == "Logs" and self._is_following:
+                self._panes["Logs"].scroll_end(animate=False)
+        finally:
+            self._is_detailing = False
+
+    def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[Entry]) -> None:
+        """Asks about what the cursor has come to."""
+        self._detail(_REST_S)
+
+    def on_tree_node_expanded(self, event: Tree.NodeExpanded[Entry]) -> None:
+        """Asks for what is below."""
+        self._show()
+        self._soon.set()
+
+    def on_tree_node_selected(self, event: Tree.NodeSelected[Entry]) -> None:
+        """Shows more of a branch that is long."""
+        entry = event.node.data
+        if entry is not None and entry.kind == "more":
+            shown = self._tree.len_max
+            branch = entry.row["of"]
+            shown[branch] = shown.get(branch, PAGE_LEN) + PAGE_LEN
+            self._show()
+            self._soon.set()
+
+    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+        """Asks for what is seen now."""
+        self._detail(0.0)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Looks for what is typed."""
+        if event.input.id == "filter":
+            self._see(replace(self.view, wanted=event.value.strip()))
+        else:
+            self._detail(_REST_S)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Goes back to the tree, or to the lines."""
+        if event.input.id == "filter":
+            event.input.remove_class("shown")
+            self._tree.focus()
+        else:
+            self._panes["Logs"].focus()
+
+    # Actions.
+
+    def action_help(self) -> None:
+        """Says what each key does."""
+        self.push_screen(
+            HelpScreen({"Everywhere": ACTIONS, "In the tree": MOVES, "In SQL": SQL_KEYS})
+        )
+
+    def action_filter(self) -> None:
+        """Shows only what has a text in its name."""
+        self._filter.add_class("shown")
+        self._filter.focus()
+
+    def action_to_tree(self) -> None:
+        """Goes back to the tree; from a filter, without it."""
+        if self._filter.has_focus or (self._tree.has_focus and self.view.wanted):
+            self._filter.value = ""
+            self._filter.remove_class("shown")
+        self._tree.focus()
+
+    def action_sort(self) -> None:
+        """Sorts by the next measure."""
+        at = (SORTS.index(self.view.sort) + 1) % len(SORTS)
+        self._see(replace(self.view, sort=SORTS[at]))
+
+    def action_by_mesh(self) -> None:
+        """Shows meshes, or hosts and processes."""
+        self._see(replace(self.view, is_by_mesh=not self.view.is_by_mesh))
+
+    def action_stopped(self) -> None:
+        """Hides what has ended in good order, or shows it."""
+        self._see(replace(self.view, are_stopped_hidden=not self.view.are_stopped_hidden))
+
+    def action_system(self) -> None:
+        """Shows the processes that look after hosts, or hides them."""
+        self._see(replace(self.view, is_system_shown=not self.view.is_system_shown))
+
+    def action_refresh(self) -> None:
+        """Asks all again now."""
+        self._soon.set()
+        self._detail(0.0)
+
+    def action_sql(self) -> None:
+        """Opens the screen for SQL."""
+        self.push_screen(self._sql)
+
+    def action_details(self) -> None:
+        """Goes to the text on the right."""
+        self._panes[self._tab].focus()
+
+    def action_tab(self, name: str) -> None:
+        """Shows a tab."""
+        self._tabs.active = f"tab-{name}"
+
+    def action_log_filter(self) -> None:
+        """Shows only lines with a text in them."""
+        self._tabs.active = "tab-Logs"
+        self._log_filter.focus()
+
+    def action_follow(self) -> None:
+        """Follows the end of the logs, or stays."""
+        self._is_following = not self._is_following
+        self.notify("follows the logs" if self._is_following else "stays where it is")
+
+    def action_stop(self) -> None:
+        """Stops the mesh that the cursor is on, after a question."""
+        entry = self._tree.current
+        if entry is None or self.picture is None:
+            return
+        target = self.picture.target(entry)
+        if isinstance(target, str):
+            self.notify(target, severity="warning")
+            return
+
+        def stop(is_wanted: bool | None) -> None:
+            if is_wanted:
+                self._stop(target)
+
+        self.push_screen(StopScreen(target), stop)
+
+    @work(group="stop")
+    async def _stop(self, target: Target) -> None:
+        asking = self._asking
+        if asking is None:
+            self.notify("there is no program to stop anything of", severity="error")
+            return
+        request = {"mesh_id": target.mesh_id, "proc": target.proc, "by": _BY}
+        try:
+            await asyncio.to_thread(asking.post, "/stop", request, timeout_s=15.0)
+        except TelemetryError as error:
+            self.notify(str(error), title="not stopped", severity="error", markup=False)
+        else:
+            self.notify(f"stops: {target.title}", markup=False)
+        self._soon.set()

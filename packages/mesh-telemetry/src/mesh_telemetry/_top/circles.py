@@ -1,0 +1,48 @@
+"""Actors that wait for each other in a circle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["circles"]
+
+
+def circles(waits: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Finds circles among pairs of who waits and whom for; no actor is in two of those given.
+
+    Example:
+        >>> circles([(1, 2), (2, 1), (3, 1), (4, 4)])
+        [[1, 2], [4]]
+    """
+    ahead: dict[int, list[int]] = {}
+    for waiting, awaited in waits:
+        ahead.setdefault(waiting, []).append(awaited)
+    found = []
+    done: set[int] = set()
+    for start in sorted(ahead):
+        if start in done:
+            continue
+        # Depth first, without recursion: a chain may be as long as there are actors.
+        path, at, branches = [start], {start: 0}, [iter(ahead[start])]
+        while branches:
+            nearest = next(branches[-1], None)
+            if nearest is None:
+                branches.pop()
+                left = path.pop()
+                del at[left]
+                done.add(left)
+            elif nearest in at:
+                circle = path[at[nearest] :]
+                if not done & set(circle):
+                    found.append(circle)
+                    done.update(circle)
+            elif nearest not in done and nearest in ahead:
+                at[nearest] = len(path)
+                path.append(nearest)
+                branches.append(iter(ahead[nearest]))
+            else:
+                done.add(nearest)
+    return found

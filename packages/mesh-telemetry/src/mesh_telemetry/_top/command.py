@@ -1,0 +1,89 @@
+"""The command `mesh top`: looks at a program of this user, from another terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+import typer
+
+from mesh_telemetry._asking import Asking
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._served import served_program
+from mesh_telemetry._top.once import is_well, plain
+from mesh_telemetry._top.snapshot import take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["top"]
+
+_REFRESH_S_MIN = 0.1
+
+
+class _Door(Protocol):
+    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+
+    def print_json(self, value: Any) -> None: ...
+
+    def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None: ...
+
+
+def top(
+    ctx: typer.Context,
+    pid: Annotated[
+        int | None, typer.Option(help="Which program, where several can be asked.")
+    ] = None,
+    refresh: Annotated[float, typer.Option(help="Seconds between two looks.")] = 1.0,
+    is_once: Annotated[bool, typer.Option("--once", help="Look once, print, and end.")] = False,
+    is_json: Annotated[bool, typer.Option("--json", help="With --once: print JSON.")] = False,
+) -> None:
+    """Look at a running program: one of this user, on this machine, that serves telemetry.
+
+    With --once it ends with status 1 when something has failed, waits in a circle, or is silent.
+    """
+    if is_once:
+        raise typer.Exit(_once(ctx.obj, pid, is_json))
+    if is_json:
+        raise TelemetryError("--json prints one look: give --once too")
+    if not refresh >= _REFRESH_S_MIN:
+        raise TelemetryError(f"--refresh {refresh} is too often: at least {_REFRESH_S_MIN}")
+    if importlib.util.find_spec("textual") is None:
+        raise TelemetryError("mesh top needs textual: pip install 'mesh-telemetry[top]'")
+    from mesh_telemetry._top.app import Top
+
+    Top(pid, refresh).run()
+
+
+def _once(door: _Door, pid: int | None, is_json: bool) -> int:
+    with Asking(served_program(pid)) as asking:
+        snapshot = take(asking, None)
+        pid = asking.served.pid
+    if is_json:
+        door.print_json(plain(snapshot, pid))
+        return 0 if is_well(snapshot) else 1
+    columns = ("process", "what", "pid", "state", "cpu s", "memory MB", "messages/s")
+    door.print_table(
+        columns,
+        [
+            (
+                one.name,
+                f"{one.row['mesh']}[{one.row['rank']}]",
+                str(one.row["pid"]),
+                one.state,
+                "" if one.row["cpu_s"] is None else f"{one.row['cpu_s']:.1f}",
+                "" if one.row["rss_bytes"] is None else f"{one.row['rss_bytes'] / 1e6:.0f}",
+                f"{one.messages_s:.1f}",
+            )
+            for one in snapshot.procs.values()
+        ],
+    )
+    for row in snapshot.failures:
+        print(f"failed: {row['mesh']}[{row['rank']}]: {row['reason']}")
+    for circle in snapshot.deadlocks:
+        names = " -> ".join(f"{row['actor']}[{row['rank']}]" for row in [*circle, circle[0]])
+        print(f"deadlock: {names}")
+    for host, cause in snapshot.silent.items():
+        print(f"without host {host}: {cause}")
+    return 0 if is_well(snapshot) else 1

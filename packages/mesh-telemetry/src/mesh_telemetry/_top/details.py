@@ -1,0 +1,246 @@
+"""The texts on the right: what is asked about one entry, and how it is written."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from mesh_telemetry._top.snapshot import RATE_S, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_telemetry._asking import Asking
+    from mesh_telemetry._top.entries import Entry, Picture
+    from mesh_telemetry._top.snapshot import Row
+
+    #: Asks about an entry; the last is what lines are to have in them, where lines are shown.
+    Detail = Callable[[Asking, Picture, Entry, str], Text]
+
+__all__ = ["DETAILS"]
+
+_ROWS_MAX = 50
+_LINES_MAX = 500
+_PROCS_MAX = 64
+
+
+def info(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+    """What it is, what became of it, and why it failed."""
+    text = Text()
+    text.append(f"{entry.title}  {entry.note}\n\n", "bold")
+    for name, value in entry.row.items():
+        if value is not None:
+            text.append(f"{name:<20}", "dim")
+            text.append(f"{_plain(name, value)}\n")
+    if entry.kind == "actor":
+        sql = """
+            select timestamp_us, new_status, reason from actor_status_events
+            where proc = $1 and mesh_id = $2 order by timestamp_us desc limit 20
+        """
+        rows = asking.query(sql, [entry.row["proc"], entry.row["mesh_id"]])["rows"]
+        text.append("\nstatus\n", "bold")
+        for row in rows:
+            reason = f"  {row['reason']}" if row["reason"] else ""
+            text.append(f"{_clock(row)}  {row['new_status']}{reason}\n")
+    for failure in picture.snapshot.failures:
+        if _is_of(picture, entry, failure):
+            _append_failure(text, failure)
+    return text
+
+
+def _append_failure(text: Text, failure: Row) -> None:
+    text.append(f"\nfailure of {failure['mesh']}[{failure['rank']}]", "bold red")
+    text.append(f"  {_clock(failure)}\n{failure['reason']}\n")
+    for cause in (failure["cause"] or "").splitlines():
+        text.append(f"  because of {cause}\n")
+    if failure["log_tail"]:
+        text.append("last lines\n", "dim")
+        text.append("".join(f"  | {line}\n" for line in failure["log_tail"].splitlines()))
+
+
+def _is_of(picture: Picture, entry: Entry, failure: Row) -> bool:
+    row = entry.row
+    match entry.kind:
+        case "host":
+            return bool(failure["proc"].partition(".")[0] == entry.key[1])
+        case "proc":
+            is_here = failure["kind"] == "actor" and failure["proc"] == row["proc"]
+            return is_here or (failure["mesh_id"], failure["rank"]) == (row["mesh_id"], row["rank"])
+        case "actor":
+            return (failure["mesh_id"], failure["rank"]) == (row["mesh_id"], row["rank"]) or (
+                failure["kind"] == "proc" and failure["proc"] == row["proc"]
+            )
+        case "procs" | "mesh":
+            return bool(failure["mesh_id"] == row["id"])
+    return False
+
+
+def messages(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+    """How many messages come in for which mesh, and the last of them."""
+    where, params = _where(picture, entry, is_mesh_known=True)
+    since = f"timestamp_us > ${len(params) + 1}"
+    sql = f"""
+        select mesh_id, count(*) as n, sum(bytes) as bytes from messages
+        where {where} and {since} group by mesh_id order by n desc limit 20
+    """
+    rates = asking.query(sql, [*params, int((time.time() - RATE_S) * 1e6)])["rows"]
+    sql = f"select * from messages where {where} order by timestamp_us desc limit {_ROWS_MAX}"
+    rows = asking.query(sql, params)["rows"]
+    text = Text()
+    text.append(f"{'MESH':<32}{'MSG/S':>9}{'BYTES/S':>12}\n", "bold")
+    for row in rates:
+        name = _mesh_name(picture, row["mesh_id"])
+        text.append(f"{name:<32}{row['n'] / RATE_S:>9.1f}{row['bytes'] / RATE_S:>12.0f}\n")
+    if not rates:
+        text.append(f"none in the last {RATE_S:.0f} s\n", "dim")
+    text.append(f"\n{'LAST':<17}{'TO':<32}{'FROM':<8}{'BYTES':>8}  ENDPOINT\n", "bold")
+    for row in rows:
+        to = f"{_mesh_name(picture, row['mesh_id'])}[{row['rank']}]"
+        endpoint = row.get("endpoint") or ""
+        text.append(
+            f"{_clock(row):<17}{to:<32}{row['from_proc']:<8}{row['bytes']:>8}  {endpoint}\n"
+        )
+    return text
+
+
+def logs(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+    """The last lines that its processes have printed."""
+    where, params = _where(picture, entry)
+    if wanted:
+        where += f" and lower(line) like ${len(params) + 1}"
+        params.append(f"%{wanted.lower()}%")
+    sql = f"""
+        select timestamp_us, mesh, rank, stream, line from logs where {where}
+        order by timestamp_us desc limit {_LINES_MAX}
+    """
+    text = Text()
+    for row in reversed(asking.query(sql, params)["rows"]):
+        text.append(f"{_clock(row)} ", "dim")
+        text.append(f"{row['mesh']}[{row['rank']}] ", "cyan")
+        # What has been printed may hold any control characters.
+        line = "".join(one if one.isprintable() or one == "\t" else "�" for one in row["line"])
+        text.append(line + "\n", "yellow" if row["stream"] == "stderr" else "")
+    return text if text else Text("no lines", "dim")
+
+
+def stacks(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+    """What the threads of its processes run now."""
+    where, params = _where(picture, entry)
+    sql = f"""
+        select proc, thread, thread_id, depth, function, file, line from stacks where {where}
+        order by proc, thread, thread_id, depth limit 2000
+    """
+    text = Text()
+    last: tuple[str, int] | None = None
+    for row in asking.query(sql, params)["rows"]:
+        if last != (row["proc"], row["thread_id"]):
+            last = (row["proc"], row["thread_id"])
+            text.append(f"{row['proc']} {row['thread']}\n", "bold")
+        text.append(f"  {row['function']}")
+        text.append(f"  {row['file']}:{row['line']}\n", "dim")
+    return text if text else Text("no process that answers", "dim")
+
+
+def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+    """Who waits for whom in the whole program, circles first."""
+    snapshot = picture.snapshot
+    text = Text()
+    for circle in snapshot.deadlocks:
+        names = [f"{row['actor']}[{row['rank']}]" for row in [*circle, circle[0]]]
+        text.append(f"deadlock: {' waits for '.join(names)}\n", "bold magenta")
+        for row in circle:
+            text.append(f"  {row['actor']}[{row['rank']}] in {row['running']} ")
+            text.append(f"waits for {row['endpoint']} of {row['for_actor']}[{row['for_rank']}]\n")
+    text.append(f"\n{'WHO':<28}{'IN':<16}{'WAITS FOR':<28}{'FOR S':>9}\n", "bold")
+    for row in snapshot.waits[: _ROWS_MAX * 4]:
+        who = f"somebody in {row['proc']}"
+        if row["actor"] is not None:
+            who = f"{row['actor']}[{row['rank']}]"
+        elif row["proc"] == "0.0":
+            who = "the program"
+        whom = row["for_actor"] or _mesh_name(picture, row["for_mesh_id"])
+        whom = f"{whom}[{row['for_rank']}]" if row["for_rank"] is not None else f"{whom}"
+        endpoint = f".{row['endpoint']}" if row["endpoint"] else ""
+        waited = "" if row["waited_ms"] is None else f"{row['waited_ms'] / 1e3:.1f}"
+        text.append(f"{who:<28}{row['running'] or '':<16}{whom + endpoint:<28}{waited:>9}\n")
+    if not snapshot.waits:
+        text.append("nobody waits\n", "dim")
+    return text
+
+
+def spans(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+    """The last spans, with how long they took."""
+    where, params = _where(picture, entry)
+    if entry.kind == "actor":
+        # Numbers of actors are too big for what SQL takes for a whole number.
+        where += f" and actor_id = cast(${len(params) + 1} as bigint unsigned)"
+        params.append(str(entry.row["id"]))
+    sql = f"""
+        select s.timestamp_us, s.name, s.fields_json, s.proc, e.timestamp_us as ended_us, e.is_error
+        from (select * from spans where {where} order by timestamp_us desc limit {_ROWS_MAX}) s
+        left join (select * from span_events where event_type = 'close') e
+        on e.id = s.id and e.process_id = s.process_id order by s.timestamp_us desc
+    """
+    text = Text(f"{'BEGAN':<17}{'MS':>10}  {'NAME':<24} FIELDS\n", "bold")
+    rows = asking.query(sql, params)["rows"]
+    for row in rows:
+        took = "running"
+        if row["ended_us"] is not None:
+            took = f"{(row['ended_us'] - row['timestamp_us']) / 1e3:.2f}"
+        fields = "" if row["fields_json"] == "{}" else row["fields_json"]
+        line = f"{_clock(row):<17}{took:>10}  {row['name']:<24} {fields}\n"
+        text.append(line, "red" if row["is_error"] else "not bold")
+    return text if rows else Text("no spans", "dim")
+
+
+#: The tabs, in their order.
+DETAILS: dict[str, Detail] = {
+    "Info": info,
+    "Messages": messages,
+    "Logs": logs,
+    "Stacks": stacks,
+    "Waits": waits,
+    "Spans": spans,
+}
+
+
+def _where(
+    picture: Picture, entry: Entry, *, is_mesh_known: bool = False
+) -> tuple[str, list[object]]:
+    """Says in SQL which rows are of an entry: by process, and by mesh if they say it."""
+    row = entry.row
+    match entry.kind:
+        case "host":
+            return "proc like $1", [f"{entry.key[1]}.%"]
+        case "proc":
+            return "proc = $1", [row["proc"]]
+        case "actor" if is_mesh_known:
+            return "proc = $1 and mesh_id = $2", [row["proc"], row["mesh_id"]]
+        case "actor":
+            return "proc = $1", [row["proc"]]
+        case "mesh" if is_mesh_known:
+            return "mesh_id = $1", [row["id"]]
+        case "mesh" | "procs":
+            return f"proc in ({listed(picture.snapshot.procs_of(row['id'])[:_PROCS_MAX])})", []
+    return "false", []
+
+
+def _mesh_name(picture: Picture, number: int) -> str:
+    mesh = picture.snapshot.meshes.get(number)
+    return f"port {number}" if mesh is None else mesh.name
+
+
+def _clock(row: Row) -> str:
+    at = row["timestamp_us"]
+    return time.strftime("%H:%M:%S", time.localtime(at / 1e6)) + f".{at // 1000 % 1000:03}"
+
+
+def _plain(name: str, value: Any) -> str:
+    if name.endswith("_us"):
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value / 1e6))
+    if name.endswith("_bytes"):
+        return f"{value:,}"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,75 @@
+"""One look at a program: the snapshot, and the actors of what is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh_telemetry._top.entries import Picture
+from mesh_telemetry._top.questions import ACTORS, ACTORS_LIKE
+from mesh_telemetry._top.snapshot import take
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh_telemetry._asking import Asking
+    from mesh_telemetry._top.entries import Key, View
+    from mesh_telemetry._top.snapshot import Row, Snapshot
+
+__all__ = ["look"]
+
+
+def look(
+    asking: Asking, before: Snapshot | None, view: View, open_branches: Mapping[Key, int]
+) -> Picture:
+    """Asks a program for what is to be seen.
+
+    Args:
+        asking: The program.
+        before: What it was a moment ago.
+        view: What of it is wanted.
+        open_branches: Branches with actors that are open, and how many of each are shown.
+
+    Raises:
+        ProgramGone: It has ended, or serves no more.
+        TelemetryError: It does not answer.
+    """
+    snapshot = take(asking, before)
+    found: tuple[frozenset[str], frozenset[int]] = (frozenset(), frozenset())
+    if view.wanted:
+        rows = asking.query(ACTORS_LIKE, [_pattern(view)])["rows"]
+        procs, meshes = (frozenset(row[by] for row in rows) for by in ("proc", "mesh_id"))
+        found = (procs, meshes)
+    actors = {
+        key: _actors(asking, snapshot, view, key, len_max) for key, len_max in open_branches.items()
+    }
+    return Picture(snapshot, actors, found)
+
+
+def _actors(asking: Asking, snapshot: Snapshot, view: View, key: Key, len_max: int) -> list[Row]:
+    kind, which = key
+    of = "proc = $1" if kind == "proc" else "mesh_id = $1"
+    params: list[object] = [which if kind == "proc" else int(which)]
+    where = of
+    if view.wanted and kind == "proc" and not _is_named(snapshot, which, view):
+        where += " and (lower(display_name) like $2 or lower(class) like $2)"
+        params.append(_pattern(view))
+    sql = ACTORS.format(
+        where=where,
+        of=of,
+        dead=snapshot.dead,
+        order="a.display_name, a.mesh_id, a.rank" if kind == "proc" else "a.rank",
+        # One more says that there are more.
+        limit=len_max + 1,
+        offset=0,
+    )
+    rows: list[Row] = asking.query(sql, params)["rows"]
+    return rows
+
+
+def _is_named(snapshot: Snapshot, proc: str, view: View) -> bool:
+    known = snapshot.procs.get(proc)
+    return known is not None and view.wanted.lower() in str(known.row["mesh"]).lower()
+
+
+def _pattern(view: View) -> str:
+    return f"%{view.wanted.lower()}%"

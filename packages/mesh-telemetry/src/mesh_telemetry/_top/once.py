@@ -1,0 +1,44 @@
+"""A snapshot for scripts: JSON, and whether all is well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mesh_telemetry._top.snapshot import Proc, Row, Snapshot
+
+__all__ = ["is_well", "plain"]
+
+
+def is_well(snapshot: Snapshot) -> bool:
+    """Says whether nothing has failed, nothing waits in a circle, and all hosts have answered."""
+    return not (snapshot.failures or snapshot.deadlocks or snapshot.silent)
+
+
+def plain(snapshot: Snapshot, pid: int) -> dict[str, Any]:
+    """Gives all of it in what JSON has."""
+    return {
+        "pid": pid,
+        "at": snapshot.at,
+        "is_well": is_well(snapshot),
+        "hosts": [{"number": one.number, **one.row} for one in snapshot.hosts.values()],
+        "procs": [_proc(one) for one in snapshot.procs.values()],
+        "meshes": [{**one.row, "actors": one.actors} for one in snapshot.meshes.values()],
+        "failures": snapshot.failures,
+        "deadlocks": [[_wait(row) for row in circle] for circle in snapshot.deadlocks],
+        "silent": snapshot.silent,
+    }
+
+
+def _proc(proc: Proc) -> dict[str, Any]:
+    return {
+        **proc.row,
+        "state": proc.state,
+        "cpu_percent": proc.cpu_percent,
+        "messages_s": proc.messages_s,
+        "actors": proc.actors,
+    }
+
+
+def _wait(row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in ("actor", "rank", "running", "endpoint", "for_actor")}

@@ -1,0 +1,111 @@
+"""Screens over the others: what keys there are, a question before a stop, and which program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Button, OptionList, Static
+from textual.widgets.option_list import Option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from mesh_telemetry._served import Served
+    from mesh_telemetry._top.entries import Target
+
+__all__ = ["HelpScreen", "ProgramScreen", "StopScreen"]
+
+
+class HelpScreen(ModalScreen[None]):
+    """What each key does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Back")]
+
+    def __init__(self, groups: dict[str, Iterable[BindingType]]) -> None:
+        super().__init__()
+        self._groups = groups
+
+    def compose(self) -> ComposeResult:
+        """Has one text."""
+        text = Text()
+        for title, bindings in self._groups.items():
+            text.append(f"{title}\n", "bold")
+            for one in bindings:
+                assert isinstance(one, Binding), "all of ours are"
+                keys = one.key.replace("question_mark", "?").replace("slash", "/")
+                text.append(f"  {keys.replace(',', ', '):<24}", "cyan")
+                text.append(f"{one.description}\n")
+            text.append("\n")
+        with VerticalScroll(classes="box"):
+            yield Static(text)
+
+
+class StopScreen(ModalScreen[bool]):
+    """Asks whether a mesh is to be stopped."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Stop"),
+        Binding("n,escape,q", "answer(False)", "Leave it"),
+    ]
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self._target = target
+
+    def compose(self) -> ComposeResult:
+        """Has a question and two answers."""
+        with Vertical(classes="box"):
+            yield Static(Text(f"Stop {self._target.title}?\n", "bold"))
+            yield Static("What is queued is served, then they end. Callers get MeshStopped.")
+            with Horizontal():
+                yield Button("Leave it (n)", id="no")
+                yield Button("Stop (y)", id="yes", variant="error")
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Takes the answer."""
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, is_yes: bool) -> None:
+        """Takes the answer."""
+        self.dismiss(is_yes)
+
+
+class ProgramScreen(ModalScreen["Served | None"]):
+    """Asks which of several programs is to be looked at."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "down", "Down", show=False),
+        Binding("k", "up", "Up", show=False),
+        Binding("q", "app.quit", "Quit"),
+    ]
+
+    def __init__(self, found: list[Served]) -> None:
+        super().__init__()
+        self._found = found
+
+    def compose(self) -> ComposeResult:
+        """Has a list."""
+        with Vertical(classes="box"):
+            yield Static(Text("Several programs can be looked at\n", "bold"))
+            yield OptionList(
+                *(Option(Text(f"{one.pid}  {one.program}")) for one in self._found), id="programs"
+            )
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Takes the choice."""
+        self.dismiss(self._found[event.option_index])
+
+    def action_down(self) -> None:
+        """Goes down."""
+        self.query_one(OptionList).action_cursor_down()
+
+    def action_up(self) -> None:
+        """Goes up."""
+        self.query_one(OptionList).action_cursor_up()

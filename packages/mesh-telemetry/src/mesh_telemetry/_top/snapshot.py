@@ -1,0 +1,241 @@
+"""What a program is at one moment, as far as it has said."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mesh_telemetry._top.circles import circles
+from mesh_telemetry._top.questions import (
+    COUNTS,
+    FAILURES,
+    HOSTS,
+    MESHES,
+    PROCS,
+    RATES,
+    WAITS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh_telemetry._asking import Asking
+
+__all__ = ["RATE_S", "Host", "Mesh", "Proc", "Row", "Snapshot", "listed", "take"]
+
+Row = dict[str, Any]
+
+#: Over which time messages are counted, in seconds.
+RATE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine of the program, by its number."""
+
+    number: int
+    name: str
+    row: Row
+
+
+@dataclass(frozen=True)
+class Proc:
+    """A process: the last that had its place.
+
+    Attributes:
+        name: The place, as `0.3`.
+        host: The number of its host.
+        state: As in `procs`; `died` when nobody had asked for its end, `ended` otherwise.
+        cpu_percent: Of one processor, since it was looked at before; None at first.
+        messages_s: Messages that came in, a second.
+        actors: How many actors it has, by their state.
+        row: Its row in `procs`.
+    """
+
+    name: str
+    host: int
+    state: str
+    cpu_percent: float | None
+    messages_s: float
+    actors: dict[str, int]
+    row: Row
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, however."""
+        return self.state in ("died", "ended")
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is none of a mesh, nor the program: what looks after a host."""
+        return self.row["mesh_id"] == 0 and self.name != "0.0"
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh of processes or of actors; of actors, how many are in each state."""
+
+    number: int
+    name: str
+    row: Row
+    actors: dict[str, int]
+
+    @property
+    def is_of_procs(self) -> bool:
+        """Whether it is one of processes."""
+        return bool(self.row["class"] == "Proc")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All of it.
+
+    Attributes:
+        at: When it was asked for, in seconds since the epoch.
+        failures: The rows of `failures`, the latest first.
+        waits: Who waits for whom.
+        deadlocks: Of each circle, the rows of `waits` along it.
+        silent: Hosts that have not answered, with why.
+    """
+
+    at: float
+    hosts: dict[int, Host] = field(default_factory=dict)
+    procs: dict[str, Proc] = field(default_factory=dict)
+    meshes: dict[int, Mesh] = field(default_factory=dict)
+    failures: list[Row] = field(default_factory=list)
+    waits: list[Row] = field(default_factory=list)
+    deadlocks: list[list[Row]] = field(default_factory=list)
+    silent: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def dead(self) -> str:
+        """The processes that have ended, as SQL has a list of texts."""
+        return listed(one.name for one in self.procs.values() if one.is_over)
+
+    def procs_of(self, mesh_id: int) -> list[str]:
+        """Gives the processes of a mesh: of its own, or of the one that its actors are on."""
+        mesh = self.meshes.get(mesh_id)
+        if mesh is not None and not mesh.is_of_procs:
+            mesh_id = mesh.row["parent_mesh_id"]
+        return [one.name for one in self.procs.values() if one.row["mesh_id"] == mesh_id]
+
+    @property
+    def waiting(self) -> set[int]:
+        """The actors that wait in a circle."""
+        return {row["actor_id"] for circle in self.deadlocks for row in circle}
+
+
+def take(asking: Asking, before: Snapshot | None) -> Snapshot:
+    """Asks a program for all of it.
+
+    Args:
+        asking: The program.
+        before: What it was a moment ago, for what is measured between two moments.
+
+    Raises:
+        ProgramGone: It has ended, or serves no more.
+        TelemetryError: It does not answer.
+    """
+    now = time.time()
+    silent: dict[str, str] = {}
+
+    def rows(sql: str, *params: object) -> list[Row]:
+        answer = asking.query(sql, list(params))
+        silent.update({one["host"]: one["cause"] for one in answer["coverage"]["failed"]})
+        found: list[Row] = answer["rows"]
+        return found
+
+    failures = rows(FAILURES)
+    procs = _latest(rows(PROCS))
+    dead = listed(name for name, row in procs.items() if row["state"] == "dead")
+    by_proc = _counts(rows(COUNTS.format(by="proc", dead=dead)), "proc")
+    by_mesh = _counts(rows(COUNTS.format(by="mesh_id", dead=dead)), "mesh_id")
+    rates = {
+        row["proc"]: row["messages"] / RATE_S for row in rows(RATES, int((now - RATE_S) * 1e6))
+    }
+    waits = rows(WAITS)
+    hosts = [Host(int(row["proc"].partition(".")[0]), row["host"], row) for row in rows(HOSTS)]
+    meshes = [
+        Mesh(row["id"], row["given_name"], row, by_mesh.get(row["id"], {})) for row in rows(MESHES)
+    ]
+    return Snapshot(
+        now,
+        {one.number: one for one in sorted(hosts, key=lambda one: one.number)},
+        _procs(procs, before, rates, by_proc, failures),
+        {one.number: one for one in meshes},
+        failures,
+        waits,
+        _deadlocks(waits),
+        silent,
+    )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Gives texts as SQL has a list of them; of none, one that nobody has."""
+    return ", ".join("'" + name.replace("'", "''") + "'" for name in names) or "''"
+
+
+def _latest(rows: list[Row]) -> dict[str, Row]:
+    """Gives the row of each process by its place: those that have ended, then who took theirs."""
+    latest = {row["proc"]: row for row in sorted(rows, key=lambda row: row["started_us"])}
+    return dict(sorted(latest.items(), key=lambda one: _place(one[0])))
+
+
+def _counts(rows: list[Row], by: str) -> dict[Any, dict[str, int]]:
+    found: dict[Any, dict[str, int]] = {}
+    for row in rows:
+        found.setdefault(row[by], {})[row["state"]] = row["actors"]
+    return found
+
+
+def _procs(
+    latest: dict[str, Row],
+    before: Snapshot | None,
+    rates: dict[str, float],
+    counts: dict[str, dict[str, int]],
+    failures: list[Row],
+) -> dict[str, Proc]:
+    killed = {row["pid"] for row in failures if row["kind"] == "proc"}
+    found = {}
+    for name, row in latest.items():
+        state = row["state"]
+        if state == "dead":
+            state = "died" if row["pid"] in killed else "ended"
+        old = before.procs.get(name) if before is not None else None
+        found[name] = Proc(
+            name,
+            int(name.partition(".")[0]),
+            state,
+            _percent(row, old),
+            rates.get(name, 0.0),
+            counts.get(name, {}),
+            row,
+        )
+    return found
+
+
+def _percent(row: Row, old: Proc | None) -> float | None:
+    if old is None or old.row["pid"] != row["pid"]:
+        return None
+    if row["cpu_s"] is None or old.row["cpu_s"] is None:
+        return None
+    passed_us = row["timestamp_us"] - old.row["timestamp_us"]
+    if passed_us <= 0:
+        return old.cpu_percent
+    return float(max(100e6 * (row["cpu_s"] - old.row["cpu_s"]) / passed_us, 0.0))
+
+
+def _place(name: str) -> tuple[int, int]:
+    host, _, slot = name.partition(".")
+    return int(host), int(slot)
+
+
+def _deadlocks(waits: list[Row]) -> list[list[Row]]:
+    known = [row for row in waits if row["actor_id"] is not None]
+    pairs = {(row["actor_id"], row["for_actor_id"]): row for row in known}
+    found = []
+    for circle in circles(pairs):
+        ahead = [*circle[1:], circle[0]]
+        found.append([pairs[pair] for pair in zip(circle, ahead, strict=True)])
+    return found

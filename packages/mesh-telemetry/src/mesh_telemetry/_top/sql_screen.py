@@ -1,0 +1,136 @@
+"""A screen to ask in SQL: an editor, what came back, and what was asked before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, OptionList, Static, TextArea
+from textual.widgets.option_list import Option
+
+from mesh_telemetry._errors import TelemetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from mesh_telemetry._asking import Asking
+
+__all__ = ["SQL_KEYS", "SqlScreen"]
+
+_TIMEOUT_S = 30.0
+_SHOWN_MAX = 1000
+_HISTORY_MAX = 100
+_CELL_LEN_MAX = 200
+
+SQL_KEYS: list[BindingType] = [
+    Binding("f5,ctrl+r", "ask", "Ask", key_display="F5", priority=True),
+    Binding("f2", "history", "Asked before"),
+    Binding("escape", "back", "Back"),
+]
+
+
+class SqlScreen(Screen[None]):
+    """Asks what is written, and shows the rows, or what is wrong.
+
+    Args:
+        asking: Gives the program, if there is one.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = SQL_KEYS
+
+    def __init__(self, asking: Callable[[], Asking | None]) -> None:
+        super().__init__()
+        self._asking = asking
+        #: What was asked, the latest first.
+        self.history: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        """Has an editor beside what was asked before, over the answer."""
+        with Horizontal(id="sql-top"):
+            yield TextArea("select * from actors limit 20", id="sql")
+            yield OptionList(id="history")
+        yield Static(id="sql-said")
+        with Vertical(id="sql-bottom"):
+            yield DataTable(id="answer", zebra_stripes=True, cursor_type="row")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begins in the editor."""
+        self.query_one("#sql", TextArea).focus()
+        self.query_one("#history", OptionList).border_title = "asked before (F2)"
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Takes what was asked before into the editor."""
+        editor = self.query_one("#sql", TextArea)
+        editor.text = self.history[event.option_index]
+        editor.focus()
+
+    def action_history(self) -> None:
+        """Goes to what was asked before."""
+        self.query_one("#history", OptionList).focus()
+
+    def action_back(self) -> None:
+        """Goes back to the tree."""
+        self.app.pop_screen()
+
+    @work(exclusive=True, group="sql")
+    async def action_ask(self) -> None:
+        """Asks what is written."""
+        sql = self.query_one("#sql", TextArea).text.strip()
+        said = self.query_one("#sql-said", Static)
+        asking = self._asking()
+        if asking is None:
+            said.update(Text("there is no program to ask", "bold red"))
+            return
+        self._note(sql)
+        said.update("asked")
+        began = time.monotonic()
+        try:
+            answer = await asyncio.to_thread(asking.query, sql, timeout_s=_TIMEOUT_S)
+        except TelemetryError as error:
+            said.update(Text(str(error), "bold red"))
+            return
+        self._show(answer)
+        said.update(_summary(answer, time.monotonic() - began))
+
+    def _note(self, sql: str) -> None:
+        self.history = [sql, *(one for one in self.history if one != sql)][:_HISTORY_MAX]
+        asked = self.query_one("#history", OptionList)
+        asked.clear_options()
+        asked.add_options(Option(Text(" ".join(one.split()))) for one in self.history)
+
+    def _show(self, answer: dict[str, Any]) -> None:
+        table: DataTable[Text] = self.query_one("#answer", DataTable)
+        table.clear(columns=True)
+        for name in answer["columns"]:
+            table.add_column(Text(name))
+        for row in answer["rows"][:_SHOWN_MAX]:
+            table.add_row(*(_cell(row[name]) for name in answer["columns"]))
+
+
+def _cell(value: Any) -> Text:
+    if value is None:
+        return Text("null", "dim")
+    text = value if isinstance(value, str) else json.dumps(value)
+    return Text(text.replace("\n", "⏎")[:_CELL_LEN_MAX])
+
+
+def _summary(answer: dict[str, Any], took_s: float) -> Text:
+    rows, coverage = len(answer["rows"]), answer["coverage"]
+    text = Text(f"{rows} rows in {took_s * 1e3:.0f} ms")
+    if rows > _SHOWN_MAX:
+        text.append(f", the first {_SHOWN_MAX} shown")
+    text.append(f"; {len(coverage['answered'])} of {len(coverage['asked'])} hosts have answered")
+    for failure in coverage["failed"]:
+        text.append(f"\nwithout host {failure['host']}: {failure['cause']}", "bold yellow")
+    return text

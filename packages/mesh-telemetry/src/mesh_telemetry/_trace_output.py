@@ -1,0 +1,35 @@
+"""The file that a trace goes into: there when all of it is written, and compressed if so named."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+__all__ = ["trace_output"]
+
+_GZIP_LEVEL = 5
+
+
+@contextmanager
+def trace_output(path: Path) -> Iterator[BinaryIO]:
+    """Gives where to write; what was at the path is replaced if the block ends without an error.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    coming = path.with_name(f"{path.name}.part-{os.urandom(4).hex()}")
+    try:
+        with ExitStack() as stack:
+            file = cast(BinaryIO, stack.enter_context(coming.open("xb")))
+            if path.suffix == ".gz":
+                packed = gzip.GzipFile(path.stem, "wb", _GZIP_LEVEL, file)
+                file = cast(BinaryIO, stack.enter_context(packed))
+            yield file
+        coming.replace(path)
+    finally:
+        with suppress(OSError):
+            coming.unlink()

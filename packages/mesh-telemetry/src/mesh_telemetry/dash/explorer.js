@@ -1,0 +1,156 @@
+// Hosts, their processes and actors as a tree, and all about the one that is chosen.
+
+import { actorDetail, procDetail } from "./detail.js";
+import { h, put, say, settled, tag } from "./dom.js";
+import { count, plural } from "./words.js";
+import { paged, virtual } from "./virtual.js";
+
+const DEPTHS = { host: 0, proc: 1, actor: 2 };
+
+export function open(root, page, wanted) {
+  const field = h("input", { type: "search", placeholder: "Filter actors by name, class or address", "aria-label": "Filter actors", value: wanted.get("text") ?? "" });
+  const found = h("span", { class: "muted" });
+  const side = h("section", { class: "panel scroll", "aria-label": "Detail" }, h("p", { class: "empty" }, "Choose a process or an actor."));
+  let end = () => {};
+  const list = virtual({ label: "Hosts, processes and actors", row: drawn, choose: pick, turn });
+  let tree = null;
+  let flat = null;
+
+  function show(node) {
+    end();
+    if (node.kind === "actor") {
+      end = actorDetail(side, page, node.row.id);
+      page.note("explorer", { id: node.row.id });
+    } else if (node.kind === "proc") end = procDetail(side, page, node.row);
+  }
+  const nodeAt = (at) => (flat ? actorNode(flat.at(at)) : tree.at(at));
+  function drawn(at) {
+    const node = nodeAt(at);
+    if (!node?.row) return { indent: node ? DEPTHS[node.kind] : 0, children: [h("span", { class: "muted" }, "…")] };
+    return { indent: flat ? 0 : DEPTHS[node.kind], children: face(node, Boolean(flat)) };
+  }
+  function pick(at) {
+    const node = nodeAt(at);
+    if (!node?.row) return;
+    if (node.kind !== "actor") {
+      tree.toggle(node, node.kind === "host" ? !node.isOpen : true);
+      list.show(tree.length());
+    }
+    show(node);
+  }
+  function turn(at, isOpen) {
+    const node = flat ? null : nodeAt(at);
+    if (!node?.row || node.kind === "actor") return;
+    tree.toggle(node, isOpen);
+    list.show(tree.length());
+  }
+  function search() {
+    list.toStart();
+    list.select(-1);
+    const text = field.value;
+    if (!text) {
+      flat = null;
+      list.show(tree.length());
+      say(found, tree.words());
+      return;
+    }
+    const mine = (flat = paged(
+      (offset, limit) => page.ask("actors", { text, offset, limit }),
+      () => {
+        if (flat !== mine) return;
+        list.show(flat.count);
+        say(found, plural(flat.count, "actor"));
+      },
+    ));
+    flat.restart();
+  }
+  field.addEventListener("input", settled(search));
+  put(
+    root,
+    h("div", { class: "split" }, h("section", { class: "panel", "aria-label": "Tree" }, h("div", { class: "tools" }, field, found), list.element), side),
+  );
+  page.ask("hosts").then((value) => {
+    if (!value) return;
+    tree = treeOf(page, value.rows, () => !flat && list.show(tree.length()));
+    search();
+    page.ready("explorer");
+  });
+  if (wanted.get("id")) end = actorDetail(side, page, wanted.get("id"));
+  return () => {
+    end();
+    list.close();
+  };
+}
+
+/** Rows of a tree by their number, of which only those are asked for that are looked at. */
+function treeOf(page, rows, changed) {
+  const hosts = rows.map((row) => ({ kind: "host", row, isOpen: false, children: null, length: () => row.procs, open: new Map() }));
+  for (const host of hosts) {
+    host.children = paged(
+      (offset, limit) => page.ask("procs", { host: host.row.host, number: host.row.number, offset, limit }),
+      changed,
+    );
+  }
+  if (hosts.length === 1) {
+    hosts[0].isOpen = true;
+    hosts[0].children.restart();
+  }
+  // Of each open process where it is among those of its host, and its actors.
+  const under = (host) => [...host.open.entries()].sort((one, other) => one[0] - other[0]);
+  const sizeOf = (host) => 1 + (host.isOpen ? host.children.count + under(host).reduce((total, [, open]) => total + open.count, 0) : 0);
+  function within(host, at) {
+    for (const [index, open] of under(host)) {
+      if (at <= index) break;
+      if (at <= index + open.count) return actorNode(open.at(at - index - 1));
+      at -= open.count;
+    }
+    const row = host.children.at(at);
+    return { kind: "proc", row, host, index: at, isOpen: host.open.has(at) };
+  }
+  return {
+    length: () => hosts.reduce((total, host) => total + sizeOf(host), 0),
+    words: () => `${plural(hosts.length, "host")}, ${plural(hosts.reduce((total, host) => total + host.row.procs, 0), "process")}`,
+    at(at) {
+      for (const host of hosts) {
+        const size = sizeOf(host);
+        if (at < size) return at === 0 ? host : within(host, at - 1);
+        at -= size;
+      }
+      return null;
+    },
+    toggle(node, isOpen) {
+      if (node.kind === "host") {
+        node.isOpen = isOpen;
+        if (isOpen && !node.children.count) node.children.restart();
+      } else if (!isOpen) node.host.open.delete(node.index);
+      else if (!node.host.open.has(node.index)) {
+        const { host, proc } = node.row;
+        const open = paged((offset, limit) => page.ask("actors", { host, proc, offset, limit }), changed);
+        node.host.open.set(node.index, open);
+        open.restart();
+      }
+    },
+  };
+}
+
+const actorNode = (row) => ({ kind: "actor", row });
+
+function face({ kind, row, isOpen }, isFlat) {
+  if (kind === "host") {
+    return [twist(isOpen), h("span", { class: "name" }, row.host), row.dead ? h("span", { class: "tag dead" }, `${count(row.dead)} ended`) : null, h("span", { class: "muted" }, plural(row.procs, "process"))];
+  }
+  if (kind === "proc") {
+    return [
+      twist(isOpen),
+      h("span", { class: "name" }, `${row.mesh}[${row.rank}]`, " ", h("span", { class: "muted" }, `pid ${row.pid}`)),
+      row.state === "dead" ? tag("dead") : null,
+      h("span", { class: "muted" }, plural(row.actors, "actor")),
+    ];
+  }
+  return [
+    h("span", { class: "name" }, `${row.display_name}[${row.rank}]`, " ", h("span", { class: "muted" }, row.class ?? "")),
+    isFlat ? h("span", { class: "muted mono" }, row.full_name) : null,
+  ];
+}
+
+const twist = (isOpen) => h("span", { class: "twist", "aria-hidden": "true" }, isOpen ? "▾" : "▸");

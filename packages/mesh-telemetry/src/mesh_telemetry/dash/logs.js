@@ -1,0 +1,112 @@
+// Lines that processes print, as they come.
+
+import { h, put, say, settled } from "./dom.js";
+import { clock, plural } from "./words.js";
+import { virtual } from "./virtual.js";
+
+export function open(root, page, wanted) {
+  const fields = {
+    text: h("input", { type: "search", placeholder: "Filter by text", "aria-label": "Text" }),
+    mesh: h("select", { "aria-label": "Process mesh" }, h("option", { value: "" }, "all meshes")),
+    proc: h("input", { placeholder: "process, as 0.3", "aria-label": "Process", size: 14 }),
+    stream: choice("Stream", { "": "both streams", stdout: "stdout", stderr: "stderr" }),
+    severity: choice("Severity", { "": "every line", warning: "warnings and errors", error: "errors" }),
+  };
+  for (const [name, field] of Object.entries(fields)) if (name !== "mesh") field.value = wanted.get(name) ?? "";
+  const follow = h("input", { type: "checkbox", checked: true });
+  const found = h("span", { class: "muted" });
+  const older = h("button", { type: "button", onclick: before }, "Older");
+  let rows = [];
+  let past = [];
+  let end = () => {};
+  let known = "";
+  const at = (index) => (index < past.length ? past[index] : rows[index - past.length]);
+  const list = virtual({
+    label: "Lines",
+    kind: "lines",
+    height: 22,
+    row(index) {
+      const row = at(index);
+      if (!row) return [];
+      return {
+        class: row.stream === "stderr" ? "is-err" : "",
+        children: [
+          h("span", { class: "at" }, clock(row.timestamp_us)),
+          h("span", { class: "from", title: `${row.host}, process ${row.proc}` }, `${row.mesh}[${row.rank}]`),
+          h("span", { class: "line", title: row.line.length > 100 ? row.line : undefined }, row.line),
+        ],
+      };
+    },
+  });
+  list.element.addEventListener("scroll", () => {
+    // Who scrolls up reads; who comes back to the end follows again.
+    follow.checked = list.isAtEnd();
+  }, { passive: true });
+  follow.addEventListener("change", () => follow.checked && show());
+
+  function said() {
+    return Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value.trim()]).filter((one) => one[1]));
+  }
+  function show() {
+    const isFollowed = follow.checked;
+    list.show(past.length + rows.length);
+    if (isFollowed) list.toEnd();
+  }
+  function start() {
+    end();
+    past = [];
+    rows = [];
+    follow.checked = true;
+    page.note("logs", said());
+    end = page.live("logs", said(), (value) => {
+      meshes(value.meshes);
+      // What falls out of the window of the tail stays where somebody reads.
+      if (!follow.checked || past.length) keep(value.rows[0]);
+      rows = value.rows;
+      say(found, `${plural(value.count, "line")} kept`);
+      older.disabled = past.length + rows.length >= value.count;
+      show();
+      page.ready("logs");
+    });
+  }
+  function keep(first) {
+    if (!first) return;
+    past.push(...rows.filter((row) => row.timestamp_us < first.timestamp_us));
+    if (past.length > 50000) past = past.slice(-40000);
+  }
+  async function before() {
+    const first = at(0);
+    if (!first) return;
+    follow.checked = false;
+    const value = await page.ask("logs", { ...said(), before: first.timestamp_us, limit: 1000 });
+    if (!value) return;
+    past = [...value.rows, ...past];
+    list.show(past.length + rows.length);
+    list.element.scrollTop += value.rows.length * 22;
+    older.disabled = !value.rows.length;
+  }
+  function meshes(names) {
+    const now = names.join("\n");
+    if (now === known) return;
+    known = now;
+    const current = fields.mesh.value || wanted.get("mesh") || "";
+    put(fields.mesh, h("option", { value: "" }, "all meshes"), names.map((name) => h("option", { value: name }, name)));
+    fields.mesh.value = names.includes(current) ? current : "";
+  }
+  for (const field of Object.values(fields)) field.addEventListener("input", settled(start));
+  put(
+    root,
+    h("div", { class: "tools" }, Object.values(fields), h("label", {}, follow, "Follow"), older, h("span", { class: "grow" }), found),
+    h("section", { class: "panel fill", "aria-label": "Lines" }, list.element),
+  );
+  list.element.style.height = "100%";
+  start();
+  return () => {
+    end();
+    list.close();
+  };
+}
+
+function choice(name, words) {
+  return h("select", { "aria-label": name }, Object.entries(words).map(([value, text]) => h("option", { value }, text)));
+}

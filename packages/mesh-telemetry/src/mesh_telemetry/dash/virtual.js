@@ -1,0 +1,145 @@
+// A list of any length, of which only the rows in view are in the page.
+
+import { h } from "./dom.js";
+
+const MORE = 6;
+
+/**
+ * Makes a list. `row(at)` gives the children of a row, or `{ class, indent, children }`;
+ * `choose(at)` hears of the row that was clicked or entered, `turn(at, isOpen)` of right and left.
+ */
+export function virtual({ label, height = 28, row, choose, turn, kind = "" }) {
+  const spacer = h("div", { class: "spacer", role: "presentation" });
+  const element = h("div", { class: `list ${kind}`, tabindex: 0, role: choose ? "listbox" : "list", "aria-label": label }, spacer);
+  const name = `list-${Math.random().toString(36).slice(2)}`;
+  let length = 0;
+  let chosen = -1;
+  let waiting = 0;
+
+  function draw() {
+    waiting = 0;
+    const first = Math.max(0, Math.floor(element.scrollTop / height) - MORE);
+    const last = Math.min(length, Math.ceil((element.scrollTop + element.clientHeight) / height) + MORE);
+    const rows = [];
+    for (let at = first; at < last; at += 1) rows.push(made(at));
+    spacer.replaceChildren(...rows);
+  }
+
+  function made(at) {
+    const said = row(at);
+    const plain = said.children ? said : { children: said };
+    const element = h(
+      "div",
+      {
+        id: `${name}-${at}`,
+        class: `row ${plain.class ?? ""}`,
+        role: choose ? "option" : "listitem",
+        "aria-selected": choose ? String(at === chosen) : undefined,
+        "aria-setsize": length,
+        "aria-posinset": at + 1,
+        onclick: choose && (() => pick(at)),
+      },
+      plain.children,
+    );
+    element.style.top = `${at * height}px`;
+    element.style.height = `${height}px`;
+    if (plain.indent) element.style.paddingLeft = `${8 + plain.indent * 18}px`;
+    return element;
+  }
+
+  function refresh() {
+    waiting ||= requestAnimationFrame(draw);
+  }
+
+  function pick(at) {
+    move(at);
+    choose(at);
+  }
+
+  function move(at) {
+    if (!length) return;
+    chosen = Math.max(0, Math.min(length - 1, at));
+    element.setAttribute("aria-activedescendant", `${name}-${chosen}`);
+    const top = chosen * height;
+    if (top < element.scrollTop) element.scrollTop = top;
+    else if (top + height > element.scrollTop + element.clientHeight) element.scrollTop = top + height - element.clientHeight;
+    refresh();
+  }
+
+  function key(event) {
+    const page = Math.max(1, Math.floor(element.clientHeight / height) - 1);
+    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -length, End: length };
+    if (event.key in steps) move(chosen + steps[event.key]);
+    else if (event.key === "Enter" || event.key === " ") pick(Math.max(0, chosen));
+    else if (turn && event.key === "ArrowRight") turn(chosen, true);
+    else if (turn && event.key === "ArrowLeft") turn(chosen, false);
+    else return;
+    event.preventDefault();
+  }
+
+  element.addEventListener("scroll", refresh, { passive: true });
+  if (choose) element.addEventListener("keydown", key);
+  const resized = new ResizeObserver(refresh);
+  resized.observe(element);
+  return {
+    element,
+    refresh,
+    /** Shows another number of rows. */
+    show(count) {
+      length = count;
+      if (chosen >= count) chosen = count - 1;
+      spacer.style.height = `${count * height}px`;
+      refresh();
+    },
+    select(at) {
+      chosen = at;
+      refresh();
+    },
+    toEnd() {
+      element.scrollTop = length * height;
+    },
+    toStart() {
+      element.scrollTop = 0;
+    },
+    isAtEnd: () => element.scrollTop + element.clientHeight >= length * height - height,
+    close: () => resized.disconnect(),
+  };
+}
+
+/** Rows of a topic that come in pages when they are looked at; `changed()` when some have come. */
+export function paged(fetchPage, changed, length = 200) {
+  let pages = new Map();
+  let turn = 0;
+  let count = 0;
+  async function load(at) {
+    const mine = turn;
+    pages.set(at, null);
+    const value = await fetchPage(at * length, length);
+    if (mine !== turn) return;
+    if (!value) {
+      pages.delete(at);
+      return;
+    }
+    pages.set(at, value.rows);
+    count = value.count;
+    changed();
+  }
+  return {
+    get count() {
+      return count;
+    },
+    /** Gives a row, or nothing as long as it has not come. */
+    at(index) {
+      const page = Math.floor(index / length);
+      const rows = pages.get(page);
+      if (rows === undefined) load(page);
+      return rows?.[index % length];
+    },
+    /** Begins anew, with what is wanted now. */
+    restart() {
+      turn += 1;
+      pages = new Map();
+      return load(0);
+    },
+  };
+}

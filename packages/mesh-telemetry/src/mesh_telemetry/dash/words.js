@@ -1,0 +1,54 @@
+// Numbers and times in words.
+
+const COUNT = new Intl.NumberFormat("en");
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (value) => (value === null || value === undefined ? "–" : COUNT.format(value));
+
+export const short = (value) => (Math.abs(value) < 10000 ? COUNT.format(value) : SHORT.format(value));
+
+export function plural(value, word) {
+  return `${count(value)} ${word}${value === 1 ? "" : /(s|sh)$/.test(word) ? "es" : "s"}`;
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const names = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (value >= 1024 && at < names.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
+  return `${at && value < 10 ? value.toFixed(1) : Math.round(value)} ${names[at]}`;
+}
+
+/** Says a length of time, of microseconds. */
+export function lasting(us) {
+  if (us < 1000) return `${us} µs`;
+  if (us < 1e6) return `${trimmed(us / 1e3)} ms`;
+  if (us < 60e6) return `${trimmed(us / 1e6)} s`;
+  const seconds = Math.floor(us / 1e6);
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}
+
+/** Says a time of day, of microseconds since the epoch. */
+export function clock(us, digits = 3) {
+  const date = new Date(us / 1000);
+  const two = (value) => String(value).padStart(2, "0");
+  const whole = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  return digits ? `${whole}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, digits)}` : whole;
+}
+
+/** Says the sizes of a mesh, as `gpus 8 × hosts 2`. */
+export function shape(json) {
+  try {
+    return Object.entries(JSON.parse(json)).map(([name, size]) => `${name} ${size}`).join(" × ");
+  } catch {
+    return json;
+  }
+}
+
+function trimmed(value) {
+  return value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : Math.round(value);
+}

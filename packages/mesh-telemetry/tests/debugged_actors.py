@@ -1,0 +1,93 @@
+"""Actors that stand at breakpoints, and what looks at them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from mesh_core import Actor, current_rank, endpoint
+from mesh_core.testing import wait_until
+from mesh_telemetry import Telemetry
+
+LIMIT_S = 30.0
+
+
+class Trainer(Actor):
+    """Computes something, with a look at it on the way."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    @endpoint
+    def step(self, number: int) -> int:
+        loss = number * 10 + current_rank().rank
+        breakpoint()
+        self.steps += 1
+        return loss
+
+    @endpoint
+    def count(self) -> int:
+        return self.steps
+
+    @endpoint
+    def divide(self, number: int) -> float:
+        below = number - number
+        return number / below
+
+    @endpoint
+    def is_loaded(self, module: str) -> bool:
+        import sys
+
+        return module in sys.modules
+
+    @endpoint
+    def hide(self, module: str) -> None:
+        import sys
+
+        sys.modules[module] = None  # type: ignore[assignment]
+
+    @endpoint
+    def loop(self, count: int) -> int:
+        total = 0
+        breakpoint()
+        for number in range(count):
+            total += number
+        return total
+
+
+class AsyncTrainer(Actor):
+    """The same, on the event loop of its process."""
+
+    @endpoint
+    async def step(self, number: int) -> int:
+        loss = number * 10
+        breakpoint()
+        return loss + await self.more()
+
+    async def more(self) -> int:
+        return 1
+
+    @endpoint
+    async def divide(self, number: int) -> float:
+        below = number - number
+        return number / below
+
+
+def standing(telemetry: Telemetry, count: int = 1) -> list[dict[str, Any]]:
+    """The sessions, once there are so many."""
+
+    def found() -> list[dict[str, Any]]:
+        sessions = telemetry.debug_sessions()
+        return sessions if len(sessions) == count else []
+
+    return wait_until(found, LIMIT_S)
+
+
+def none_standing(telemetry: Telemetry) -> None:
+    """Waits until nothing stands."""
+    wait_until(lambda: telemetry.debug_sessions() == [], LIMIT_S)
+
+
+def until(seconds: float) -> float:
+    """When it is so much later."""
+    return time.monotonic() + seconds

@@ -1,0 +1,125 @@
+"""A collector of OTLP over HTTP, as small as one can be."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+logs_pb2 = pytest.importorskip("opentelemetry.proto.collector.logs.v1.logs_service_pb2")
+metrics_pb2 = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
+trace_pb2 = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+
+
+class Receiver:
+    """What has come in, and how the next requests are answered.
+
+    Attributes:
+        url: Where it listens.
+        status: What requests are answered with; they are kept if that is 200.
+        gate: Requests are answered while it is set.
+        answered: How many requests were answered, by status.
+        headers: Those of the last request.
+    """
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.gate = threading.Event()
+        self.gate.set()
+        self.answered: dict[int, int] = {}
+        self.headers: dict[str, str] = {}
+        self._turn = threading.Lock()
+        self._bodies: dict[str, list[bytes]] = {"metrics": [], "logs": [], "traces": []}
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def do_POST(self) -> None:
+                body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+                receiver.gate.wait()
+                status = receiver.take(self.path, body, dict(self.headers.items()))
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def take(self, path: str, body: bytes, headers: dict[str, str]) -> int:
+        """Keeps a request, if it is to."""
+        with self._turn:
+            self.headers = headers
+            self.answered[self.status] = self.answered.get(self.status, 0) + 1
+            if self.status == 200:
+                self._bodies[path.removeprefix("/v1/")].append(body)
+            return self.status
+
+    def spans(self) -> list[tuple[dict[str, Any], Any]]:
+        """All spans, each with the attributes of its process."""
+        return [
+            (_said(group.resource.attributes), span)
+            for request in self._requests("traces", trace_pb2.ExportTraceServiceRequest)
+            for group in request.resource_spans
+            for scope in group.scope_spans
+            for span in scope.spans
+        ]
+
+    def logs(self) -> list[tuple[dict[str, Any], Any]]:
+        """All log records."""
+        return [
+            (_said(group.resource.attributes), record)
+            for request in self._requests("logs", logs_pb2.ExportLogsServiceRequest)
+            for group in request.resource_logs
+            for scope in group.scope_logs
+            for record in scope.log_records
+        ]
+
+    def metrics(self, name: str) -> list[tuple[dict[str, Any], Any]]:
+        """All metrics of a name."""
+        return [
+            (_said(group.resource.attributes), metric)
+            for request in self._requests("metrics", metrics_pb2.ExportMetricsServiceRequest)
+            for group in request.resource_metrics
+            for scope in group.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+        ]
+
+    def _requests(self, signal: str, kind: Any) -> list[Any]:
+        with self._turn:
+            return [kind.FromString(body) for body in self._bodies[signal]]
+
+    def close(self) -> None:
+        """Answers nobody any more."""
+        self.gate.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def said(message: Any) -> dict[str, Any]:
+    """The attributes of something."""
+    return _said(message.attributes)
+
+
+def _said(attributes: Any) -> dict[str, Any]:
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    """A collector, until the end of the block."""
+    receiver = Receiver()
+    try:
+        yield receiver
+    finally:
+        receiver.close()

@@ -1,0 +1,150 @@
+"""Meshes are stopped over HTTP, by who owns them."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_actors import LIMIT_S, Worker
+from recorded_program import config
+
+from mesh_core import Actor, ActorError, MeshStopped, endpoint, this_host
+from mesh_core.spi import standing
+from mesh_core.testing import wait_until
+from mesh_telemetry import Telemetry
+
+WHY = "stopped by request of mesh top"
+
+
+class Foreman(Actor):
+    """Owns workers in a process that it has started."""
+
+    @endpoint
+    def hire(self) -> int:
+        self.procs = this_host().spawn_procs(name="shed")
+        self.workers = self.procs.spawn("hired", Worker)
+        return self.workers.add.call_one(1).get()
+
+    @endpoint
+    def order(self) -> str:
+        try:
+            return str(self.workers.add.call_one(1).get(LIMIT_S))
+        except MeshStopped as error:
+            return error.reason or ""
+
+
+@pytest.fixture
+def telemetry(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Telemetry]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Telemetry(config(place)) as started:
+        yield started
+
+
+def stop(telemetry: Telemetry, **wanted: object) -> tuple[int, dict[str, Any]]:
+    """What is answered to a request to stop, with its status."""
+    serving = telemetry._servings[0] if telemetry._servings else telemetry.serve()
+    asked = urllib.request.Request(
+        f"{serving.url}/stop",
+        json.dumps({"by": "mesh top", **wanted}).encode(),
+        {"Authorization": f"Bearer {serving.token}"},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(asked, timeout=LIMIT_S) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)["error"]
+
+
+def mesh(telemetry: Telemetry, name: str) -> dict[str, Any]:
+    """The number and the owner of a mesh, once it is told of."""
+    sql = "select id as mesh_id, proc from meshes where given_name = $1"
+    found = wait_until(lambda: telemetry.query(sql, [name]).table.to_pylist(), LIMIT_S)
+    return dict(found[0])
+
+
+def test_actors_of_the_program_are_stopped(telemetry: Telemetry) -> None:
+    with this_host().spawn_procs({"n": 2}, name="team") as procs:
+        workers: Any = procs.spawn("workers", Worker)
+        workers.add.call(1).get(LIMIT_S)
+        status, said = stop(telemetry, **mesh(telemetry, "workers"))
+        assert (status, said["name"], said["state"]) == (200, "workers", "stopping")
+        with pytest.raises(MeshStopped, match=WHY):
+            workers.add.call(1).get(LIMIT_S)
+        # The processes are there, for other actors.
+        others: Any = procs.spawn("others", Worker)
+        others.add.call(1).get(LIMIT_S)
+
+
+def test_processes_are_stopped_with_their_actors(telemetry: Telemetry) -> None:
+    procs = this_host().spawn_procs({"n": 2}, name="team")
+    workers: Any = procs.spawn("workers", Worker)
+    workers.add.call(1).get(LIMIT_S)
+    assert stop(telemetry, **mesh(telemetry, "team"))[0] == 200
+    with pytest.raises(MeshStopped, match=WHY):
+        workers.add.call(1).get(LIMIT_S)
+    procs.stop().get(LIMIT_S)
+    sql = "select count(*) as n from procs where mesh = 'team' and state <> 'dead'"
+    wait_until(lambda: telemetry.query(sql).table.to_pylist() == [{"n": 0}], LIMIT_S)
+
+
+@pytest.mark.parametrize("name", ["hired", "shed"])
+def test_what_an_actor_owns_is_stopped(telemetry: Telemetry, name: str) -> None:
+    with this_host().spawn_procs(name="office") as procs:
+        foreman: Any = procs.spawn("foreman", Foreman)
+        assert foreman.hire.call_one().get(LIMIT_S) == 2
+        found = mesh(telemetry, name)
+        assert found["proc"] != "0.0"
+        assert stop(telemetry, **found)[0] == 200
+        assert foreman.order.call_one().get(LIMIT_S) == WHY
+
+
+def test_telemetry_itself_and_the_program_are_refused(telemetry: Telemetry) -> None:
+    own = [one.actor for one in standing() if one.text.startswith("mesh-telemetry")]
+    assert own
+    for number in own:
+        status, said = stop(telemetry, mesh_id=number, proc="0.0")
+        assert (status, said["code"]) == (403, "own")
+        assert "close the telemetry" in said["message"]
+    status, said = stop(telemetry, mesh_id=0, proc="0.0")
+    assert (status, said["code"]) == (403, "root")
+    assert telemetry.query("select 1 as one").coverage.is_full
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "code"),
+    [
+        ({"mesh_id": 1 << 40, "proc": "0.0"}, 404, "not_found"),
+        ({"mesh_id": 99, "proc": "0.77"}, 404, "not_found"),
+        ({"mesh_id": 99, "proc": "7.0"}, 404, "not_found"),
+        ({"mesh_id": "99", "proc": "0.0"}, 400, "bad_json"),
+        ({"mesh_id": True, "proc": "0.0"}, 400, "bad_json"),
+        ({"mesh_id": 1 << 64, "proc": "0.0"}, 400, "bad_json"),
+        ({"mesh_id": 99}, 400, "bad_json"),
+        ({"mesh_id": 99, "proc": "../0"}, 400, "bad_json"),
+        ({"mesh_id": 99, "proc": "0.0", "by": "a\nb"}, 400, "bad_json"),
+        ({"mesh_id": 99, "proc": "0.0", "by": "x" * 65}, 400, "bad_json"),
+    ],
+)
+def test_what_cannot_be_stopped_has_a_code(
+    telemetry: Telemetry, wanted: dict[str, object], status: int, code: str
+) -> None:
+    found, said = stop(telemetry, **wanted)
+    assert (found, said["code"]) == (status, code)
+
+
+def test_a_stop_is_as_good_as_the_owners(telemetry: Telemetry) -> None:
+    with this_host().spawn_procs(name="team") as procs:
+        workers: Any = procs.spawn("workers", Worker)
+        with pytest.raises(ActorError):
+            workers.fail.call_one().get(LIMIT_S)
+        found = mesh(telemetry, "workers")
+        assert stop(telemetry, **found)[0] == 200
+        workers.stop().get(LIMIT_S)
+        assert stop(telemetry, **found)[0] == 404

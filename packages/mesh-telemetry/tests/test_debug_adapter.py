@@ -1,0 +1,110 @@
+"""An editor attaches to what stands in a process, and has what it needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debugged_actors import LIMIT_S, Trainer, none_standing, standing
+from debugging_command import MeshDebug
+from editor import Editor
+
+from mesh_core import this_host
+from mesh_telemetry import DebugError, Telemetry, TelemetryConfig
+
+pytest.importorskip("debugpy")
+
+
+@pytest.fixture
+def telemetry(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Telemetry]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Telemetry(TelemetryConfig(directory=str(place))) as started, started.serve():
+        yield started
+
+
+@pytest.fixture
+def trainer() -> Iterator[Any]:
+    procs = this_host().spawn_procs(name="team")
+    yield procs.spawn("trainers", Trainer)
+    procs.stop().get(LIMIT_S)
+
+
+def relayed(session: str) -> tuple[Any, Editor]:
+    """The command that relays, and an editor that has found it."""
+    relay = MeshDebug().start("attach", session, "--dap", "--port", "0")
+    assert relay.stdout is not None
+    relay.stdout.readline()
+    text = ""
+    while not text.endswith("\n}\n"):
+        line = relay.stdout.readline()
+        assert line, relay.communicate()
+        text += line
+    configuration = json.loads(text)
+    assert (configuration["type"], configuration["request"]) == ("debugpy", "attach")
+    return relay, Editor(configuration["connect"]["port"])
+
+
+def test_an_editor_stops_where_the_code_stands(telemetry: Telemetry, trainer: Any) -> None:
+    step = trainer.step.call_one(4)
+    (session,) = standing(telemetry)
+    relay, editor = relayed(session["id"])
+    editor.attach()
+    stopped = editor.event("stopped")
+    frames = editor.ask("stackTrace", threadId=stopped["threadId"])["stackFrames"]
+    assert frames[0]["name"].endswith("step")
+    assert frames[0]["line"] == session["line"] + 1
+    assert frames[0]["source"]["path"] == session["file"]
+    scopes = editor.ask("scopes", frameId=frames[0]["id"])["scopes"]
+    found = editor.ask("variables", variablesReference=scopes[0]["variablesReference"])
+    assert {one["name"]: one["value"] for one in found["variables"]}["loss"] == "40"
+    told = editor.ask("evaluate", expression="loss + 2", frameId=frames[0]["id"], context="watch")
+    assert told["result"] == "42"
+    # Its process answers meanwhile.
+    assert standing(telemetry)[0]["attached"]
+    with pytest.raises(DebugError, match="in use"):
+        telemetry.debug(session["id"])
+    editor.ask("continue", threadId=stopped["threadId"])
+    assert step.get(LIMIT_S) == 40
+    again = trainer.step.call_one(5)
+    stopped = editor.event("stopped")
+    editor.ask("continue", threadId=stopped["threadId"])
+    assert again.get(LIMIT_S) == 50
+    editor.close()
+    none_standing(telemetry)
+    assert relay.wait(LIMIT_S) == 0
+    relay.communicate()
+    # Without an editor it is as before.
+    step = trainer.step.call_one(6)
+    (session,) = standing(telemetry)
+    with telemetry.debug(session["id"]) as console:
+        assert console.run("p loss") == "60\n"
+    assert step.get(LIMIT_S) == 60
+
+
+def test_an_editor_that_is_killed_lets_the_actor_go(telemetry: Telemetry, trainer: Any) -> None:
+    for number in (1, 2):
+        step = trainer.step.call_one(number)
+        (session,) = standing(telemetry)
+        relay, editor = relayed(session["id"])
+        editor.attach()
+        editor.event("stopped")
+        relay.kill()
+        relay.communicate()
+        assert step.get(LIMIT_S) == number * 10
+        editor.close()
+        none_standing(telemetry)
+
+
+def test_an_editor_needs_debugpy_where_the_code_stands(telemetry: Telemetry, trainer: Any) -> None:
+    trainer.hide.call_one("debugpy").get(LIMIT_S)
+    step = trainer.step.call_one(1)
+    (session,) = standing(telemetry)
+    refused = MeshDebug().run("attach", session["id"], "--dap")
+    assert refused.returncode == 1
+    assert "mesh-telemetry[debug]" in refused.stderr
+    assert standing(telemetry)[0]["id"] == session["id"]
+    telemetry.debug(session["id"]).close()
+    assert step.get(LIMIT_S) == 10

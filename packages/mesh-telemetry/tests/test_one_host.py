@@ -1,0 +1,131 @@
+"""Where there is one host, it computes the whole answer, and knows it when nothing has happened."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+from shards import HostRows, Shards
+
+from mesh_telemetry._coverage import Answer
+from mesh_telemetry._engine import run_until
+from mesh_telemetry._errors import CoverageError, QueryError
+from mesh_telemetry._fragment import Fragment, ShardAnswer
+from mesh_telemetry._planned import Plans
+from mesh_telemetry._query import Query
+from mesh_telemetry._same_rows import SameRows
+
+TABLE = pa.table({"id": [1, 2, 3], "timestamp_us": [10, 20, 30]})
+
+
+@pytest.fixture
+def alone() -> Shards:
+    other = pa.table({"id": [2, 3], "name": ["b", "c"]})
+    return Shards({"host": HostRows({"t": TABLE, "other": other, "procs": other})})
+
+
+def whole(shards: Shards, sql: str, parameters: object = None, **options: object) -> Answer:
+    schemas = shards.hosts["host"].schemas
+    query = Query(sql, parameters, schemas)  # type: ignore[arg-type]
+    return query.answer(shards.ask, timeout_s=60, is_one_host=True, **options)  # type: ignore[arg-type]
+
+
+def test_a_join_is_one_question_and_only_its_rows_are_sent(alone: Shards) -> None:
+    answer = whole(alone, "select name from t join other on t.id = other.id order by name")
+    assert answer.table.to_pylist() == [{"name": "b"}, {"name": "c"}]
+    assert len(alone.fragments) == 1
+    (shipped,) = answer.coverage.shipped
+    assert (shipped.table, shipped.rows) == ("t, other", 2)
+
+
+def test_only_the_tables_that_are_read_are_asked_for(alone: Shards) -> None:
+    whole(alone, "select count(*) as procs from t where 'other' <> 'procs'")
+    (fragment,) = alone.fragments
+    assert fragment.tables == ("t",)
+
+
+def test_parameters_and_times_go_along(alone: Shards) -> None:
+    sql = "select id from t where timestamp_us > $1 as of '1970-01-01T00:00:00.000020'"
+    assert whole(alone, sql, [10]).table.to_pylist() == [{"id": 2}]
+    inner = "select id from t where id > (select min(id) from t where timestamp_us >= ?)"
+    assert whole(alone, inner, [20]).table.to_pylist() == [{"id": 3}]
+
+
+def test_what_the_asker_knows_is_asked_of_nobody(alone: Shards) -> None:
+    names = whole(alone, "select table_name from information_schema.tables").table
+    assert {"t", "other"} <= set(names.column("table_name").to_pylist())
+    assert whole(alone, "select 1 as one").table.to_pylist() == [{"one": 1}]
+    assert alone.fragments == []
+
+
+def test_columns_of_one_name_are_both_there(alone: Shards) -> None:
+    table = whole(alone, "select t.id, other.id from t join other on t.id = other.id").table
+    assert table.column_names == ["id", "id"]
+
+
+def test_an_explanation_says_so(alone: Shards) -> None:
+    (row,) = whole(alone, "explain select id from t").table.to_pylist()
+    assert row["step"] == "the only host computes the answer"
+    assert alone.fragments == []
+
+
+def test_a_question_that_fails_on_the_rows_is_to_blame(alone: Shards) -> None:
+    with pytest.raises(QueryError, match="host: the query fails on its rows"):
+        whole(alone, "select 1 / (id - 1) as x from t")
+
+
+def test_a_host_that_does_not_answer_is_named(alone: Shards) -> None:
+    query = Query("select id from t", None, alone.hosts["host"].schemas)
+    with pytest.raises(CoverageError, match="gone"):
+        query.answer(lambda _: [ShardAnswer("host", None, "gone")], is_one_host=True)
+
+
+def test_what_was_planned_is_planned_once() -> None:
+    plans = Plans({"t": TABLE.schema})
+    first = plans.plan("select id from t", None, 1 << 26)
+    assert plans.plan("select id from t", None, 1 << 26) is first
+    bound = plans.plan("select id from t where id = $1", [1], 1 << 26)
+    assert plans.plan("select id from t where id = $1", [2], 1 << 26).values != bound.values
+
+
+class _Counted:
+    """Rows that count how often they are run over."""
+
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        self.schemas = {"t": TABLE.schema}
+        self.given = batches
+
+    def batches(
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
+        return self.given
+
+
+def asked(sql: str, rows: _Counted, same_rows: SameRows) -> bytes:
+    fragment = Fragment(sql, ("t",), None, 100, 1 << 26, 10.0)
+    return run_until(fragment, rows, time.monotonic() + 10, same_rows)
+
+
+def test_the_same_question_over_the_same_rows_is_answered_as_before() -> None:
+    rows, same_rows = _Counted(TABLE.to_batches()), SameRows()
+    sql = "select count(*) as n from t"
+    first = asked(sql, rows, same_rows)
+    assert asked(sql, rows, same_rows) is first
+
+
+def test_other_rows_are_looked_at_again() -> None:
+    rows, same_rows = _Counted(TABLE.to_batches()), SameRows()
+    sql = "select count(*) as n from t"
+    asked(sql, rows, same_rows)
+    rows.given = [*rows.given, *TABLE.slice(0, 1).to_batches()]
+    assert pa.ipc.open_stream(asked(sql, rows, same_rows)).read_all().to_pylist() == [{"n": 4}]
+    rows.given = TABLE.slice(0, 2).to_batches()
+    assert pa.ipc.open_stream(asked(sql, rows, same_rows)).read_all().to_pylist() == [{"n": 2}]
+
+
+@pytest.mark.parametrize("word", ["now()", "random()", "CURRENT_TIMESTAMP"])
+def test_what_depends_on_the_moment_is_never_taken_from_before(word: str) -> None:
+    rows, same_rows = _Counted(TABLE.to_batches()), SameRows()
+    sql = f"select {word} as x from t"
+    assert asked(sql, rows, same_rows) != asked(sql, rows, same_rows)

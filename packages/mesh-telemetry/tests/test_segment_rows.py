@@ -1,0 +1,92 @@
+"""Rows of a segment that is still written: only what is new is made, and all of it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from mesh_core.spi import MESSAGE_KINDS, MESSAGE_RECORD
+from mesh_telemetry._message_tables import message_batch
+from mesh_telemetry._proc_folder import Place, ProcFolder
+from mesh_telemetry._segment_rows import SegmentRows
+from mesh_telemetry._segments import Segment, message_header
+
+PLACE = Place(0, "here", 1, 0, 27, "procs", 0, 4711, 0, 99)
+RECEIVED = MESSAGE_KINDS.index("received")
+
+
+def record(number: int) -> bytes:
+    """Packs a message that was received at so many microseconds."""
+    return MESSAGE_RECORD.pack(number * 1000, 20, 1, number + 1, 3, 4, RECEIVED, 0, 0, 0, 0)
+
+
+class Written:
+    """A segment of messages, and rows of it."""
+
+    def __init__(self, folder: Path, bytes_max: int = 1 << 20) -> None:
+        self.path = folder / "messages.00000001.0.seg"
+        self.path.write_bytes(message_header(0))
+        self.made: list[int] = []
+        self.rows = SegmentRows(bytes_max, frozenset())
+        self._folder = ProcFolder(folder, None, PLACE)
+
+    def append(self, content: bytes) -> None:
+        with open(self.path, "ab") as file:
+            file.write(content)
+
+    def times(self, *, is_sealed: bool = False) -> list[int]:
+        """Asks for the rows, and gives their times."""
+
+        def make(*words: object) -> pa.RecordBatch | None:
+            batch = message_batch(*words)  # type: ignore[arg-type]
+            self.made.append(0 if batch is None else batch.num_rows)
+            return batch
+
+        segment = Segment(str(self.path), "messages", 1, 0)
+        pieces = self.rows.pieces("messages", self._folder, segment, make, is_sealed)
+        assert pieces is not None
+        for piece in pieces:
+            times = piece.batch.column("timestamp_us").to_pylist()
+            assert (piece.first_us, piece.last_us) == (min(times), max(times))
+        return [time for piece in pieces for time in piece.batch.column("timestamp_us").to_pylist()]
+
+
+def test_only_what_is_new_is_made(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    for at in range(40):
+        written.append(record(at))
+        assert written.times() == list(range(at + 1))
+    assert written.times() == list(range(40))
+    assert written.made == [1] * 40
+
+
+def test_a_record_in_two_pieces_is_there_once(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.append(record(0) + record(1)[:20])
+    assert written.times() == [0]
+    written.append(record(1)[20:] + record(2))
+    assert written.times() == [0, 1, 2]
+
+
+def test_what_is_complete_is_made_once_wherever_it_goes(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.append(record(0))
+    assert written.times(is_sealed=True) == [0]
+    written.path.unlink()
+    assert written.times(is_sealed=True) == [0]
+
+
+def test_what_grew_shorter_is_made_again(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.append(record(0) + record(1))
+    assert written.times() == [0, 1]
+    written.path.write_bytes(message_header(0) + record(5))
+    assert written.times() == [5]
+
+
+def test_without_room_nothing_is_kept(tmp_path: Path) -> None:
+    written = Written(tmp_path, bytes_max=0)
+    written.append(record(0))
+    assert written.times() == written.times() == [0]
+    assert (written.made, written.rows.byte_count) == ([1, 1], 0)

@@ -1,0 +1,217 @@
+"""Dumps of stacks that are stored: their rows, their bounds, and their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_actors import LIMIT_S
+from recorded_program import config, host_folders
+
+from mesh_core.testing import kill_proc, wait_until
+from mesh_telemetry import StorageError, Telemetry, TelemetryError
+from mesh_telemetry._pyspy_tables import DumpOrigin
+from mesh_telemetry._stack_folder import StackFolder, stack_files
+from mesh_telemetry._stack_tables import StackTables, store_dump
+
+SECOND_US = 1_000_000
+
+
+def frame(name: str, line: int, *names: str) -> dict[str, Any]:
+    """A call, as py-spy tells of it."""
+    return {
+        "name": name,
+        "filename": "/lib/app.py",
+        "module": None,
+        "short_filename": "app.py",
+        "line": line,
+        "locals": [
+            {"name": each, "addr": 2**63 + 1, "arg": each == "x", "repr": None} for each in names
+        ],
+        "is_entry": False,
+    }
+
+
+def thread(number: int, *frames: dict[str, Any]) -> dict[str, Any]:
+    """A thread, as py-spy tells of it."""
+    return {
+        "pid": 7,
+        "thread_id": number,
+        "thread_name": None,
+        "os_thread_id": 70 + number,
+        "active": True,
+        "owns_gil": number == 1,
+        "frames": list(frames),
+        "process_info": None,
+    }
+
+
+THREADS = [thread(1, frame("inner", 5, "x", "y"), frame("outer", 9)), thread(2)]
+
+
+def many(frames: int) -> str:
+    """A dump with so many calls, and a variable in each."""
+    each = [frame(f"call_{at % 100}", at, "x") for at in range(frames // 100)]
+    return json.dumps([thread(number, *each) for number in range(100)])
+
+
+@pytest.fixture
+def telemetry(place: Path) -> Iterator[Telemetry]:
+    with Telemetry(config(place)) as started:
+        yield started
+
+
+def rows(telemetry: Telemetry, sql: str, **options: Any) -> list[dict[str, Any]]:
+    answer = telemetry.query(sql, timeout=LIMIT_S, require_full=True, **options)
+    found: list[dict[str, Any]] = answer.table.to_pylist()
+    return found
+
+
+def origin(timestamp_us: int) -> DumpOrigin:
+    return DumpOrigin("d", timestamp_us, "here", "0.1", "here/0.1")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        THREADS,
+        {"pid": 7, "stack_traces": THREADS},
+        {"Ok": {"pid": 7, "binary": "python3", "stack_traces": THREADS, "warnings": ["slow"]}},
+    ],
+)
+def test_a_dump_of_others_is_asked_like_any_table(telemetry: Telemetry, said: Any) -> None:
+    telemetry.store_pyspy_dump("d-1", "0.0", json.dumps(said))
+    (dump,) = rows(telemetry, "select dump_id, pid, proc, proc_ref, capture_mode from pyspy_dumps")
+    assert dump == {
+        "dump_id": "d-1",
+        "pid": 7,
+        "proc": "0.0",
+        "proc_ref": "0.0",
+        "capture_mode": "python_only",
+    }
+    assert rows(telemetry, "select name, line from pyspy_frames order by frame_depth") == [
+        {"name": "inner", "line": 5},
+        {"name": "outer", "line": 9},
+    ]
+    found = rows(
+        telemetry,
+        "select l.name, l.addr, l.arg, f.name as function, s.owns_gil, d.pid "
+        "from pyspy_local_variables l join pyspy_frames f "
+        "on l.dump_id = f.dump_id and l.thread_id = f.thread_id and l.frame_depth = f.frame_depth "
+        "join pyspy_stack_traces s on f.dump_id = s.dump_id and f.thread_id = s.thread_id "
+        "join pyspy_dumps d on f.dump_id = d.dump_id order by l.name",
+    )
+    there = {"addr": 2**63 + 1, "function": "inner", "owns_gil": True, "pid": 7}
+    assert found == [{"name": "x", "arg": True, **there}, {"name": "y", "arg": False, **there}]
+
+
+@pytest.mark.parametrize("said", ["", "{}", "3", '{"Failed": "no"}', '[{"frames": []}]', "[[]]"])
+def test_what_is_no_dump_is_refused(telemetry: Telemetry, said: str) -> None:
+    with pytest.raises(TelemetryError, match="py-spy dump --json"):
+        telemetry.store_pyspy_dump("d", "0.0", said)
+    assert rows(telemetry, "select * from pyspy_dumps") == []
+
+
+def test_a_dump_is_not_there_before_it_was_stored(telemetry: Telemetry) -> None:
+    before = time.time()
+    telemetry.store_pyspy_dump("d", "0.0", json.dumps(THREADS))
+    count = "select count(*) as n from pyspy_frames"
+    assert rows(telemetry, count) == [{"n": 2}]
+    assert rows(telemetry, count, as_of=before) == [{"n": 0}]
+
+
+def test_a_large_dump_is_grouped_and_joined(telemetry: Telemetry) -> None:
+    telemetry.store_pyspy_dump("d", "0.0", many(100_000), timeout=LIMIT_S)
+    groups = rows(telemetry, "select name, count(*) as n from pyspy_frames group by name")
+    assert {row["n"] for row in groups} == {1000}
+    joined = rows(
+        telemetry,
+        "select count(*) as n from pyspy_local_variables l join pyspy_frames f "
+        "on l.dump_id = f.dump_id and l.thread_id = f.thread_id and l.frame_depth = f.frame_depth "
+        "join pyspy_stack_traces s on f.dump_id = s.dump_id and f.thread_id = s.thread_id "
+        "join pyspy_dumps d on f.dump_id = d.dump_id where l.arg",
+    )
+    assert joined == [{"n": 100_000}]
+
+
+def test_what_is_too_large_is_refused(place: Path) -> None:
+    with Telemetry(config(place, stacks_bytes=100_000)) as telemetry:
+        telemetry.store_pyspy_dump("small", "0.0", json.dumps(THREADS))
+        with pytest.raises(StorageError, match="raise stacks_bytes"):
+            telemetry.store_pyspy_dump("large", "0.0", many(10_000))
+        assert rows(telemetry, "select dump_id from pyspy_dumps") == [{"dump_id": "small"}]
+
+
+def test_the_oldest_go_for_lack_of_room(tmp_path: Path) -> None:
+    folder = StackFolder(tmp_path, bytes_max=200_000, retention_s=3600)
+    now_us = time.time_ns() // 1000
+    for number in range(50):
+        store_dump(folder, json.dumps(THREADS), origin(now_us + number))
+        files = stack_files(tmp_path)
+        assert sum(file.size for file in files) <= 200_000
+    assert len(files) > 1
+    assert [file.timestamp_us for file in files] == [
+        now_us + number for number in range(50 - len(files), 50)
+    ]
+    folder.close()
+
+
+def test_what_is_too_old_goes_without_a_question(tmp_path: Path) -> None:
+    folder = StackFolder(tmp_path, bytes_max=1 << 20, retention_s=1)
+    store_dump(folder, json.dumps(THREADS), origin(time.time_ns() // 1000))
+    wait_until(lambda: not stack_files(tmp_path), LIMIT_S)
+    # Another one is looked after as well.
+    store_dump(folder, json.dumps(THREADS), origin(time.time_ns() // 1000))
+    wait_until(lambda: not stack_files(tmp_path), LIMIT_S)
+    folder.close()
+
+
+def test_what_was_left_by_one_that_was_killed_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "5-ab.coming").write_bytes(b"half of it")
+    (tmp_path / "5-ab.arrow").write_bytes(b"too old")
+    StackFolder(tmp_path, bytes_max=1, retention_s=1).close()
+    wait_until(lambda: list(tmp_path.iterdir()) == [], LIMIT_S)
+
+
+def test_columns_are_made_once_and_keep_no_descriptors(tmp_path: Path) -> None:
+    folder = StackFolder(tmp_path, bytes_max=1 << 26, retention_s=3600)
+    now_us = time.time_ns() // 1000
+    for number in range(20):
+        store_dump(folder, json.dumps(THREADS), origin(now_us + number))
+    tables = StackTables(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    first = tables.batches("pyspy_frames", None, None)
+    assert len(first) == 20
+    assert len(os.listdir("/proc/self/fd")) == before
+    again = tables.batches("pyspy_frames", None, None)
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    for file in stack_files(tmp_path):
+        file.path.unlink()
+    assert tables.batches("pyspy_frames", None, None) == []
+    assert first[0].column("name").to_pylist() == ["inner", "outer"]
+    folder.close()
+
+
+def test_dumps_outlive_what_answers_for_their_host(telemetry: Telemetry, place: Path) -> None:
+    telemetry.store_pyspy_dump("d", "0.0", json.dumps(THREADS))
+    (handle,) = telemetry._started().hosts.call_one().get(LIMIT_S)
+    assert handle.rows is not None
+    kill_proc(handle.rows)
+
+    def is_back() -> bool:
+        answer = telemetry.query("select 1 from pyspy_dumps", timeout=LIMIT_S)
+        return answer.coverage.is_full and answer.table.num_rows == 1
+
+    def tried() -> bool:
+        try:
+            return is_back()
+        except TelemetryError:
+            return False
+
+    wait_until(tried, LIMIT_S)
+    assert len(host_folders(place)) == 1
