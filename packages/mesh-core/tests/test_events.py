@@ -51,6 +51,17 @@ class Worker(Actor):
         context().actor_instance.abort("told to")
 
 
+class Asker(Actor):
+    @endpoint
+    def ask(self, worker: Worker) -> int:
+        worker.add.call_one(1).get()
+        return context().actor_instance.actor_id.port
+
+
+def named(stream: EventStream, endpoint: str) -> list[Event]:
+    return [event for event in stream.poll() if event.endpoint == endpoint]
+
+
 class Owner(Actor):
     def __init__(self) -> None:
         self.child = this_proc().spawn("child", Worker)
@@ -184,12 +195,90 @@ def test_records_have_the_documented_layout() -> None:
     with subscribe(CALL) as stream:
         worker.add.call_one(1).get()
         records = stream.poll_records()
-        base_ns = stream.time_base_ns
+        base_ns, names = stream.time_base_ns, stream.endpoint_names()
     rows = list(MESSAGE_RECORD.iter_unpack(records))
     assert [MESSAGE_KINDS[row[6]] for row in rows] == CALL
+    assert {names[row[8]] for row in rows} == {"add"}
     assert abs(rows[0][0] + base_ns - time.time_ns()) < 60 * 10**9
-    assert MESSAGE_RECORD.size == 48
+    assert MESSAGE_RECORD.size == 64
     worker.stop().get()
+
+
+def test_events_of_a_message_say_who_has_sent_it_and_what_for() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    asker = this_proc().spawn("asker", Asker)
+    with subscribe(CALL) as stream:
+        port = asker.ask.call_one(worker).get()
+        asked = named(stream, "add")
+    assert [event.kind for event in asked] == CALL
+    assert {(event.sender, event.span) for event in asked} == {(port, 0)}
+    asker.stop().get()
+    worker.stop().get()
+
+
+def test_the_program_is_no_sender() -> None:
+    worker = this_proc().spawn("worker", Worker)
+    with subscribe(CALL) as stream:
+        worker.add.call_one(0).get()
+        assert {event.sender for event in named(stream, "add")} == {0}
+    worker.stop().get()
+
+
+def test_what_is_asked_by_mesh_itself_has_no_endpoint() -> None:
+    with subscribe() as stream:
+        worker = this_proc().spawn("worker", Worker)
+        worker.initialized.get()
+        worker.stop().get()
+        assert {event.endpoint for event in stream.poll()} == {""}
+
+
+def test_numbers_of_endpoints_outlive_a_job(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        from mesh_core.spi import subscribe
+        with subscribe() as stream:
+            for name in ("say", "add"):
+                worker = this_host().spawn_procs().spawn("worker", Worker)
+                getattr(worker, name).call_one().get()
+                worker.add.call_one().get()
+                print(sorted({event.endpoint for event in stream.poll()}))
+                shutdown_context().get()
+            print(stream.endpoint_names())
+        """,
+    )
+    assert (ended.status, ended.out.splitlines()) == (
+        0,
+        ["['', 'add', 'say']", "['', 'add']", "('', 'say', 'add')"],
+    )
+
+
+class Late(Actor):
+    """Subscribes in its process after it has been called, by code that is not recorded."""
+
+    @endpoint
+    def add(self, n: int) -> int:
+        return n + 1
+
+    @endpoint
+    def heard(self, since_start: bool) -> list[str]:
+        with subscribe(["received"], since_start=since_start) as stream:
+            return [event.endpoint for event in stream.poll() if event.endpoint]
+
+
+@pytest.mark.parametrize(
+    ("is_recorded", "since_start", "expected"),
+    [(True, True, ["add", "heard"]), (True, False, []), (False, True, [])],
+)
+def test_the_first_messages_of_a_process_are_kept_for_who_wants_them(
+    local_procs: LocalProcs, is_recorded: bool, since_start: bool, expected: list[str]
+) -> None:
+    with subscribe(["sent"] if is_recorded else ["log_line"]):
+        late = local_procs().spawn("late", Late)
+    late.add.call_one(1).get()
+    assert late.heard.call_one(since_start).get() == expected
+    assert late.heard.call_one(True).get() == []
 
 
 def test_iteration_ends_when_nothing_happens() -> None:

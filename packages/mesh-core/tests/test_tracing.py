@@ -11,16 +11,21 @@ import pytest
 from mesh_core import (
     Actor,
     ActorAddr,
+    Port,
     ProcId,
+    TraceContext,
     Uid,
+    concurrent_endpoint,
     context,
     endpoint,
     get_meter,
     span,
     this_proc,
+    trace_context,
     traced,
+    with_trace_context,
 )
-from mesh_core.spi import Counter, Event, EventStream, subscribe
+from mesh_core.spi import Counter, Event, EventStream, SpanIdentity, subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +49,54 @@ class Worker(Actor):
         with span("work"):
             get_meter().create_counter("steps").add(1)
         return self_port()
+
+
+HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Tracer(Actor):
+    """Says which span it runs in."""
+
+    @endpoint
+    def now(self) -> TraceContext | None:
+        return trace_context()
+
+    @endpoint
+    def listen(self) -> None:
+        self.stream = subscribe({"span_begin", "span_end"})
+
+    @endpoint
+    def begun(self) -> list[tuple[str, TraceContext, TraceContext | None]]:
+        events = self.stream.poll()
+        return [(event.text, *ids(event)) for event in events if event.kind == "span_begin"]
+
+    @endpoint
+    def inner(self, other: Tracer) -> TraceContext | None:
+        with span("inner"):
+            return other.now.call_one().get()
+
+
+class AsyncTracer(Actor):
+    @concurrent_endpoint
+    async def now(self) -> tuple[TraceContext | None, TraceContext | None]:
+        async def later() -> TraceContext | None:
+            await asyncio.sleep(0)
+            return trace_context()
+
+        return trace_context(), await asyncio.create_task(later())
+
+    @endpoint
+    def plain(self) -> TraceContext | None:
+        return trace_context()
+
+
+def ids(event: Event) -> tuple[TraceContext, TraceContext | None]:
+    assert isinstance(event.subject, SpanIdentity)
+    return event.subject.context, event.subject.parent
+
+
+def begun(stream: EventStream) -> dict[str, tuple[TraceContext, TraceContext | None]]:
+    return {event.text: ids(event) for event in stream.poll() if event.kind == "span_begin"}
 
 
 def self_port() -> int:
@@ -146,6 +199,143 @@ def test_span_belongs_to_the_actor_that_runs(stream: EventStream) -> None:
     found: list[Event] = stream.poll()
     assert {event.actor for event in found} == {port}
     worker.stop().get()
+
+
+def test_spans_of_one_block_are_one_trace(stream: EventStream) -> None:
+    with span("outer"):
+        with span("first"):
+            pass
+        with span("second"):
+            pass
+    with span("other"):
+        pass
+    found = begun(stream)
+    outer, _ = found["outer"]
+    assert found["outer"][1] is found["other"][1] is None
+    assert found["first"][1] == found["second"][1] == outer
+    assert {found[name][0].trace_id for name in ("first", "second")} == {outer.trace_id}
+    assert found["other"][0].trace_id != outer.trace_id
+    assert len({own.span_id for own, _ in found.values()}) == 4
+    assert outer.is_sampled
+
+
+def test_a_call_runs_in_the_span_of_its_caller(stream: EventStream, proc: ProcMesh) -> None:
+    tracer = proc.spawn("tracer", Tracer)
+    assert tracer.now.call_one().get() is None
+    with span("ask"):
+        here = trace_context()
+        there = tracer.now.call_one().get()
+    assert here is not None
+    assert here == there == begun(stream)["ask"][0]
+    assert tracer.now.call_one().get() is None
+
+
+def test_spans_are_one_trace_across_processes(stream: EventStream, proc: ProcMesh) -> None:
+    near, far = this_proc().spawn("near", Tracer), proc.spawn("far", Tracer)
+    far.listen.call_one().get()
+    with span("program"):
+        asked_from = near.inner.call_one(far).get()
+        far.inner.call_one(near).get()
+    ((name, own, parent),) = far.begun.call_one().get()
+    found = begun(stream)
+    program, _ = found["program"]
+    assert (name, parent, own.trace_id) == ("inner", program, program.trace_id)
+    inner, around = found["inner"]
+    assert (around, inner) == (program, asked_from)
+    near.stop().get()
+
+
+def test_a_trace_of_somebody_else_goes_on(stream: EventStream, proc: ProcMesh) -> None:
+    tracer = proc.spawn("tracer", Tracer)
+    theirs = TraceContext.from_traceparent(HEADER)
+    with with_trace_context(theirs):
+        assert trace_context() == theirs == tracer.now.call_one().get()
+        with with_trace_context(None), span("ours"):
+            pass
+    assert trace_context() is None
+    own, parent = begun(stream)["ours"]
+    assert (own.trace_id, parent) == (theirs.trace_id, theirs)
+
+
+def test_a_trace_that_is_not_sampled_stays_so(stream: EventStream, proc: ProcMesh) -> None:
+    tracer = proc.spawn("tracer", Tracer)
+    with with_trace_context(TraceContext.from_traceparent(HEADER[:-1] + "0")), span("quiet"):
+        there = tracer.now.call_one().get()
+    assert there is not None
+    assert not there.is_sampled
+    assert not begun(stream)["quiet"][0].is_sampled
+
+
+def test_without_subscriber_no_trace_is_sent(proc: ProcMesh) -> None:
+    tracer = proc.spawn("tracer", Tracer)
+    with with_trace_context(TraceContext.from_traceparent(HEADER)), span("load"):
+        assert tracer.now.call_one().get() is None
+
+
+def test_a_span_of_a_message_ends_with_it(stream: EventStream, proc: ProcMesh) -> None:
+    tracer = proc.spawn("tracer", Tracer)
+    with span("one"):
+        traced_call = tracer.now.call_one()
+    plain_call = tracer.now.call_one()
+    assert traced_call.get() == begun(stream)["one"][0]
+    assert plain_call.get() is None
+
+
+async def test_tasks_of_an_endpoint_are_in_the_span_of_its_caller(
+    stream: EventStream, proc: ProcMesh
+) -> None:
+    tracer = proc.spawn("tracer", AsyncTracer)
+
+    async def ask(name: str) -> list[TraceContext | None]:
+        with span(name):
+            own = trace_context()
+            return [own, *await tracer.now.call_one(), await tracer.plain.call_one()]
+
+    both = await asyncio.gather(ask("a"), ask("b"))
+    found = begun(stream)
+    assert [set(seen) for seen in both] == [{found["a"][0]}, {found["b"][0]}]
+
+
+class Teller(Actor):
+    @endpoint(explicit_response_port=True)
+    def tell(self, port: Port[TraceContext | None]) -> None:
+        port.send(trace_context())
+
+
+def test_an_endpoint_with_a_port_is_in_the_span_of_its_caller(stream: EventStream) -> None:
+    teller = this_proc().spawn("teller", Teller)
+    with span("ask"):
+        told = teller.tell.call_one().get()
+    assert told == begun(stream)["ask"][0]
+    teller.stop().get()
+
+
+def test_trace_context_is_a_value() -> None:
+    context = TraceContext.from_traceparent(f" {HEADER}\n")
+    assert context.traceparent == HEADER
+    assert context == TraceContext(context.trace_id, context.span_id) != HEADER
+    assert {context: 1}[pickle.loads(pickle.dumps(context))] == 1
+    assert not TraceContext(context.trace_id, context.span_id, is_sampled=False).is_sampled
+    later = TraceContext.from_traceparent("cc" + HEADER[2:] + "-what-comes-later")
+    assert later == context
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no",
+        HEADER.upper(),
+        HEADER + "-x",
+        "ff" + HEADER[2:],
+        HEADER.replace("4bf92f3577b34da6a3ce929d0e0e4736", "0" * 32),
+        HEADER.replace("00f067aa0ba902b7", "0" * 16),
+        HEADER[:-1],
+    ],
+)
+def test_what_is_no_trace_context_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="write it like"):
+        TraceContext.from_traceparent(text)
 
 
 def test_address_of_an_actor_can_be_taken_apart(proc: ProcMesh) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mesh_core import Actor, Channel, endpoint, get_meter, span, this_host
+from mesh_core import Actor, Channel, Port, endpoint, get_meter, span, this_host
 from mesh_core.testing import wait_until
 
 LIMIT_S = 30.0
@@ -16,6 +16,15 @@ class Worker(Actor):
     @endpoint
     def add(self, number: int) -> int:
         return number + 1
+
+    @endpoint
+    def ask(self, other: Worker, number: int) -> int:
+        with span("ask"):
+            return other.add.call_one(number).get()
+
+    @endpoint
+    def tell(self, port: Port[int], number: int) -> None:
+        port.send(number)
 
     @endpoint
     def work(self, number: int) -> None:

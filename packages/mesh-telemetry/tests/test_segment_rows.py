@@ -18,7 +18,7 @@ RECEIVED = MESSAGE_KINDS.index("received")
 
 def record(number: int) -> bytes:
     """Packs a message that was received at so many microseconds."""
-    return MESSAGE_RECORD.pack(number * 1000, 20, 1, number + 1, 3, 4, RECEIVED, 0)
+    return MESSAGE_RECORD.pack(number * 1000, 20, 1, number + 1, 3, 4, RECEIVED, 0, 0, 0, 0)
 
 
 class Written:

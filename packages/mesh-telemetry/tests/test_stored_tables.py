@@ -58,7 +58,9 @@ class Host:
         messages = SegmentWriter(self.proc, "messages", 1 << 15, 60.0, header)
         for at in range(count // 2):
             port = 99 if at % 10 == 0 else 50
-            messages.append(MESSAGE_RECORD.pack(at * 1000, port, 2, at + 1, 4, 5, 1, 0), 1, at)
+            messages.append(
+                MESSAGE_RECORD.pack(at * 1000, port, 2, at + 1, 4, 5, 1, 0, 0, 0, 0), 1, at
+            )
         lines.close()
         messages.close()
 

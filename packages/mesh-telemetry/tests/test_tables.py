@@ -18,7 +18,7 @@ from recorded_program import (
     wait_for_rows,
 )
 
-from mesh_core import ProcMesh, this_host
+from mesh_core import Channel, ProcMesh, span, this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import QueryError, Telemetry
 from mesh_telemetry._host_tables import HostTables
@@ -91,6 +91,74 @@ def test_messages_are_the_same_on_both_sides(program: Recorded) -> None:
     for status in ("queued", "active", "complete", "returned"):
         assert {row["message_id"] for row in events if row["status"] == status} == ids
     assert len({row["id"] for row in events}) == len(events)
+
+
+def test_the_first_messages_to_a_process(program: Recorded) -> None:
+    procs = this_host().spawn_procs({"gpus": 2}, name="new")
+    hasty: Any = procs.spawn("hasty", Worker)
+    calls = [hasty.add.call(number) for number in range(20)]
+    for call in calls:
+        call.get(LIMIT_S)
+    (mesh,) = program.wait("meshes", given_name="hasty")
+    sent = {
+        row["id"]
+        for row in program.wait("sent_messages", 40, actor_mesh_id=mesh["id"])
+        if row["endpoint"] == "add"
+    }
+    received = program.wait("messages", 40, endpoint="add", mesh_id=mesh["id"])
+    assert {row["id"] for row in received} == sent
+    procs.stop().get(LIMIT_S)
+
+
+def test_who_has_sent_a_message_and_what_for(program: Recorded) -> None:
+    first, second = (program.workers.slice(gpus=gpu) for gpu in range(2))
+    first.ask.call_one(second, 1).get(LIMIT_S)
+    second.ask.call_one(first, 1).get(LIMIT_S)
+    actors = {row["rank"]: row["id"] for row in program.wait("actors", 2, display_name="workers")}
+    asked = program.wait("messages", 2, endpoint="add")
+    assert {row["from_actor_id"]: row["to_actor_id"] for row in asked} == {
+        actors[0]: actors[1],
+        actors[1]: actors[0],
+    }
+    sent = {row["id"]: row for row in program.wait("sent_messages", 2, endpoint="add")}
+    for row in asked:
+        assert sent[row["id"]]["sender_actor_id"] == row["from_actor_id"]
+    by_program = program.wait("messages", 2, endpoint="ask")
+    assert {row["from_actor_id"] for row in by_program} == {None}
+    events = [row for row in program.rows("message_status_events") if row["message_id"] in sent]
+    assert {row["endpoint"] for row in events} == {"add"}
+    assert {row["status"] for row in events} == {"queued", "active", "complete", "returned"}
+
+
+def test_a_value_on_a_channel_has_a_sender_and_no_endpoint(program: Recorded) -> None:
+    port, receiver = Channel[int].open()
+    program.workers.slice(gpus=1).tell.call_one(port, 7).get(LIMIT_S)
+    assert receiver.recv().get(LIMIT_S) == 7
+    (actor,) = program.wait("actors", 1, display_name="workers", rank=1)
+    (row,) = program.wait("messages", 1, from_actor_id=actor["id"])
+    assert (row["endpoint"], row["proc"]) == (None, "0.0")
+
+
+def test_spans_are_traces_across_processes(program: Recorded) -> None:
+    first, second = (program.workers.slice(gpus=gpu) for gpu in range(2))
+    with span("program"):
+        first.ask.call_one(second, 1).get(LIMIT_S)
+        second.work.call_one(7).get(LIMIT_S)
+    (top,) = program.wait("spans", 1, name="program")
+    (ask,) = program.wait("spans", 1, name="ask")
+    (outer,) = program.wait("spans", 1, name="outer")
+    (inner,) = program.wait("spans", 1, name="inner")
+    assert {row["trace_id"] for row in (ask, outer, inner)} == {top["trace_id"]}
+    assert (top["parent_span_id"], top["message_id"]) == (None, None)
+    assert (ask["parent_span_id"], ask["parent_id"]) == (top["span_id"], None)
+    assert outer["parent_span_id"] == top["span_id"]
+    assert (inner["parent_span_id"], inner["parent_id"]) == (outer["span_id"], outer["id"])
+    assert len({row["span_id"] for row in (top, ask, outer, inner)}) == 4
+    (served,) = program.wait("messages", 1, endpoint="ask")
+    (asked,) = program.wait("messages", 1, endpoint="add")
+    (sent,) = program.wait("sent_messages", 1, endpoint="add")
+    assert (ask["message_id"], served["parent_span_id"]) == (served["id"], top["span_id"])
+    assert asked["parent_span_id"] == sent["parent_span_id"] == ask["span_id"]
 
 
 def test_spans_and_metrics(program: Recorded) -> None:

@@ -8,6 +8,7 @@ from mesh_core import (
     Future,
     ProcId,
     ProcMesh,
+    TraceContext,
     context,
     endpoint,
     get_meter,
@@ -21,6 +22,7 @@ from mesh_core.spi import (
     EventStream,
     Gauge,
     LogLine,
+    SpanIdentity,
     register_proc_mesh_spawn_callback,
     subscribe,
 )
@@ -47,11 +49,15 @@ with subscribe({"sent"}, len_max=10) as stream:
     assert_type(stream, EventStream)
     assert_type(stream.poll(), list[Event])
     assert_type(stream.poll_records(), bytes)
+    assert_type(stream.endpoint_names(), tuple[str, ...])
     for event in stream.events(timeout=1.0):
         assert_type(event.kind, str)
         assert_type(event.value, float | None)
         if isinstance(event.subject, LogLine):
             assert_type(event.subject.slot, int)
+        if isinstance(event.subject, SpanIdentity):
+            assert_type(event.subject.context, TraceContext)
+            assert_type(event.subject.parent, TraceContext | None)
 subscribe([1])  # expect-error: kinds are strings
 subscribe(len_max="no")  # expect-error: a length is an int
 register_proc_mesh_spawn_callback(lambda mesh: mesh.stop())

@@ -86,6 +86,9 @@ from mesh_core._supervision import unhandled_fault_hook as unhandled_fault_hook
 from mesh_core._take_over import TakeOverError as TakeOverError
 from mesh_core._take_over import take_over as take_over
 from mesh_core._thread_future import returns_future as returns_future
+from mesh_core._trace_context import TraceContext as TraceContext
+from mesh_core._trace_context import trace_context as trace_context
+from mesh_core._trace_context import with_trace_context as with_trace_context
 from mesh_core._tracing import get_meter as get_meter
 from mesh_core._tracing import span as span
 from mesh_core._tracing import traced as traced

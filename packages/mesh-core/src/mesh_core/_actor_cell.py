@@ -172,6 +172,8 @@ class ActorCell:
         self.runtime = runtime
         self.engine: Engine = runtime.engine
         self.port = port
+        # As messages say who has sent them.
+        self.sender: bytes = port.to_bytes(8, "little")
         self.order = order
         self.rank = rank
         self.name: str = order.name

@@ -16,12 +16,14 @@ from mesh_core._config import effective
 from mesh_core._context import serving
 from mesh_core._core import Full, Message, PortClosed, Targets
 from mesh_core._errors import ChannelClosed, MailboxFull, NoReply
+from mesh_core._events import recorder
 from mesh_core._failure import observed_error
 from mesh_core._future import _ERROR, _PENDING, _VALUE, Future
 from mesh_core._loop import waker_of
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import decode_exception, encode_exception
 from mesh_core._runtime import is_running, runtime, value_of
+from mesh_core._trace_context import origin
 from mesh_core._wire import FAULT, NO_REPLY, POST, PROC_DIED, RAISED, STOPPED, proc_name
 
 TYPE_CHECKING = False
@@ -90,6 +92,7 @@ class Port(Generic[R]):
                 config.mailbox_len_max,
                 0,
                 not _on_event_loop(),
+                origin() if recorder.is_on else None,
             )
         except Full:
             raise MailboxFull(config.mailbox_len_max, "channel") from None

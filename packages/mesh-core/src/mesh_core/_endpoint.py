@@ -14,8 +14,10 @@ from mesh_core._activation import LayerCall, NeedsLayer, tensor_layer
 from mesh_core._config import effective
 from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
+from mesh_core._events import recorder
 from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout, stream_answers
 from mesh_core._pickle import encode
+from mesh_core._trace_context import origin
 from mesh_core._wire import BY_LAYER, CALL, EXPLICIT_PORT, UNDECORATED, call_meta
 
 TYPE_CHECKING = False
@@ -400,6 +402,7 @@ class Endpoint(Generic[P, R]):
                 mesh._window,
                 timeout,
                 not _on_event_loop(),
+                origin() if recorder.is_on else None,
             )
         except Full:
             raise self._full() from None
@@ -425,6 +428,7 @@ class Endpoint(Generic[P, R]):
                 mesh._window,
                 answers,
                 not _on_event_loop(),
+                origin() if recorder.is_on else None,
             )
         except Full:
             raise self._full() from None

@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 # The record of a message event, as in docs/protocol/events.md: nanoseconds, port, peer, call,
-# bytes, rank, kind, code.
-MESSAGE_RECORD = Struct("<QQQQQIBBxx")
+# bytes, rank, kind, code, endpoint, sender, span.
+MESSAGE_RECORD = Struct("<QQQQQIBBHQQ")
 
 MESSAGE_KINDS = (
     "",
@@ -67,6 +67,8 @@ EVENT_KINDS = frozenset(MESSAGE_KINDS[1:]) | {
     "metric",
     "row",
 }
+# How many events of messages a new process keeps for a subscriber that is expected there.
+_EARLY_MAX = 1 << 14
 # How soon an iterator looks for messages: they come without waking anybody.
 _LOOK_S = 0.02
 
@@ -86,6 +88,10 @@ class Event:
         rank: The rank that was called, answered, failed.
         code: Why there is no value, or the exit code, or the verdict.
         size: Bytes of the message without its shared parts.
+        sender: Of messages: the port of the actor that has sent it; 0 outside of actors, and when
+            nobody subscribed where it was sent.
+        endpoint: Of messages to actors: the endpoint that it is for.
+        span: Of messages: the id of the span that it was sent in.
         text: A name, or a line, or a reason.
         value: What was measured.
         attributes: What the program says about a span or a measurement.
@@ -97,10 +103,13 @@ class Event:
         "attributes",
         "call",
         "code",
+        "endpoint",
         "kind",
         "peer",
         "rank",
+        "sender",
         "size",
+        "span",
         "subject",
         "text",
         "time_ns",
@@ -118,6 +127,9 @@ class Event:
         rank: int = 0,
         code: int = 0,
         size: int = 0,
+        sender: int = 0,
+        endpoint: str = "",
+        span: int = 0,
         text: str = "",
         value: float | None = None,
         attributes: Mapping[str, Any] | None = None,
@@ -131,6 +143,9 @@ class Event:
         self.rank: int = rank
         self.code: int = code
         self.size: int = size
+        self.sender: int = sender
+        self.endpoint: str = endpoint
+        self.span: int = span
         self.text: str = text
         self.value: float | None = value
         self.attributes: Mapping[str, Any] | None = attributes
@@ -155,6 +170,8 @@ class Recorder:
     def start_anew(self) -> None:
         """Forgets all subscribers: they are those of the process that this one is a fork of."""
         self.is_on = False
+        # By their numbers in records; numbers outlive jobs, as streams do.
+        self.endpoint_names: tuple[str, ...] = ("",)
         self._streams: tuple[EventStream, ...] = ()
         self.changed = threading.Condition(threading.Lock())
         # That of the job that runs, if one does: streams outlive jobs.
@@ -166,7 +183,7 @@ class Recorder:
         """Goes on with another job, or with none."""
         with self.changed:
             self._take_messages()
-            self._engine = None if current is None else current.engine
+            self._turn_to(None if current is None else current.engine)
             if self._streams:
                 self._listen()
 
@@ -178,15 +195,25 @@ class Recorder:
                 stream._keep(event)
             self.changed.notify_all()
 
-    def join(self, stream: EventStream) -> None:
-        """Begins to give a stream what happens."""
+    def early_events_max(self) -> int:
+        """How many events a process that is spawned from here keeps until somebody subscribes.
+
+        None while messages are not recorded here: nobody is expected there.
+        """
+        return _EARLY_MAX if any(stream._wants_messages for stream in self._streams) else 0
+
+    def join(self, stream: EventStream, since_start: bool) -> None:
+        """Begins to give a stream what happens, or has happened before anybody subscribed."""
         engine = runtime().engine
         with self.changed:
-            self._engine = engine
+            self._turn_to(engine)
             if not self._streams:
                 # One offset for as long as anybody listens, so that no step of the clock is seen.
                 self._offset_ns = time.time_ns() - time.monotonic_ns()
                 self._engine_offset_ns = time.monotonic_ns() - engine.clock_ns() + self._offset_ns
+                if not since_start:
+                    # What was kept for somebody else, if anything was.
+                    engine.stop_events()
             self._take_messages()
             self._streams = (*self._streams, stream)
             self._listen()
@@ -209,6 +236,12 @@ class Recorder:
             self._take_messages()
             return until_ns
 
+    def _turn_to(self, engine: Engine | None) -> None:
+        """Goes on with the messages of an engine."""
+        if engine is not None and engine is not self._engine:
+            engine.know_endpoints([name.encode() for name in self.endpoint_names[1:]])
+        self._engine = engine
+
     def _listen(self) -> None:
         """Has the core record messages if, and as many as, some stream wants them."""
         if self._engine is None:
@@ -223,7 +256,12 @@ class Recorder:
         wanting = [stream for stream in self._streams if stream._wants_messages]
         if not wanting or self._engine is None:
             return
-        records, dropped = self._engine.take_events(max(s.len_max for s in wanting))
+        records, dropped, names = self._engine.take_events(
+            max(stream.len_max for stream in wanting), len(self.endpoint_names) - 1
+        )
+        if names:
+            decoded = tuple(name.decode(errors="replace") for name in names)
+            self.endpoint_names += decoded
         for stream in wanting:
             stream._keep_records(records, dropped)
 
@@ -272,7 +310,7 @@ class EventStream:
         """Gives the messages that were sent and received since, as records, without waiting.
 
         Costs a hundredth of what `poll` does; other kinds of events stay where they are. Records
-        are of 48 bytes; docs/protocol/events.md says what is in them. Their clock starts with the
+        are of 64 bytes; docs/protocol/events.md says what is in them. Their clock starts with the
         process: `time_base_ns` makes it that of `Event.time_ns`. No kind is left out.
         """
         recorder.take_messages()
@@ -286,6 +324,13 @@ class EventStream:
     def time_base_ns(self) -> int:
         """What to add to the time of a record to get nanoseconds since the epoch."""
         return recorder._engine_offset_ns
+
+    def endpoint_names(self) -> tuple[str, ...]:
+        """Gives the names of endpoints by their numbers in the records that were polled so far.
+
+        Number 0, for messages to nothing of the kind, has an empty one. Names are added at the end.
+        """
+        return recorder.endpoint_names
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
         """Waits for events and gives one after the other.
@@ -378,8 +423,9 @@ class EventStream:
             self._records.appendleft(records[piece:])
             records = records[:piece]
         self._records_len -= len(records)
-        base = recorder._engine_offset_ns
-        for at, port, peer, call, size, rank, kind, code in MESSAGE_RECORD.iter_unpack(records):
+        base, names = recorder._engine_offset_ns, recorder.endpoint_names
+        for record in MESSAGE_RECORD.iter_unpack(records):
+            at, port, peer, call, size, rank, kind, code, endpoint, sender, span = record
             name = MESSAGE_KINDS[kind]
             if self.kinds is None or name in self.kinds:
                 event = Event(
@@ -391,6 +437,9 @@ class EventStream:
                     rank=rank,
                     code=code,
                     size=size,
+                    sender=sender,
+                    endpoint=names[endpoint],
+                    span=span,
                 )
                 self._messages.append(event)
 
@@ -400,7 +449,9 @@ follow(recorder.follow)
 os.register_at_fork(after_in_child=recorder.start_anew)
 
 
-def subscribe(kinds: Iterable[str] | None = None, len_max: int | None = None) -> EventStream:
+def subscribe(
+    kinds: Iterable[str] | None = None, len_max: int | None = None, *, since_start: bool = False
+) -> EventStream:
     """Begins to record what happens in this process.
 
     Each subscriber gets everything that happens from now on. In a program that has not used Mesh
@@ -410,6 +461,8 @@ def subscribe(kinds: Iterable[str] | None = None, len_max: int | None = None) ->
         kinds: What to hear of; everything when left out.
         len_max: How many events to keep when they are not taken; the setting `event_ring_len_max`
             when left out.
+        since_start: Begin with the first messages of this process, if nobody has subscribed here
+            before, and messages were recorded where it was spawned.
 
     Raises:
         ValueError: There is no such kind, or `len_max` is less than 1.
@@ -429,5 +482,5 @@ def subscribe(kinds: Iterable[str] | None = None, len_max: int | None = None) ->
     if bound < 1:
         raise ValueError(f"len_max {bound} is less than 1: keep one event at least")
     stream = EventStream(wanted, bound)
-    recorder.join(stream)
+    recorder.join(stream, since_start)
     return stream

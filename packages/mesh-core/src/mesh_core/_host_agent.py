@@ -51,9 +51,18 @@ class StartOrder:
         binds: Processors and memory of each.
         config: What was configured where the mesh was spawned.
         preload: Modules that the processes will need.
+        early_events: How many events of messages each keeps until somebody subscribes there.
     """
 
-    __slots__ = ("binds", "bootstrap", "commands", "config", "preload", "table")
+    __slots__ = (
+        "binds",
+        "bootstrap",
+        "commands",
+        "config",
+        "early_events",
+        "preload",
+        "table",
+    )
 
     def __init__(
         self,
@@ -63,6 +72,7 @@ class StartOrder:
         binds: list[Mapping[str, str]] | None,
         config: Mapping[str, Any],
         preload: tuple[str, ...],
+        early_events: int,
     ) -> None:
         self.table: ProcTable = table
         self.bootstrap: bytes = bootstrap
@@ -70,6 +80,7 @@ class StartOrder:
         self.binds: list[Mapping[str, str]] | None = binds
         self.config: Mapping[str, Any] = config
         self.preload: tuple[str, ...] = preload
+        self.early_events: int = early_events
 
 
 class _Slot:
@@ -185,6 +196,7 @@ class HostAgent:
                 "config": dict(order.config),
                 "host_epochs": dict(self._runtime.host_epochs),
                 "bootstrap": order.bootstrap,
+                "early_events": order.early_events,
             },
             5,
         )

@@ -39,6 +39,8 @@ def main(entry: bytes) -> int:
     inherit(facts["config"])
     runtime = Runtime(Identity(**facts["identity"]))
     adopt(runtime)
+    if facts["early_events"]:
+        runtime.engine.start_early_events(facts["early_events"])
     for host, epoch in facts["host_epochs"].items():
         runtime.engine.host_back(host, epoch)
     from mesh_core._agent import Agent

@@ -16,6 +16,7 @@ from mesh_core._command import BootstrapCommand
 from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
+from mesh_core._events import recorder
 from mesh_core._host_orders import ask_hosts, replace_host, revive_all, start_again
 from mesh_core._mesh_place import (
     AGENT_WINDOW,
@@ -121,7 +122,8 @@ class HostMesh(ContextMesh):
         if proc_bind is not None:
             binds = [dict(bind) for bind in proc_bind]
         config = effective().as_mapping()
-        order = StartOrder(table, setup, commands, binds, config, preload)
+        early = recorder.early_events_max()
+        order = StartOrder(table, setup, commands, binds, config, preload, early)
         current.start_orders[table.uid] = order
         policy = RestartPolicy("never")
         current.ownership.announce(table.owner[1], mesh, policy)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from mesh_core._config import effective
 from mesh_core._endpoint import CallOptions
 from mesh_core._errors import DeadlockError, MeshStopped
+from mesh_core._events import recorder
 from mesh_core._future import _ERROR, _PENDING, _VALUE, CallFuture, Future
 from mesh_core._loop import loop_thread
 from mesh_core._pickle import encode
@@ -15,6 +16,7 @@ from mesh_core._service_errors import SessionMoved
 from mesh_core._service_place import ReplicaFuture
 from mesh_core._service_view import DRAINED
 from mesh_core._thread_future import _TaskFuture, run_async
+from mesh_core._trace_context import origin
 from mesh_core._wire import CALL
 
 TYPE_CHECKING = False
@@ -95,6 +97,7 @@ class Order:
             mesh._window,
             left_s,
             False,
+            origin() if recorder.is_on else None,
         )
         future = kind(reply, endpoint, router, place)
         router.began(reply, place)
@@ -118,6 +121,7 @@ class Order:
             mesh._window,
             0,
             False,
+            origin() if recorder.is_on else None,
         )
 
 

@@ -6,13 +6,13 @@ They cost next to nothing while nobody subscribes to events. Where they go from 
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from functools import wraps
 from itertools import count
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mesh_core._context import serving
 from mesh_core._events import recorder
+from mesh_core._trace_context import current_span, enter_span, new_span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _numbers = count(1)
-_current: ContextVar[int] = ContextVar("mesh_core.span", default=0)
 
 
 class Span:
@@ -45,7 +44,7 @@ class Span:
 
     Its events are `span_begin` and `span_end`: `call` is the span's number in this process, `size`
     on `span_begin` that of the span around it, `actor` the actor that runs, `code` on `span_end`
-    1 when an exception ended it, `text` the name.
+    1 when an exception ended it, `text` the name; `subject` on `span_begin` its `SpanIdentity`.
     """
 
     __slots__ = ("_attributes", "_is_recorded", "_name", "_number", "_outer")
@@ -58,16 +57,18 @@ class Span:
     def __enter__(self) -> Span:
         self._is_recorded = recorder.is_on
         if self._is_recorded:
-            self._outer = _current.get()
+            self._outer = outer = current_span()
             self._number = next(_numbers)
-            _current.set(self._number)
+            identity = new_span(self._number)
+            enter_span(identity)
             recorder.record(
                 "span_begin",
                 actor=_actor(),
                 call=self._number,
-                size=self._outer,
+                size=0 if outer is None else outer.number,
                 text=self._name,
                 attributes=self._attributes,
+                subject=identity,
             )
         return self
 
@@ -79,7 +80,7 @@ class Span:
     ) -> None:
         if self._is_recorded:
             # Not by token: a generator may end in another context than it began in.
-            _current.set(self._outer)
+            enter_span(self._outer)
             recorder.record(
                 "span_end",
                 actor=_actor(),

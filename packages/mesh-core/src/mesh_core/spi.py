@@ -42,6 +42,7 @@ from mesh_core._stations import host_numbers as host_numbers
 from mesh_core._stations import is_stopped as is_stopped
 from mesh_core._stations import station as station
 from mesh_core._stop_request import stop_owned as stop_owned
+from mesh_core._trace_context import SpanIdentity as SpanIdentity
 from mesh_core._tracing import Counter as Counter
 from mesh_core._tracing import Gauge as Gauge
 from mesh_core._tracing import Histogram as Histogram

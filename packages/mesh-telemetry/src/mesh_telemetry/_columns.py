@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.uint64]
 
-__all__ = ["NO_NUMBER", "batch_of", "constant", "mixed", "proc_names", "texts"]
+__all__ = ["NO_NUMBER", "batch_of", "call_ids", "constant", "mixed", "proc_names", "texts"]
 
 NO_NUMBER = np.uint64(0)
 # The steps of SplitMix64, which spreads every bit of a number over all of it.
@@ -34,6 +34,11 @@ def mixed(*parts: NDArray[Any] | np.integer[Any] | int) -> Numbers:
             made = (made ^ (made >> np.uint64(27))) * _SECOND
             made ^= made >> np.uint64(31)
     return made
+
+
+def call_ids(calls: Numbers, callee: NDArray[Any] | int, ports: Numbers) -> Numbers:
+    """Numbers messages that are answered, as both sides do: by the port of the answers."""
+    return mixed(calls, callee, ports)
 
 
 def proc_names(procs: Numbers) -> pa.Array:

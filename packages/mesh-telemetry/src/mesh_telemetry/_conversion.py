@@ -119,13 +119,8 @@ def _convert_table(
         if source in written:
             continue
         folder = one.folder
-        batch = makes[one.segment.family](
-            table,
-            one.segment.path,
-            folder.place,
-            folder.own_ports,
-            folder.own_procs | own_procs,
-        )
+        make = makes[one.segment.family]
+        batch = make(table, one.segment.path, folder, folder.own_procs | own_procs)
         if batch is not None:
             batches.append(batch)
             sources.append(source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-from mesh_core.spi import LogLine
+from mesh_core.spi import LogLine, SpanIdentity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def line_of(event: Event) -> tuple[str, dict[str, Any]]:
         line |= {"n": event.call, "outer": event.size, "code": event.code}
         line |= {"name": _cut(event.text), "actor": event.actor}
         line["attributes"] = attributes_text(event.attributes)
+        if isinstance(event.subject, SpanIdentity):
+            line |= _identity(event.subject)
         return "spans", line
     if event.kind == "row":
         line |= {"actor": event.actor, "table": event.text}
@@ -57,6 +59,14 @@ def line_of(event: Event) -> tuple[str, dict[str, Any]]:
         line["class_name"] = attributes.get("class_name")
     line["attributes"] = attributes_text(attributes)
     return "lives", line
+
+
+def _identity(span: SpanIdentity) -> dict[str, Any]:
+    own, parent = span.context, span.parent
+    said: dict[str, Any] = {"trace": own.trace_id, "span": own.span_id, "call": span.served_call}
+    if parent is not None:
+        said["parent"] = parent.span_id
+    return said
 
 
 def attributes_text(attributes: Mapping[str, Any] | None) -> str:

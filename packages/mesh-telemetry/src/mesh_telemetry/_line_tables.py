@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh_telemetry._columns import batch_of, mixed, proc_names
+from mesh_telemetry._columns import batch_of, call_ids, mixed, proc_names
 from mesh_telemetry._measurements import BOUNDS, COUNTER, GAUGE, HISTOGRAM, UP_DOWN_COUNTER
 from mesh_telemetry._schemas import TABLES
 from mesh_telemetry._segments import read_lines
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from mesh_telemetry._proc_folder import Place
+    from mesh_telemetry._proc_folder import Place, ProcFolder
 
     Lines = list[dict[str, Any]]
 
@@ -31,15 +31,20 @@ _STATUSES = {"started": "running", "failed": "failed", "stopped": "stopped"}
 def line_batch(
     table: str,
     path: str,
-    place: Place,
-    own_ports: frozenset[int],
+    folder: ProcFolder,
     own_procs: frozenset[int],
     span: tuple[int, int] | None = None,
 ) -> pa.RecordBatch | None:
     """Gives the rows of a table that are in a segment; None when there are none.
 
-    With `span`, those of its first bytes, as many as the second number says.
+    Args:
+        table: Its name.
+        path: The segment.
+        folder: Of which process it is.
+        own_procs: Processes of telemetry itself, which are left out.
+        span: Only of its first bytes, as many as the second number says.
     """
+    place, own_ports = folder.place, folder.own_ports
     _, is_wanted, make = LINE_TABLES[table]
     written = read_lines(path, span[1] if span else None)
     lines = [line for line in map(json.loads, written) if is_wanted(line)]
@@ -135,7 +140,17 @@ def _spans(lines: Lines, place: Place) -> dict[str, Any]:
         "parent_id": [
             int(id) if line["outer"] else None for id, line in zip(outer, lines, strict=True)
         ],
+        "trace_id": _of(lines, "trace"),
+        "span_id": _of(lines, "span"),
+        "parent_span_id": _of(lines, "parent"),
+        "message_id": _served_ids(lines, place),
     }
+
+
+def _served_ids(lines: Lines, place: Place) -> list[int | None]:
+    """The messages that were served; none outside of them, and for those without an answer."""
+    ids = call_ids(_numbers(lines, "call"), place.number, _numbers(lines, "actor"))
+    return [int(id) if line.get("call") else None for id, line in zip(ids, lines, strict=True)]
 
 
 def _span_events(lines: Lines, place: Place) -> dict[str, Any]:

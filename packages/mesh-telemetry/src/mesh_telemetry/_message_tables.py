@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh_core.spi import MESSAGE_KINDS, MESSAGE_RECORD
-from mesh_telemetry._columns import NO_NUMBER, batch_of, mixed, proc_names
+from mesh_telemetry._columns import NO_NUMBER, batch_of, call_ids, mixed, proc_names
 from mesh_telemetry._schemas import TABLES
 from mesh_telemetry._segments import read_messages
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mesh_telemetry._proc_folder import Place
+    from mesh_telemetry._proc_folder import Place, ProcFolder
 
     Records = NDArray[np.void]
 
@@ -33,7 +33,9 @@ _RECORD = np.dtype(
         ("rank", "<u4"),
         ("kind", "u1"),
         ("code", "u1"),
-        ("zero", "<u2"),
+        ("endpoint", "<u2"),
+        ("sender", "<u8"),
+        ("span", "<u8"),
     ]
 )
 assert _RECORD.itemsize == MESSAGE_RECORD.size
@@ -56,15 +58,20 @@ _LINKS = ("link_up", "link_down", "peer_died")
 def message_batch(
     table: str,
     path: str,
-    place: Place,
-    own_ports: frozenset[int],
+    folder: ProcFolder,
     own_procs: frozenset[int],
     span: tuple[int, int] | None = None,
 ) -> pa.RecordBatch | None:
     """Gives the rows of a table that are in a segment; None when there are none.
 
-    With `span`, those that came while it grew from one length to the other, in bytes.
+    Args:
+        table: Its name.
+        path: The segment.
+        folder: Of which process it is.
+        own_procs: Processes of telemetry itself, which are left out.
+        span: Only those that came while it grew from one length to the other, in bytes.
     """
+    place, own_ports = folder.place, folder.own_ports
     content = read_messages(path, span)
     if content is None:
         return None
@@ -84,6 +91,9 @@ def message_batch(
     columns = make(records, place)
     columns["timestamp_us"] = (records["at_ns"].astype(np.int64) + base_ns) // 1000
     columns["host"], columns["proc"] = place.host_name, place.proc
+    if "endpoint" in TABLES[table].names:
+        # Behind the records: the process writes names first.
+        columns["endpoint"] = _endpoints(records, folder.endpoint_names())
     return batch_of(TABLES[table], columns, len(records))
 
 
@@ -92,13 +102,31 @@ def _ids(records: Records, place: Place) -> NDArray[np.uint64]:
     me = np.uint64(place.number)
     is_caller = np.isin(records["kind"], [_KIND[name] for name in _BY_CALLER])
     callee = np.where(is_caller, records["peer"], me)
-    by_call = mixed(records["call"], callee, records["port"])
+    by_call = call_ids(records["call"], callee, records["port"])
     alone = mixed(records["at_ns"], records["port"], records["peer"], place.token, me)
     return np.where(records["call"] == NO_NUMBER, alone, by_call)
 
 
 def _calls(records: Records) -> pa.Array:
     return pa.array(records["call"], pa.uint64(), mask=records["call"] == NO_NUMBER)
+
+
+def _endpoints(records: Records, names: list[str]) -> pa.Array:
+    numbers = records["endpoint"].astype(np.int64)
+    return pa.array(names, pa.string()).take(
+        pa.array(numbers, mask=(numbers == 0) | (numbers >= len(names)))
+    )
+
+
+def _senders(records: Records, procs: NDArray[np.uint64] | int) -> pa.Array:
+    ids = mixed(procs, records["sender"])
+    return pa.array(ids, mask=records["sender"] == NO_NUMBER)
+
+
+def _spans(records: Records) -> pa.Array:
+    known, places = np.unique(records["span"], return_inverse=True)
+    names = [f"{int(span):016x}" if span else None for span in known]
+    return pa.array(names, pa.string()).take(pa.array(places.reshape(-1)))
 
 
 def _sent(records: Records, place: Place) -> dict[str, Any]:
@@ -109,6 +137,8 @@ def _sent(records: Records, place: Place) -> dict[str, Any]:
         "call": _calls(records),
         "bytes": records["bytes"],
         "to_proc": proc_names(records["peer"]),
+        "sender_actor_id": _senders(records, place.number),
+        "parent_span_id": _spans(records),
     }
 
 
@@ -121,6 +151,8 @@ def _received(records: Records, place: Place) -> dict[str, Any]:
         "call": _calls(records),
         "bytes": records["bytes"],
         "from_proc": proc_names(records["peer"]),
+        "from_actor_id": _senders(records, records["peer"]),
+        "parent_span_id": _spans(records),
     }
 
 

@@ -22,7 +22,7 @@ __all__ = [
 #: How files end that are not yet whole; nobody reads them.
 COMING = ".coming"
 _NOTE = "spill"
-_NOTED = ("place.json", "own")
+_NOTED = ("place.json", "own", "endpoints")
 _SEGMENT = ".seg"
 
 

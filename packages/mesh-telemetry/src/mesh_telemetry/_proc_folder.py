@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from mesh_telemetry._endpoint_names import read_endpoints
 from mesh_telemetry._folders import is_locked
 from mesh_telemetry._segments import Segment, segments_of
 
@@ -66,6 +67,12 @@ class ProcFolder:
     def own_procs(self) -> frozenset[int]:
         """Processes of telemetry itself."""
         return self._own[1]
+
+    def endpoint_names(self) -> list[str]:
+        """Gives the endpoints by their numbers in its records of messages, so far."""
+        kept = read_endpoints(self.path)
+        spilled = [] if self.spilled is None else read_endpoints(self.spilled)
+        return max(kept, spilled, key=len)
 
     def segments(self, family: str) -> list[tuple[Segment, bool]]:
         """Gives its segments, oldest first, and of each whether nothing more comes into it."""

@@ -31,6 +31,7 @@ from mesh_telemetry._door import (
     stacks,
     waits,
 )
+from mesh_telemetry._endpoint_names import write_endpoints
 from mesh_telemetry._event_lines import encode_line, line_of
 from mesh_telemetry._folders import (
     ASKED,
@@ -44,7 +45,12 @@ from mesh_telemetry._folders import (
 )
 from mesh_telemetry._measurements import Measurements
 from mesh_telemetry._moving import make_folder, move_proc
-from mesh_telemetry._segments import FAMILIES, LINES_HEADER, SegmentWriter, message_header
+from mesh_telemetry._segments import (
+    FAMILIES,
+    LINES_HEADER,
+    SegmentWriter,
+    message_header,
+)
 from mesh_telemetry._sources import live_rows
 from mesh_telemetry._stack_folder import STACK_FOLDER
 from mesh_telemetry._stops import stop_here
@@ -98,6 +104,7 @@ class Recorder:
         self._measurements = Measurements()
         self._lost: dict[tuple[str, str], list[int]] = {}
         self._stream_dropped = {"messages": 0, "lives": 0}
+        self._endpoint_count = 0
         self._lost_at = self._expired_at = -math.inf
         self._pid = os.getpid()
         self._is_over = self._is_restarted = self._has_taken = False
@@ -118,7 +125,7 @@ class Recorder:
         self._door = Door(self.folder, self._answers(), {ROWS: live_rows})
         self._bell, self._ear = socket.socketpair()
         rest = EVENT_KINDS - set(MESSAGE_KINDS)
-        self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX)
+        self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX, since_start=True)
         self._events = subscribe(rest, len_max=_EVENTS_MAX)
         self._spill = None if spill is None else spill / name
         self._writers = self._make_writers()
@@ -304,7 +311,18 @@ class Recorder:
         if count:
             self._append(family, bytes(piece), count, first_us)
 
+    def _write_endpoints(self) -> None:
+        """Writes the names of endpoints before the records that have their numbers."""
+        names = self._messages.endpoint_names()
+        if len(names) > self._endpoint_count:
+            for folder in (self._spill, self.folder):
+                with suppress(OSError):
+                    if folder is not None:
+                        write_endpoints(folder, names)
+                        self._endpoint_count = len(names)
+
     def _write_messages(self, records: bytes) -> None:
+        self._write_endpoints()
         room = self._writers["messages"].room // MESSAGE_RECORD.size * MESSAGE_RECORD.size
         base_ns = self._messages.time_base_ns
         for start in range(0, len(records), room):

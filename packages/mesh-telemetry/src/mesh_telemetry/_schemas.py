@@ -51,6 +51,8 @@ class TableDoc(NamedTuple):
 
 _WHEN = "timestamp_us i64 | when, in microseconds since the epoch"
 _WHERE = ("host s | the name of the machine", "proc s | the process, as `0.3`: host and slot")
+_ENDPOINT = "endpoint s? | the endpoint that it is for; null for channels"
+_SENT_IN = "parent_span_id s? | the span that it was sent in, a `spans.span_id`; null for none"
 _ACTOR = "actor_id u64? | the actor that ran, an `actors.id`; null outside of actors"
 _DUMP = "dump_id s | the dump: the same for all processes that were asked at once"
 _STORED = "timestamp_us i64 | when the dump was stored"
@@ -126,6 +128,9 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "call u64? | the port of the answers; null when none is wanted",
         "bytes u64 | its length without shared parts",
         "to_proc s | the process of the receiver",
+        "sender_actor_id u64? | the actor that has sent it, an `actors.id`; null outside of actors",
+        _ENDPOINT,
+        _SENT_IN,
     ),
     "messages": _table(
         "Messages that were put into a mailbox; told by the receiver.",
@@ -137,6 +142,10 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "call u64? | the port of the answers; null when none is wanted",
         "bytes u64 | its length without shared parts",
         "from_proc s | the process of the sender",
+        "from_actor_id u64? | the actor that has sent it, an `actors.id`; null outside of actors, "
+        "and when nothing was recorded there",
+        _ENDPOINT,
+        _SENT_IN,
     ),
     "message_status_events": _table(
         "What has become of messages; the last three by the caller, the others by the receiver.",
@@ -147,6 +156,7 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "code u64 | 0, or the fault code of what came instead of a value",
         "mesh_id u64 | the mesh of the receiver, or the port of a channel",
         "rank u64 | the rank that was called",
+        _ENDPOINT,
     ),
     "spans": _table(
         "Stretches of time that the program has named; `span_events` says when they ended.",
@@ -156,7 +166,13 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         _ACTOR,
         "fields_json s | the attributes that the program gave",
         "timestamp_us i64 | when it began, in microseconds since the epoch",
-        "parent_id u64? | the span around it, if any",
+        "parent_id u64? | the span around it in its process, if any",
+        "trace_id s? | the trace that it is a part of, as 32 hexadecimal digits",
+        "span_id s? | the span as it is known in other processes, as 16 hexadecimal digits",
+        "parent_span_id s? | the span around it, here or where the message that was served was "
+        "sent: a `span_id`; null for the first of a trace",
+        "message_id u64? | the message that was served when it began, a `messages.id`; null "
+        "outside of actors, and when no answer was wanted",
     ),
     "span_events": _table(
         "Begins and ends of spans.",

@@ -105,9 +105,7 @@ class SegmentRows:
             if segment.family != "messages":
                 # Lines are numbered from the first of a segment.
                 pieces, start = (), 0
-            batch = make(
-                table, segment.path, folder.place, folder.own_ports, own_procs, (start, length)
-            )
+            batch = make(table, segment.path, folder, own_procs, (start, length))
             if batch is not None:
                 pieces = _joined((*pieces, TimedBatch.of(batch)))
             made = made._replace(pieces=pieces, length=length)

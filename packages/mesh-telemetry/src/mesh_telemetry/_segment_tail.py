@@ -153,9 +153,7 @@ class SegmentTail:
             _write(file, piece.head + piece.body)
             own_procs = folder.own_procs | self._own_procs
             path = f"/proc/self/fd/{file}"
-            batch: pa.RecordBatch | None = make(
-                table, path, folder.place, folder.own_ports, own_procs
-            )
+            batch: pa.RecordBatch | None = make(table, path, folder, own_procs)
         finally:
             os.close(file)
         return [] if batch is None else batch.to_pylist()

@@ -38,7 +38,7 @@ LINES_HEADER = b"MESHLIN1\n"
 _PARTS = 8
 _SUFFIX = ".seg"
 _MESSAGES = struct.Struct("<8sq")
-_MESSAGES_MARK = b"MESHMSG1"
+_MESSAGES_MARK = b"MESHMSG2"
 
 
 class Segment(NamedTuple):

@@ -13,12 +13,15 @@ use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
 use mesh_runtime::node::{Answer, CallSpec, NodeConfig, Progress, SendError, Target};
+use mesh_runtime::origin::with_origin;
 use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
@@ -293,6 +296,9 @@ impl PyEngine {
     }
 
     /// Sends a message whose answers are waited for; returns the port of the answers.
+    #[pyo3(signature = (
+        kind, targets, port, meta, body, buffers, window, timeout, may_wait, origin = None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the hot path: one crossing of the border")]
     fn call(
         &self,
@@ -306,8 +312,9 @@ impl PyEngine {
         window: u32,
         timeout: Option<f64>,
         may_wait: bool,
+        origin: Option<&[u8]>,
     ) -> PyResult<u64> {
-        let kind = sendable(kind)?;
+        let (kind, meta) = (sendable(kind)?, &*meta_from(origin, meta)?);
         let readers = targets.readers(&buffers);
         let packed = self.pack(py, body.len(), &buffers, &readers)?;
         let packed = &packed;
@@ -325,6 +332,9 @@ impl PyEngine {
     }
 
     /// Sends a message; its answers, if any, are messages of the channel `answers` (0: none).
+    #[pyo3(signature = (
+        kind, targets, port, meta, body, buffers, window, answers, may_wait, origin = None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the hot path: one crossing of the border")]
     fn send(
         &self,
@@ -338,8 +348,9 @@ impl PyEngine {
         window: u32,
         answers: u64,
         may_wait: bool,
+        origin: Option<&[u8]>,
     ) -> PyResult<()> {
-        let kind = sendable(kind)?;
+        let (kind, meta) = (sendable(kind)?, &*meta_from(origin, meta)?);
         let readers = targets.readers(&buffers);
         let packed = self.pack(py, body.len(), &buffers, &readers)?;
         let (packed, timeout) = (&packed, None);
@@ -466,7 +477,8 @@ impl PyEngine {
             return Err(too_long(tail_len));
         }
         let tail = tail_of(py, &packed, &[], body);
-        self.engine.with_node(|node| node.answer(head, code, (0, packed.part_count()), tail));
+        let meta = (0, packed.part_count());
+        self.engine.with_node(|node| node.answer_message(&message.frame, code, meta, tail));
         Ok(())
     }
 
@@ -522,16 +534,38 @@ impl PyEngine {
         self.engine.with_node(|node| node.events().start(len_max));
     }
 
+    /// Begins to record for a subscriber that is expected; ends when none comes before there is no
+    /// room for more.
+    fn start_early_events(&self, len_max: usize) {
+        self.engine.with_node(|node| node.events().start_early(len_max));
+    }
+
+    /// Gives endpoints the numbers that they have in this process already, from 1 on.
+    fn know_endpoints(&self, names: Vec<PyBackedBytes>) {
+        let names: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
+        self.engine.with_node(|node| node.events().know_endpoints(&names));
+    }
+
     /// Ends recording.
     fn stop_events(&self) {
         self.engine.with_node(|node| node.events().stop());
     }
 
-    /// Takes up to `max` events, oldest first, as records, and the number of those that were
-    /// dropped before.
-    fn take_events<'py>(&self, py: Python<'py>, max: usize) -> (Bound<'py, PyBytes>, u64) {
-        let (records, dropped) = self.engine.with_node(|node| node.events().take(max));
-        (PyBytes::new(py, &records), dropped)
+    /// Takes up to `max` events, oldest first, as records; the number of those that were dropped
+    /// before; and the names of endpoints behind the first `known`.
+    fn take_events<'py>(
+        &self,
+        py: Python<'py>,
+        max: usize,
+        known: usize,
+    ) -> (Bound<'py, PyBytes>, u64, Vec<Bound<'py, PyBytes>>) {
+        let (records, dropped, names) = self.engine.with_node(|node| {
+            let (records, dropped) = node.events().take(max);
+            let names: Vec<Vec<u8>> = node.events().endpoints(known).map(<[u8]>::to_vec).collect();
+            (records, dropped, names)
+        });
+        let names = names.iter().map(|name| PyBytes::new(py, name)).collect();
+        (PyBytes::new(py, &records), dropped, names)
     }
 
     /// The time that events are stamped with, in nanoseconds.
@@ -646,6 +680,13 @@ impl PyEngine {
 /// What follows the head of a frame; large parts are copied without the GIL.
 fn tail_of(py: Python<'_>, packed: &Packed<'_>, meta: &[u8], body: &[u8]) -> Bytes {
     if packed.is_inline() { py.detach(|| packed.tail(meta, body)) } else { packed.tail(meta, body) }
+}
+
+/// What goes before a body: its meta, behind where the message comes from.
+fn meta_from<'a>(origin: Option<&[u8]>, meta: &'a [u8]) -> PyResult<Cow<'a, [u8]>> {
+    let Some(origin) = origin else { return Ok(Cow::Borrowed(meta)) };
+    let whole = with_origin(origin, meta);
+    whole.map(Cow::Owned).ok_or_else(|| PyValueError::new_err("no origin has this length"))
 }
 
 fn too_long(len: usize) -> PyErr {

@@ -2,6 +2,7 @@
 
 use mesh_runtime::engine::Engine;
 use mesh_runtime::node::Answer;
+use mesh_runtime::origin::Meta;
 use mesh_wire::frame::{Frame, Head, Hold, Kind, Part};
 use mesh_wire::id::{Address, PortId, ProcId};
 use pyo3::exceptions::PyValueError;
@@ -117,9 +118,16 @@ impl Message {
         self.frame.head.from.port.0
     }
 
+    /// What the sender has put before the body, without where the message comes from.
     #[getter]
     fn meta<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.frame.meta())
+        PyBytes::new(py, Meta::of(&self.frame).rest)
+    }
+
+    /// Trace, span and flags of what the message was sent in; `None` when it does not say.
+    #[getter]
+    fn trace<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        Meta::of(&self.frame).trace().map(|trace| PyBytes::new(py, trace))
     }
 
     /// Where an answer to this goes, and as whom: what [`Message::at`] takes.

@@ -6,6 +6,7 @@
 //!   [`session`] (numbering and replay), [`mailbox`] (queues and credit), [`fault`] (codes);
 //! - [`cast`]: the tree that a cast goes down, and the merging of its answers;
 //! - [`events`]: what happens, for whoever subscribes;
+//! - [`origin`]: where a message comes from, as its meta says;
 //! - [`supervise`]: who hears of a failure, what is restarted, what stops with what.
 //!
 //! The edge, where time, memory and sockets are:
@@ -19,6 +20,7 @@ pub mod fault;
 pub mod hash;
 pub mod mailbox;
 pub mod node;
+pub mod origin;
 pub mod segment;
 pub mod session;
 pub mod supervise;

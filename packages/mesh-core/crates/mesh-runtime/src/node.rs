@@ -44,7 +44,7 @@ pub use greeting::gone;
 pub use landing::Landed;
 pub use peer::LinkId;
 
-use crate::events::{Event, EventKind, EventRing};
+use crate::events::{Event, EventKind, EventRing, Subject};
 use crate::fault;
 use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
@@ -330,7 +330,8 @@ impl Node {
                 let (peer, call) = (head.from.proc, head.from.port);
                 let (rank, code, len) = (head.rank, 0, frame.tail.len());
                 let kind = EventKind::Taken;
-                self.events.push(Event { at, kind, port, peer, call, rank, code, len });
+                let subject = self.events.subject(head, frame.meta());
+                self.events.push(Event { at, kind, port, peer, call, rank, code, len, subject });
             }
             out.push(frame);
             credits.extend(credit);
@@ -400,25 +401,27 @@ impl Node {
         self.now = self.now.max(now);
     }
 
-    /// Records something about a message.
+    /// Records something about a message; `other` is the other process and the port of the answers.
     fn record(
         &mut self,
         kind: EventKind,
         port: PortId,
         head: &Head,
-        peer: ProcId,
-        call: PortId,
+        other: Address,
         len: usize,
+        subject: Subject,
     ) {
         let (rank, code, at) = (head.rank, head.flags, self.now);
-        self.events.push(Event { at, kind, port, peer, call, rank, code, len });
+        let (peer, call) = (other.proc, other.port);
+        self.events.push(Event { at, kind, port, peer, call, rank, code, len, subject });
     }
 
     /// Records something about another process.
     fn record_peer(&mut self, kind: EventKind, peer: ProcId) {
         if self.events.is_on() {
             let (at, port, call) = (self.now, PortId::NONE, PortId::NONE);
-            self.events.push(Event { at, kind, port, peer, call, rank: 0, code: 0, len: 0 });
+            let (rank, code, len, subject) = (0, 0, 0, Subject::default());
+            self.events.push(Event { at, kind, port, peer, call, rank, code, len, subject });
         }
     }
 
@@ -517,15 +520,9 @@ impl Node {
     fn deliver_message(&mut self, frame: Frame) {
         let port = frame.head.to.port;
         if self.events.is_on() {
-            let from = frame.head.from;
-            self.record(
-                EventKind::Received,
-                port,
-                &frame.head,
-                from.proc,
-                from.port,
-                frame.tail.len(),
-            );
+            let (from, len) = (frame.head.from, frame.tail.len());
+            let subject = self.events.subject(&frame.head, frame.meta());
+            self.record(EventKind::Received, port, &frame.head, from, len, subject);
         }
         if self.respawning.contains_key(&port) {
             return self.unborn.keep(frame);
@@ -600,7 +597,8 @@ impl Node {
             let (from, mut why) = (head.from, *head);
             why.flags = closed.code;
             let len = frame.tail.len();
-            self.record(EventKind::Refused, head.to.port, &why, from.proc, from.port, len);
+            let subject = self.events.subject(head, frame.meta());
+            self.record(EventKind::Refused, head.to.port, &why, from, len, subject);
         }
         match head.kind {
             Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {

@@ -1,7 +1,11 @@
 //! The ring of events, and the bytes of its records as `docs/protocol/events.md` has them.
 
-use mesh_runtime::events::{Event, EventKind, EventRing, RECORD_LEN};
-use mesh_wire::id::{PortId, ProcId};
+use mesh_runtime::events::{
+    Event, EventKind, EventRing, NAME_LEN_MAX, NAMES_MAX, RECORD_LEN, Subject,
+};
+use mesh_runtime::origin::{SENDER_LEN, TRACED_LEN, with_origin};
+use mesh_wire::frame::{Head, Kind};
+use mesh_wire::id::{Address, PortId, ProcId};
 use std::time::Duration;
 
 fn event(rank: u32) -> Event {
@@ -14,6 +18,7 @@ fn event(rank: u32) -> Event {
         rank,
         code: 7,
         len: 0x33,
+        subject: Subject { sender: PortId(0x44), span: 0x55, endpoint: 0x66 },
     }
 }
 
@@ -27,6 +32,7 @@ fn a_record_has_the_documented_bytes() {
     golden[32] = 0x33;
     golden[40] = 9;
     (golden[44], golden[45]) = (4, 7);
+    (golden[46], golden[48], golden[56]) = (0x66, 0x44, 0x55);
     assert_eq!(event(9).record(), golden);
 }
 
@@ -52,4 +58,111 @@ fn a_stopped_ring_is_off_and_empty() {
     ring.stop();
     assert!(!ring.is_on());
     assert_eq!(ring.take(usize::MAX), (Vec::new(), 0));
+}
+
+#[test]
+fn what_is_recorded_early_is_there_for_who_starts_in_time() {
+    let mut ring = EventRing::default();
+    ring.start_early(2);
+    ring.push(event(0));
+    ring.start(4);
+    (1..4).for_each(|rank| ring.push(event(rank)));
+    assert_eq!(ring.take(usize::MAX).0.len(), 4 * RECORD_LEN);
+    ring.start_early(1);
+    (0..2).for_each(|rank| ring.push(event(rank)));
+    assert_eq!(ring.take(usize::MAX).0.len(), 2 * RECORD_LEN, "it was on");
+}
+
+#[test]
+fn a_ring_that_was_started_early_ends_when_it_is_full() {
+    let mut ring = EventRing::default();
+    ring.start_early(2);
+    (0..2).for_each(|rank| ring.push(event(rank)));
+    assert!(ring.is_on());
+    ring.push(event(2));
+    assert!(!ring.is_on());
+    ring.start(2);
+    assert_eq!(ring.take(usize::MAX), (Vec::new(), 0));
+}
+
+fn head(kind: Kind, port: u64) -> Head {
+    let to = Address { proc: ProcId::new(0, 1), port: PortId(port) };
+    Head::new(kind, to, Address::default())
+}
+
+fn names(ring: &EventRing, known: usize) -> Vec<&[u8]> {
+    ring.endpoints(known).collect()
+}
+
+#[test]
+fn endpoints_are_numbered_in_the_order_of_their_first_message() {
+    let mut ring = EventRing::default();
+    ring.start(1);
+    let mut number = |meta: &[u8]| ring.subject(&head(Kind::Call, 16), meta).endpoint;
+    let metas: [&[u8]; 4] =
+        [b"\x00step\0gpus=2", b"\x02save\0", b"\x00step\0gpus=4", b"\x02save\0"];
+    assert_eq!(metas.map(&mut number), [1, 2, 1, 2]);
+    assert_eq!(names(&ring, 0), [b"step", b"save"]);
+    assert_eq!(names(&ring, 1), [b"save"]);
+}
+
+#[test]
+fn what_is_no_call_of_an_actor_has_no_endpoint() {
+    let mut ring = EventRing::default();
+    ring.start(1);
+    let internal = ring.subject(&head(Kind::Call, 16), b"\x04stop\0");
+    let agent = ring.subject(&head(Kind::Call, PortId::AGENT.0), b"stop_actor");
+    let post = ring.subject(&head(Kind::Post, 16), b"E");
+    let empty = ring.subject(&head(Kind::Call, 16), b"");
+    assert_eq!([internal, agent, post, empty], [Subject::default(); 4]);
+    assert!(names(&ring, 0).is_empty());
+}
+
+#[test]
+fn numbers_of_endpoints_outlive_recording_and_engines() {
+    let mut ring = EventRing::default();
+    ring.start(1);
+    ring.subject(&head(Kind::Call, 16), b"\x00step\0");
+    ring.stop();
+    assert_eq!(ring.subject(&head(Kind::Call, 16), b"\x00save\0"), Subject::default());
+    ring.start(1);
+    assert_eq!(ring.subject(&head(Kind::Call, 16), b"\x00save\0").endpoint, 2);
+    let mut later = EventRing::default();
+    later.know_endpoints(&names(&ring, 0));
+    later.start(1);
+    assert_eq!(later.subject(&head(Kind::Call, 16), b"\x00save\0").endpoint, 2);
+    assert_eq!(later.subject(&head(Kind::Call, 16), b"\x00load\0").endpoint, 3);
+}
+
+#[test]
+fn names_of_endpoints_are_bounded() {
+    let mut ring = EventRing::default();
+    ring.start(1);
+    let call = |name: &str| [b"\0", name.as_bytes(), b"\0"].concat();
+    let long = "n".repeat(NAME_LEN_MAX + 1);
+    assert_eq!(ring.subject(&head(Kind::Call, 16), &call(&long)).endpoint, 0);
+    for number in 0..NAMES_MAX {
+        ring.subject(&head(Kind::Call, 16), &call(&number.to_string()));
+    }
+    assert_eq!(names(&ring, 0).len(), NAMES_MAX);
+    assert_eq!(ring.subject(&head(Kind::Call, 16), &call("one more")).endpoint, 0);
+    assert_eq!(ring.subject(&head(Kind::Call, 16), &call("7")).endpoint, 8);
+}
+
+#[test]
+fn a_message_says_who_has_sent_it_and_in_which_span() {
+    let mut origin = [0; TRACED_LEN];
+    origin[0] = 0x44;
+    origin[24..32].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut ring = EventRing::default();
+    ring.start(1);
+    for (kind, endpoint) in [(Kind::Call, 1), (Kind::Post, 0)] {
+        let meta = with_origin(&origin, b"\x00step\0").expect("an origin");
+        let sender = PortId(0x44);
+        let traced = Subject { sender, span: 0x0102_0304_0506_0708, endpoint };
+        assert_eq!(ring.subject(&head(kind, 16), &meta), traced);
+        let meta = with_origin(&origin[..SENDER_LEN], b"\x00step\0").expect("an origin");
+        let untraced = Subject { sender, span: 0, endpoint };
+        assert_eq!(ring.subject(&head(kind, 16), &meta), untraced);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::bulk::PIECE_LEN;
 use super::{Effect, Node, Port};
-use crate::events::EventKind;
+use crate::events::{EventKind, Subject};
 use crate::fault;
 use crate::mailbox::Closed;
 use bytes::Bytes;
@@ -90,6 +90,8 @@ pub(super) struct PendingCall {
     is_forgotten: bool,
     /// How long its caller wanted to wait.
     timeout: Option<Duration>,
+    /// What its events say of it; nothing when they were not recorded as it was sent.
+    subject: Subject,
 }
 
 impl PendingCall {
@@ -160,12 +162,14 @@ impl Node {
             is_stream: false,
             is_forgotten: false,
             timeout: spec.timeout,
+            subject: self.subject_of(spec),
         };
+        let subject = pending.subject;
         self.ports.insert(reply, Port::Call(pending));
         if let Some(timeout) = spec.timeout {
             self.deadlines.push(Reverse((self.now + timeout, reply)));
         }
-        self.send_all(spec, reply, true);
+        self.send_all(spec, reply, true, subject);
         Ok(reply)
     }
 
@@ -175,7 +179,8 @@ impl Node {
     /// [`SendError`]; then nothing was sent.
     pub fn send(&mut self, spec: &CallSpec) -> Result<(), SendError> {
         self.admit_or_ask(spec)?;
-        self.send_all(spec, PortId::NONE, false);
+        let subject = self.subject_of(spec);
+        self.send_all(spec, PortId::NONE, false, subject);
         Ok(())
     }
 
@@ -185,12 +190,30 @@ impl Node {
     /// [`SendError`]; then nothing was sent.
     pub fn send_from(&mut self, spec: &CallSpec, answers: PortId) -> Result<(), SendError> {
         self.admit_or_ask(spec)?;
-        self.send_all(spec, answers, false);
+        let subject = self.subject_of(spec);
+        self.send_all(spec, answers, false, subject);
         Ok(())
     }
 
     /// Answers a message that was taken out of a mailbox. Code 0 is a value.
     pub fn answer(&mut self, request: &Head, code: u8, meta: (u16, u8), tail: Bytes) {
+        self.answer_about(request, Subject::default(), code, meta, tail);
+    }
+
+    /// As [`Node::answer`]; the event of it says what the message was for.
+    pub fn answer_message(&mut self, message: &Frame, code: u8, meta: (u16, u8), tail: Bytes) {
+        let subject = self.events.subject(&message.head, message.meta());
+        self.answer_about(&message.head, subject, code, meta, tail);
+    }
+
+    fn answer_about(
+        &mut self,
+        request: &Head,
+        subject: Subject,
+        code: u8,
+        meta: (u16, u8),
+        tail: Bytes,
+    ) {
         if !request.wants_answer() {
             return;
         }
@@ -201,7 +224,7 @@ impl Node {
         (head.meta_len, head.part_count) = meta;
         if self.events.is_on() {
             let (from, len) = (request.from, tail.len());
-            self.record(EventKind::Answered, request.to.port, &head, from.proc, from.port, len);
+            self.record(EventKind::Answered, request.to.port, &head, from, len, subject);
         }
         self.dispatch(Frame { head, tail });
     }
@@ -329,8 +352,12 @@ impl Node {
     pub(super) fn deliver_answer(&mut self, frame: Frame) {
         let (reply, from) = (frame.head.to.port, frame.head.from);
         if self.events.is_on() {
-            let len = frame.tail.len();
-            self.record(EventKind::Completed, from.port, &frame.head, from.proc, reply, len);
+            let (other, len) = (Address { proc: from.proc, port: reply }, frame.tail.len());
+            let subject = match self.ports.get(&reply) {
+                Some(Port::Call(call)) => call.subject,
+                _ => Subject::default(),
+            };
+            self.record(EventKind::Completed, from.port, &frame.head, other, len, subject);
         }
         let is_ready = match self.ports.get_mut(&reply) {
             Some(Port::Call(call)) => {
@@ -393,7 +420,17 @@ impl Node {
         Ok(())
     }
 
-    fn send_all(&mut self, spec: &CallSpec, reply: PortId, is_merged: bool) {
+    /// What the events of a message will say of it.
+    fn subject_of(&mut self, spec: &CallSpec) -> Subject {
+        if !self.events.is_on() {
+            return Subject::default();
+        }
+        let to = Address { proc: self.config.me, port: spec.port };
+        let meta = spec.tail.get(..usize::from(spec.meta_len)).unwrap_or_default();
+        self.events.subject(&Head::new(spec.kind, to, Address::default()), meta)
+    }
+
+    fn send_all(&mut self, spec: &CallSpec, reply: PortId, is_merged: bool, subject: Subject) {
         let from = Address { proc: self.config.me, port: reply };
         let is_cast = self.is_cast(spec);
         let mut afar = Vec::new();
@@ -409,8 +446,8 @@ impl Node {
             head.rank = target.rank;
             (head.meta_len, head.part_count) = (spec.meta_len, spec.part_count);
             if self.events.is_on() {
-                let len = spec.tail.len();
-                self.record(EventKind::Sent, spec.port, &head, target.proc, reply, len);
+                let (other, len) = (Address { port: reply, ..to }, spec.tail.len());
+                self.record(EventKind::Sent, spec.port, &head, other, len, subject);
             }
             let is_agent = self.config.me.slot == 0;
             let peer = self.peer(target.proc);
@@ -455,7 +492,8 @@ impl Node {
             let mut head = Head::new(Kind::Cancel, to, from);
             head.rank = target.rank;
             if self.events.is_on() {
-                self.record(EventKind::Cancelled, call.port, &head, target.proc, reply, 0);
+                let other = Address { port: reply, ..to };
+                self.record(EventKind::Cancelled, call.port, &head, other, 0, call.subject);
             }
             self.dispatch(Frame::bare(head));
         }
