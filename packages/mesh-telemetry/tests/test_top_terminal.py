@@ -95,7 +95,7 @@ def test_a_person_looks_at_a_program(
         terminal.wait_for("name or class")
         terminal.press("-l", "trainers")
         terminal.press("Enter")
-        wait_until(lambda: "like 'trainers'" in terminal.seen(), LIMIT_S)
+        terminal.wait_for("like 'trainers'")
         wait_until(lambda: "root 0.0" not in terminal.seen(), LIMIT_S)
         terminal.press("g")
         terminal.press("j")
