@@ -231,6 +231,32 @@ def test_rows_are_gone_when_they_are_too_old(place: Path, local_procs: LocalProc
         wait_until(lambda: not files(), LIMIT_S)
 
 
+def test_what_there_is_stays_however_old_it_is(place: Path, local_procs: LocalProcs) -> None:
+    with Telemetry(config(place, retention_s=0.5)):
+        _, workers = spawn(local_procs)
+        workers.work.call(1).get(LIMIT_S)
+        tables = host_tables(place, retention_s=0.5)
+        wait_for_rows(tables, "spans", 4)
+        wait_until(lambda: rows(tables, "spans") == [], LIMIT_S)
+        assert len(wait_for_rows(tables, "actors", 2, display_name="workers")) == 2
+        assert len(wait_for_rows(tables, "meshes", 1, given_name="workers")) == 1
+
+
+def test_what_there_is_is_said_again_when_there_is_no_more_room(
+    place: Path, local_procs: LocalProcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mesh_telemetry._recorder._STATE_S", 0.0)
+    with Telemetry(config(place, proc_bytes=1 << 18)):
+        procs = local_procs(name="first")
+        tables = host_tables(place)
+        this = this_proc()
+        while not [row for row in rows(tables, "dropped") if row["family"] == "lives"]:
+            for number in range(20):
+                this.spawn(f"brief-{number}", Worker).stop().get(LIMIT_S)
+        assert len(wait_for_rows(tables, "meshes", 1, given_name="first")) == 1
+        procs.initialized.get(LIMIT_S)
+
+
 def test_a_process_stays_within_its_room(place: Path, local_procs: LocalProcs) -> None:
     room = 1 << 20
     with Telemetry(config(place, proc_bytes=room)):

@@ -19,7 +19,7 @@ from mesh_telemetry._errors import QueryError
 from mesh_telemetry._live_tables import live_batches
 from mesh_telemetry._proc_folder import proc_folders
 from mesh_telemetry._pyspy_tables import PYSPY_TABLES
-from mesh_telemetry._schemas import LIVE_TABLES, TABLES
+from mesh_telemetry._schemas import LASTING_TABLES, LIVE_TABLES, TABLES
 from mesh_telemetry._segment_rows import SegmentRows, TimedBatch
 from mesh_telemetry._stack_folder import STACK_FOLDER
 from mesh_telemetry._stack_tables import StackTables
@@ -130,7 +130,8 @@ class HostTables:
         if table in LIVE_TABLES:
             return Parts(self._live(table, until_us))
         # Dumps are not spilled.
-        if self._spill is None or table in PYSPY_TABLES:
+        is_kept = table in LASTING_TABLES or self._spill is not None
+        if not is_kept or table in PYSPY_TABLES:
             oldest_us = int((time.time() - self._retention_s) * 1e6)
             since_us = oldest_us if since_us is None else max(since_us, oldest_us)
         if table in PYSPY_TABLES:
@@ -141,9 +142,10 @@ class HostTables:
                 break
         within = [_between(batch, since_us, until_us) for batch in found]
         within = [batch for batch in within if batch.num_rows]
-        if table == "actors":
+        if table in ("actors", "meshes"):
+            # They may have been told of more than once.
             past = read_files(files, TABLES[table], since_us, until_us)
-            return Parts(_latest([*past, *within]))
+            return Parts(_one_each([*past, *within], is_latest=table == "actors"))
         return Parts(within, files)
 
     def said(self, word: str, timeout_s: float = _ANSWER_S) -> list[tuple[ProcFolder, Any]]:
@@ -247,14 +249,16 @@ def _between(piece: TimedBatch, since_us: int | None, until_us: int | None) -> p
     return batch if mask is None else batch.filter(mask)
 
 
-def _latest(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Leaves the latest row of each id."""
+def _one_each(batches: list[pa.RecordBatch], *, is_latest: bool) -> list[pa.RecordBatch]:
+    """Leaves the latest row of each id, or the first."""
     if not batches:
         return []
     table = pa.Table.from_batches(batches).combine_chunks()
     if pc.count_distinct(table.column("id")).as_py() == table.num_rows:
         return batches
-    order = np.argsort(table.column("timestamp_us").to_numpy(), kind="stable")[::-1]
+    order = np.argsort(table.column("timestamp_us").to_numpy(), kind="stable")
+    if is_latest:
+        order = order[::-1]
     _, first = np.unique(table.column("id").to_numpy()[order], return_index=True)
     kept: list[pa.RecordBatch] = table.take(pa.array(np.sort(order[first]))).to_batches()
     return kept

@@ -27,7 +27,8 @@ class TelemetryConfig:
     """What telemetry keeps.
 
     Attributes:
-        retention_s: For how long rows are kept, in seconds.
+        retention_s: For how long rows are kept, in seconds; those of actors, meshes, their states
+            and failures as long as there is room.
         proc_bytes: How many bytes the events of one process may take on its host. Messages may
             take half of them. What processes leave that have ended takes four times as many at
             most, for all of a host.

@@ -119,7 +119,7 @@ def _measured(tables: Any) -> list[Metric]:
         )
         points.append(_number(row, "sum"))
     for row in tables["metric_histograms"]:
-        point = HistogramDataPoint(
+        histogram = HistogramDataPoint(
             start_time_unix_nano=row["start_timestamp_us"] * 1000,
             time_unix_nano=row["timestamp_us"] * 1000,
             count=row["count"],
@@ -130,7 +130,7 @@ def _measured(tables: Any) -> list[Metric]:
             bucket_counts=json.loads(row["bucket_counts_json"]),
             attributes=attributes_of(_said(row)),
         )
-        grouped.points("histogram", row["name"], row["unit"]).append(point)
+        grouped.points("histogram", row["name"], row["unit"]).append(histogram)
     return grouped.metrics
 
 

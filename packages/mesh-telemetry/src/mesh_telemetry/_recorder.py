@@ -74,6 +74,8 @@ _MESSAGES_MAX = 1 << 17
 _EVENTS_MAX = 1 << 16
 _EVENTS_AT_ONCE = 4096
 _EXPIRE_S = 1.0
+_STATE_S = 10.0
+_STATED_BYTES = 256
 _CLOSE_S = 10.0
 # Kinds that name a mesh, by which those of telemetry itself are known.
 _LIVES = frozenset({"spawned", "started", "proc_started", "proc_died"})
@@ -107,7 +109,8 @@ class Recorder:
         self._endpoint_count = 0
         self._lost_at = self._expired_at = -math.inf
         self._pid = os.getpid()
-        self._is_over = self._is_restarted = self._has_taken = False
+        self._is_over = self._is_restarted = self._has_taken = self._is_short = False
+        self._stated_at = -math.inf
         self._turn = threading.Lock()
         sweep(config.directory)
         place = station()
@@ -186,8 +189,10 @@ class Recorder:
             is_messages = family == "messages"
             header = message_header(self._messages.time_base_ns) if is_messages else LINES_HEADER
             room = config.proc_bytes * share // sum(FAMILIES.values())
+            # What there is does not become untrue with time.
+            retention_s = math.inf if family == "lives" else config.retention_s
             writers[family] = SegmentWriter(
-                self.folder, family, room, config.retention_s, header, self._spill
+                self.folder, family, room, retention_s, header, self._spill
             )
         return writers
 
@@ -248,6 +253,7 @@ class Recorder:
     def _take(self) -> float:
         """Writes what has happened since; gives when to look again, in seconds."""
         lines: dict[str, list[dict[str, Any]]] = {}
+        self._state_again()
         known, self._standing = self._standing, []
         for event in known:
             self._sort(event, lines)
@@ -268,6 +274,16 @@ class Recorder:
         self._expire()
         is_busy = len(records) > _MESSAGES_MAX * MESSAGE_RECORD.size // 16
         return _BUSY_PERIOD_S if is_busy else _PERIOD_S
+
+    def _state_again(self) -> None:
+        """Says again what there is when some of what was said has gone: it may be of that."""
+        now = time.monotonic()
+        if self._is_short and now - self._stated_at >= _STATE_S:
+            self._is_short, self._stated_at = False, now
+            there = standing()
+            # Where there is too much, saying it would push out all else.
+            if len(there) * _STATED_BYTES < self._config.proc_bytes // 20:
+                self._standing = there
 
     def _sort(self, event: Event, lines: dict[str, list[dict[str, Any]]]) -> None:
         """Puts an event where it is to be written, unless it is one of telemetry itself."""
@@ -342,6 +358,7 @@ class Recorder:
                     self._lose(family, "disk", count, len(piece))
                     break
         if writer.evicted_count:
+            self._is_short |= family == "lives"
             self._lose(family, "room", writer.evicted_count, writer.evicted_bytes)
             writer.evicted_count = writer.evicted_bytes = 0
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 __all__ = [
+    "LASTING_TABLES",
     "LIVE_TABLES",
     "TABLES",
     "TABLE_DOCS",
@@ -21,6 +22,9 @@ __all__ = [
 LIVE_TABLES = frozenset(
     {"active_handlers", "actor_nodes", "debug_sessions", "hosts", "procs", "stacks", "waits"}
 )
+
+#: Tables of what there is, whose rows stay as long as there is room for them.
+LASTING_TABLES = frozenset({"actor_status_events", "actors", "failures", "meshes"})
 
 _TYPES = {
     "u64": pa.uint64(),
