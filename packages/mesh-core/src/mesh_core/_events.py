@@ -198,7 +198,7 @@ class Recorder:
     def early_events_max(self) -> int:
         """How many events a process that is spawned from here keeps until somebody subscribes.
 
-        None while messages are not recorded here: nobody is expected there.
+        0 while messages are not recorded here: nobody is expected there.
         """
         return _EARLY_MAX if any(stream._wants_messages for stream in self._streams) else 0
 
