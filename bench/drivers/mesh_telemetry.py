@@ -24,7 +24,7 @@ _NAME = "mesh-telemetry"
 class MeshTelemetryDriver(TelemetryDriver):
     """Workers of Mesh."""
 
-    has_dashboard = find_spec("mesh_telemetry._dashboard") is not None
+    has_dashboard = find_spec("mesh_telemetry._dash.dashboard") is not None
 
     def spawn_more(self, meshes: int) -> None:
         """Spawns so many more meshes of actors, and waits until all of them have answered."""

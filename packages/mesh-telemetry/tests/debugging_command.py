@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from mesh_core import MeshError
-from mesh_telemetry._debug_commands import debug
+from mesh_telemetry._debug.commands import debug
 
 __all__ = ["Done", "MeshDebug"]
 
-_PROGRAM = "from mesh_telemetry._debug_commands import debug; debug()"
+_PROGRAM = "from mesh_telemetry._debug.commands import debug; debug()"
 
 
 class Done(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 
 from mesh_core import Actor, MeshFailure, ProcMesh, configured, endpoint, span, this_host
 from mesh_core.testing import wait_until
-from mesh_telemetry._serving import Serving
+from mesh_telemetry._serve.serving import Serving
 
 LIMIT_MS = 20_000
 #: A name that would be an element, and run, were it put into the page as HTML.

@@ -16,10 +16,10 @@ from shards import HostRows
 
 from mesh_core.testing import LocalProcs, proc_pid, wait_until
 from mesh_telemetry import QueryError, Telemetry, TelemetryError
-from mesh_telemetry._deadline import Cancellation
-from mesh_telemetry._engine import run_fragment
-from mesh_telemetry._fragment import Asked, Fragment, ShardAnswer
-from mesh_telemetry._query import Query, QueryLimits
+from mesh_telemetry._query.deadline import Cancellation
+from mesh_telemetry._query.engine import run_fragment
+from mesh_telemetry._query.fragment import Asked, Fragment, ShardAnswer
+from mesh_telemetry._query.query import Query, QueryLimits
 
 ENDLESS = "SELECT sum(value % 7) AS s FROM generate_series(1, 1000000000000000)"
 TABLES = {"t": pa.table({"x": list(range(100))})}

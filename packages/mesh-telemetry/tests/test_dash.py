@@ -14,7 +14,7 @@ from shown_program import EVIL, ShownProgram, browser, page_of, ready, show, wai
 
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry, TelemetryConfig
-from mesh_telemetry._serving import Serving
+from mesh_telemetry._serve.serving import Serving
 
 LIMIT_S = 30.0
 

@@ -18,20 +18,20 @@ from shown_program import wait_for_quiet
 
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry, TelemetryConfig
-from mesh_telemetry._coverage import Answer, Coverage, HostFailure
-from mesh_telemetry._dash_files import file_routes
-from mesh_telemetry._dash_looking import pattern
-from mesh_telemetry._dash_queries import TOPICS
-from mesh_telemetry._dash_waits import circles
-from mesh_telemetry._dashboard import Dashboard, dashboard_url
+from mesh_telemetry._dash.dashboard import Dashboard, dashboard_url
+from mesh_telemetry._dash.files import file_routes
+from mesh_telemetry._dash.live import Live
+from mesh_telemetry._dash.looking import pattern
+from mesh_telemetry._dash.queries import TOPICS
+from mesh_telemetry._dash.waits import circles
 from mesh_telemetry._errors import CoverageError
-from mesh_telemetry._http import HttpServer
-from mesh_telemetry._live import Live
-from mesh_telemetry._schemas import TABLE_DOCS
+from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
+from mesh_telemetry._rows.schemas import TABLE_DOCS
+from mesh_telemetry._serve.http import HttpServer
 
 TOKEN = "a token of the test"
 LIMIT_S = 30.0
-DASH = Path(__file__).resolve().parents[1] / "src" / "mesh_telemetry" / "dash"
+DASH = Path(__file__).resolve().parents[1] / "src" / "mesh_telemetry" / "_dash" / "pages"
 
 
 class Looked:
@@ -108,7 +108,7 @@ def test_files_are_open_and_let_nothing_else_in(server: HttpServer) -> None:
         assert (again.status, again.read()) == (304, b"")
         connection.close()
         assert body
-    for path in ("/dash/../_http.py", "/dash/%2e%2e/_http.py", "/dash/", "/topics/overview"):
+    for path in ("/dash/../files.py", "/dash/%2e%2e/files.py", "/dash/", "/topics/overview"):
         assert read(server, path, token=None)[0] == 401
 
 
@@ -255,7 +255,7 @@ def dash(*words: str) -> subprocess.CompletedProcess[str]:
     script = (
         "import sys, typer\n"
         "from mesh_telemetry import TelemetryError\n"
-        "from mesh_telemetry._dash_command import dash\n"
+        "from mesh_telemetry._dash.command import dash\n"
         "app = typer.Typer()\n"
         "app.command()(dash)\n"
         "try:\n"

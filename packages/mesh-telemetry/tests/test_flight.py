@@ -10,10 +10,10 @@ import pytest
 from pyarrow import flight
 from shards import Shards, spread
 
-from mesh_telemetry._coverage import Answer
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._flight import FlightSqlServer
-from mesh_telemetry._query import Query
+from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.query import Query
+from mesh_telemetry._serve.flight import FlightSqlServer
 
 dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh_telemetry._schemas import LIVE_TABLES, TABLE_DOCS
+from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLE_DOCS
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "telemetry.md"
 

@@ -15,13 +15,13 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from mesh_telemetry._coverage import Answer, Coverage, HostFailure, Shipped
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._http import HttpServer
-from mesh_telemetry._query_routes import ARROW, query_routes
-from mesh_telemetry._query_routes import COVERAGE as COVERAGE_KEY
-from mesh_telemetry._routes import Reply, Route
-from mesh_telemetry._stream import Stream
+from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure, Shipped
+from mesh_telemetry._query.stream import Stream
+from mesh_telemetry._serve.http import HttpServer
+from mesh_telemetry._serve.query_routes import ARROW, query_routes
+from mesh_telemetry._serve.query_routes import COVERAGE as COVERAGE_KEY
+from mesh_telemetry._serve.routes import Reply, Route
 
 TOKEN = "a token of the test"
 COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))

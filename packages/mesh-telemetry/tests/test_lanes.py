@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from perfetto_traces import read_trace
 
-from mesh_telemetry._clock_offsets import ClockOffset, clock_offsets, least_delays
-from mesh_telemetry._lanes import Lanes, Slice
-from mesh_telemetry._perfetto import PerfettoWriter
+from mesh_telemetry._profile.clock_offsets import ClockOffset, clock_offsets, least_delays
+from mesh_telemetry._profile.lanes import Lanes, Slice
+from mesh_telemetry._profile.perfetto import PerfettoWriter
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from shards import HostRows, Shards
 
-from mesh_telemetry._coverage import Answer
 from mesh_telemetry._errors import CoverageError, QueryError
-from mesh_telemetry._fragment import ShardAnswer
-from mesh_telemetry._planned import Plans
-from mesh_telemetry._query import Query
+from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.fragment import ShardAnswer
+from mesh_telemetry._query.planned import Plans
+from mesh_telemetry._query.query import Query
 
 TABLE = pa.table({"id": [1, 2, 3], "timestamp_us": [10, 20, 30]})
 

@@ -9,7 +9,7 @@ import pytest
 from random_queries import random_tables
 from shards import HostRows, Shards, spread
 
-from mesh_telemetry._query import Query, QueryLimits
+from mesh_telemetry._query.query import Query, QueryLimits
 
 duckdb = pytest.importorskip("duckdb")
 

@@ -15,7 +15,7 @@ from recorded_actors import LIMIT_S
 from mesh_core import Actor, endpoint, get_meter, span, this_host
 from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import OtlpConfig, Telemetry, TelemetryConfig
-from mesh_telemetry._otlp_options import otlp_from
+from mesh_telemetry._otlp.options import otlp_from
 
 
 class Worker(Actor):

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("opentelemetry.proto.trace.v1.trace_pb2")
 
-from mesh_telemetry._otlp_options import OtlpConfig
-from mesh_telemetry._otlp_traces import TRACE_TABLES, TraceParts
-from mesh_telemetry._proc_folder import Place
-from mesh_telemetry._segment_tail import Fresh
+from mesh_telemetry._events.proc_folder import Place
+from mesh_telemetry._otlp.options import OtlpConfig
+from mesh_telemetry._otlp.segment_tail import Fresh
+from mesh_telemetry._otlp.traces import TRACE_TABLES, TraceParts
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER, CALLEE = "00f067aa0ba902b7", "00f067aa0ba902b8"

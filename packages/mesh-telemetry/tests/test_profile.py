@@ -197,7 +197,7 @@ def mesh_profile(*words: str) -> subprocess.CompletedProcess[str]:
     program = (
         "import typer\n"
         "from mesh_core import MeshError\n"
-        "from mesh_telemetry._profile_commands import profile\n"
+        "from mesh_telemetry._profile.commands import profile\n"
         "app = typer.Typer()\n"
         "app.command()(profile)\n"
         "try:\n"

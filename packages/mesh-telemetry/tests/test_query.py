@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from shards import HostRows, Shards, evenly, spread
 
-from mesh_telemetry._coverage import HostFailure
-from mesh_telemetry._engine import run_fragment
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._fragment import Fragment, ShardAnswer
-from mesh_telemetry._query import Query, QueryLimits
-from mesh_telemetry._query_text import read_query
+from mesh_telemetry._query.coverage import HostFailure
+from mesh_telemetry._query.engine import run_fragment
+from mesh_telemetry._query.fragment import Fragment, ShardAnswer
+from mesh_telemetry._query.query import Query, QueryLimits
+from mesh_telemetry._query.query_text import read_query
 
 HOSTS = 8
 ROWS = 1_000_000

@@ -13,9 +13,9 @@ from random_queries import QueryMaker, random_tables
 from shards import HostRows, Shards, spread
 
 from mesh_telemetry._errors import QueryError
-from mesh_telemetry._plain_types import plain_schema, plain_table
-from mesh_telemetry._query import Query, QueryLimits
-from mesh_telemetry._query_text import read_query
+from mesh_telemetry._query.plain_types import plain_schema, plain_table
+from mesh_telemetry._query.query import Query, QueryLimits
+from mesh_telemetry._query.query_text import read_query
 
 _QUERIES_PER_SEED = 20
 # Keys are sent first wherever they can be, though it never pays with so few rows.

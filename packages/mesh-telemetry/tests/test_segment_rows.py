@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from mesh_core.spi import MESSAGE_KINDS, MESSAGE_RECORD
-from mesh_telemetry._message_tables import message_batch
-from mesh_telemetry._proc_folder import Place, ProcFolder
-from mesh_telemetry._segment_rows import SegmentRows
-from mesh_telemetry._segments import Segment, message_header
+from mesh_telemetry._events.proc_folder import Place, ProcFolder
+from mesh_telemetry._events.segments import Segment, message_header
+from mesh_telemetry._rows.message_tables import message_batch
+from mesh_telemetry._rows.segment_rows import SegmentRows
 
 PLACE = Place(0, "here", 1, 0, 27, "procs", 0, 4711, 0, 99)
 RECEIVED = MESSAGE_KINDS.index("received")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mesh_telemetry._folders import Lock
-from mesh_telemetry._segment_tail import SegmentTail
-from mesh_telemetry._segments import LINES_HEADER, SegmentWriter
+from mesh_telemetry._events.folders import Lock
+from mesh_telemetry._events.segments import LINES_HEADER, SegmentWriter
+from mesh_telemetry._otlp.segment_tail import SegmentTail
 
 PLACE = {
     "host": 0,

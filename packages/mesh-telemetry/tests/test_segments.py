@@ -10,8 +10,8 @@ import pytest
 
 from mesh_core.spi import MESSAGE_RECORD
 from mesh_core.testing import wait_until
-from mesh_telemetry._folders import is_locked, open_host_folder, remove_if_free, sweep
-from mesh_telemetry._segments import (
+from mesh_telemetry._events.folders import is_locked, open_host_folder, remove_if_free, sweep
+from mesh_telemetry._events.segments import (
     LINES_HEADER,
     SegmentWriter,
     message_header,
@@ -129,7 +129,7 @@ def test_what_the_dead_have_left_is_swept(tmp_path: Path) -> None:
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
-    code = "import sys\nfrom pathlib import Path\nfrom mesh_telemetry._folders import Lock\n"
+    code = "import sys\nfrom pathlib import Path\nfrom mesh_telemetry._events.folders import Lock\n"
     code += f"lock = Lock(Path({str(tmp_path)!r}), is_shared=False)\nprint(1, flush=True)\n"
     code += "sys.stdin.read()"
     words = [sys.executable, "-c", code]

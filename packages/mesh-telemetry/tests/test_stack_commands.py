@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from mesh_core import this_host
 from mesh_telemetry import Telemetry
-from mesh_telemetry._stack_commands import dump, flame
-from mesh_telemetry._stack_text import grouped, stacks_of, written
+from mesh_telemetry._stacks.commands import dump, flame
+from mesh_telemetry._stacks.text import grouped, stacks_of, written
 
 
 class Served:

@@ -18,8 +18,8 @@ from workers import workers
 from mesh_core import ProcMesh, attach_to_workers, shutdown_context, this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import PySpyError, QueryError, Telemetry
-from mesh_telemetry._flame_graph import FlameOptions
-from mesh_telemetry._flame_stacks import folded
+from mesh_telemetry._stacks.flame_graph import FlameOptions
+from mesh_telemetry._stacks.flame_stacks import folded
 
 FRAMES = """
     select f.proc, f.name, f.filename, f.line from pyspy_frames f

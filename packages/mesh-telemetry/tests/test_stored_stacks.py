@@ -15,9 +15,9 @@ from recorded_program import config, host_folders
 
 from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import StorageError, Telemetry, TelemetryError
-from mesh_telemetry._pyspy_tables import DumpOrigin
-from mesh_telemetry._stack_folder import StackFolder, stack_files
-from mesh_telemetry._stack_tables import StackTables, store_dump
+from mesh_telemetry._stacks.folder import StackFolder, stack_files
+from mesh_telemetry._stacks.pyspy_tables import DumpOrigin
+from mesh_telemetry._stacks.tables import StackTables, store_dump
 
 SECOND_US = 1_000_000
 

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 from mesh_core.spi import MESSAGE_RECORD
-from mesh_telemetry._conversion import convert, waiting_in
-from mesh_telemetry._engine import run_fragment
-from mesh_telemetry._fragment import Fragment
-from mesh_telemetry._host_tables import HostTables
-from mesh_telemetry._moving import COMING, move_proc, move_segment
-from mesh_telemetry._schemas import TABLES
-from mesh_telemetry._segments import LINES_HEADER, SegmentWriter, message_header, segments_of
-from mesh_telemetry._spill import bound
-from mesh_telemetry._stored_runs import HostNote, note_host
-from mesh_telemetry._stored_tables import StoredTables
+from mesh_telemetry._disk.conversion import convert, waiting_in
+from mesh_telemetry._disk.spill import bound
+from mesh_telemetry._disk.stored_runs import HostNote, note_host
+from mesh_telemetry._disk.stored_tables import StoredTables
+from mesh_telemetry._events.moving import COMING, move_proc, move_segment
+from mesh_telemetry._events.segments import LINES_HEADER, SegmentWriter, message_header, segments_of
+from mesh_telemetry._query.engine import run_fragment
+from mesh_telemetry._query.fragment import Fragment
+from mesh_telemetry._rows.host_tables import HostTables
+from mesh_telemetry._rows.schemas import TABLES
 
 PROC = "1.7.ab"
 SENT = "select * from sent_messages order by timestamp_us"

@@ -15,8 +15,8 @@ from stuck_actors import Dreamer
 from mesh_core import this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry
-from mesh_telemetry._door import stacks
-from mesh_telemetry._task_stacks import task_frames
+from mesh_telemetry._events.door import stacks
+from mesh_telemetry._events.task_stacks import task_frames
 
 
 def test_a_call_that_awaits_for_ever_is_found_by_one_question(place: Path) -> None:

@@ -18,9 +18,9 @@ from textual.widgets import OptionList, Static
 from top_pilot import LIMIT_S, Person, top
 from top_program import program
 
-from mesh_telemetry._http import HttpServer
-from mesh_telemetry._routes import Request, Route, json_reply
-from mesh_telemetry._served import Served, note
+from mesh_telemetry._serve.http import HttpServer
+from mesh_telemetry._serve.routes import Request, Route, json_reply
+from mesh_telemetry._serve.served import Served, note
 
 COMMAND = Path(__file__).with_name("top_command.py")
 

@@ -4,23 +4,23 @@
 questions over the rows of all of them.
 """
 
-from mesh_telemetry._coverage import Answer as Answer
-from mesh_telemetry._coverage import Coverage as Coverage
-from mesh_telemetry._coverage import HostFailure as HostFailure
-from mesh_telemetry._coverage import Shipped as Shipped
-from mesh_telemetry._debugging import DebugConsole as DebugConsole
+from mesh_telemetry._debug.debugging import DebugConsole as DebugConsole
+from mesh_telemetry._disk.past import Past as Past
+from mesh_telemetry._disk.stored_runs import Run as Run
 from mesh_telemetry._errors import CoverageError as CoverageError
 from mesh_telemetry._errors import DebugError as DebugError
 from mesh_telemetry._errors import PySpyError as PySpyError
 from mesh_telemetry._errors import QueryError as QueryError
 from mesh_telemetry._errors import StorageError as StorageError
 from mesh_telemetry._errors import TelemetryError as TelemetryError
-from mesh_telemetry._flame_graph import FlameGraph as FlameGraph
 from mesh_telemetry._options import TelemetryConfig as TelemetryConfig
-from mesh_telemetry._otlp_options import OtlpConfig as OtlpConfig
-from mesh_telemetry._past import Past as Past
-from mesh_telemetry._stack_dump import ProcFailure as ProcFailure
-from mesh_telemetry._stack_dump import StackDump as StackDump
-from mesh_telemetry._stored_runs import Run as Run
-from mesh_telemetry._stream import Stream as Stream
+from mesh_telemetry._otlp.options import OtlpConfig as OtlpConfig
+from mesh_telemetry._query.coverage import Answer as Answer
+from mesh_telemetry._query.coverage import Coverage as Coverage
+from mesh_telemetry._query.coverage import HostFailure as HostFailure
+from mesh_telemetry._query.coverage import Shipped as Shipped
+from mesh_telemetry._query.stream import Stream as Stream
+from mesh_telemetry._stacks.dump import ProcFailure as ProcFailure
+from mesh_telemetry._stacks.dump import StackDump as StackDump
+from mesh_telemetry._stacks.flame_graph import FlameGraph as FlameGraph
 from mesh_telemetry._telemetry import Telemetry as Telemetry

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._asking import Asking
-from mesh_telemetry._served import served_program
+from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.served import served_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,8 +68,8 @@ def query(
 
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
     # Here, not at the top: other commands have no use for Arrow.
-    from mesh_telemetry._past import Past
-    from mesh_telemetry._query_routes import plain_answer
+    from mesh_telemetry._disk.past import Past
+    from mesh_telemetry._serve.query_routes import plain_answer
 
     with Past(folders, run) as kept:
         return plain_answer(kept.query(sql, timeout=timeout))

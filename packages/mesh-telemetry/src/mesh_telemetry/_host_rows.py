@@ -10,28 +10,34 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
-from mesh_telemetry._deadline import Late, within_async
+from mesh_telemetry._debug.host_debugging import HostDebugging
+from mesh_telemetry._disk.stored_runs import HostNote, note_host, noted_host
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._folders import ASKED, open_host_folder, remove_if_free, spill_folder, sweep
-from mesh_telemetry._host_debugging import HostDebugging
-from mesh_telemetry._otlp_options import OtlpConfig
-from mesh_telemetry._stops import ask_to_stop
-from mesh_telemetry._stored_runs import HostNote, note_host, noted_host
+from mesh_telemetry._events.folders import (
+    ASKED,
+    open_host_folder,
+    remove_if_free,
+    spill_folder,
+    sweep,
+)
+from mesh_telemetry._events.stops import ask_to_stop
+from mesh_telemetry._otlp.options import OtlpConfig
+from mesh_telemetry._query.deadline import Late, within_async
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from mesh_telemetry._failure_rules import FailureRule
-    from mesh_telemetry._flame_graph import FlameOptions
-    from mesh_telemetry._fragment import Fragment
-    from mesh_telemetry._host_debugging import Said
-    from mesh_telemetry._host_stacks import HostStacks
-    from mesh_telemetry._host_tables import HostTables
+    from mesh_telemetry._debug.failure_rules import FailureRule
+    from mesh_telemetry._debug.host_debugging import Said
+    from mesh_telemetry._disk.spill import Spill
     from mesh_telemetry._options import TelemetryConfig
-    from mesh_telemetry._otlp_export import OtlpExport
-    from mesh_telemetry._spill import Spill
-    from mesh_telemetry._stack_dump import DumpOptions, HostDump
+    from mesh_telemetry._otlp.export import OtlpExport
+    from mesh_telemetry._query.fragment import Fragment
+    from mesh_telemetry._rows.host_tables import HostTables
+    from mesh_telemetry._stacks.dump import DumpOptions, HostDump
+    from mesh_telemetry._stacks.flame_graph import FlameOptions
+    from mesh_telemetry._stacks.host_stacks import HostStacks
 
 __all__ = ["HostRows"]
 
@@ -189,9 +195,9 @@ class HostRows(Actor):
 
     def _run(self, fragment: Fragment, deadline: float) -> bytes:
         # Here, not at the top: who only spawns this must not load Arrow.
-        from mesh_telemetry._added_tables import RowsWithAdded
-        from mesh_telemetry._engine import run_until
-        from mesh_telemetry._fragment import QUERY_FAULT, TOO_MUCH
+        from mesh_telemetry._query.engine import run_until
+        from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH
+        from mesh_telemetry._rows.added_tables import RowsWithAdded
 
         told = ["rows"] if any(not one.is_live for one in fragment.added) else []
         tables = self._made().refreshed([*fragment.tables, *told])
@@ -205,7 +211,7 @@ class HostRows(Actor):
         return body
 
     def _made(self) -> HostTables:
-        from mesh_telemetry._host_tables import HostTables
+        from mesh_telemetry._rows.host_tables import HostTables
 
         with self._making:
             if self._tables is None:
@@ -231,12 +237,12 @@ class HostRows(Actor):
 
     def _load(self) -> None:
         """Loads Arrow and DataFusion; then rows can be written to disk, and exported."""
-        from mesh_telemetry import _engine as _engine
-        from mesh_telemetry import _host_tables as _host_tables
+        from mesh_telemetry._query import engine as engine
+        from mesh_telemetry._rows import host_tables as host_tables
 
         self._made_stacks()
         if self._spilled is not None:
-            from mesh_telemetry._spill import Spill
+            from mesh_telemetry._disk.spill import Spill
 
             with self._making:
                 if not self._is_over:
@@ -246,7 +252,7 @@ class HostRows(Actor):
 
     def _begin_export(self, config: OtlpConfig) -> None:
         try:
-            from mesh_telemetry._otlp_export import OtlpExport
+            from mesh_telemetry._otlp.export import OtlpExport
         except ImportError as error:
             text = f"mesh-telemetry: nothing is exported from {self._place.host_name}"
             print(f"{text}: {error}: install mesh-telemetry[otel] there", file=sys.stderr)
@@ -272,7 +278,7 @@ class HostRows(Actor):
             remove_if_free(self._folder)
 
     def _made_stacks(self) -> HostStacks:
-        from mesh_telemetry._host_stacks import HostStacks
+        from mesh_telemetry._stacks.host_stacks import HostStacks
 
         with self._making:
             if self._stacks is None:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from mesh_core import Actor, MeshError, SupervisionError, context, endpoint, this_host, this_proc
 from mesh_core.spi import host_agents, host_numbers, station
-from mesh_telemetry._collector import COLLECTOR_NAME, Collector, is_ours
-from mesh_telemetry._failure_rules import FailureRule
+from mesh_telemetry._debug.failure_rules import FailureRule
+from mesh_telemetry._events.collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._events.recording import Recording
 from mesh_telemetry._host_rows import HostRows
-from mesh_telemetry._recording import Recording
-from mesh_telemetry._served import program_line
+from mesh_telemetry._serve.served import program_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

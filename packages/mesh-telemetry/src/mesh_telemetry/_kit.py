@@ -13,8 +13,8 @@ import pytest
 
 from mesh_core.spi import subscribe
 from mesh_telemetry import Telemetry
-from mesh_telemetry._added_tables import added_tables
-from mesh_telemetry._schemas import TABLES, column
+from mesh_telemetry._rows.added_tables import added_tables
+from mesh_telemetry._rows.schemas import TABLES, column
 from mesh_telemetry._sources import GROUP, SourceTable
 
 __all__ = ["SourceConformance"]

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._otlp_options import OtlpConfig, otlp_from
+from mesh_telemetry._otlp.options import OtlpConfig, otlp_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from mesh_core import MeshError, this_proc
 from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper
-from mesh_telemetry._moments import microseconds
 from mesh_telemetry._options import TelemetryConfig, with_otlp
+from mesh_telemetry._query.moments import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_core import Future, HostMesh, ProcMesh
-    from mesh_telemetry._coverage import Answer, Coverage
-    from mesh_telemetry._debugging import DebugConsole, Debugging
-    from mesh_telemetry._flame_graph import FlameGraph
-    from mesh_telemetry._fragment import Fragment
-    from mesh_telemetry._host_asking import HostAsking
+    from mesh_telemetry._debug.debugging import DebugConsole, Debugging
     from mesh_telemetry._keeper import HostHandle
-    from mesh_telemetry._planned import Plans
-    from mesh_telemetry._profile_file import TraceFile
-    from mesh_telemetry._query import Query
-    from mesh_telemetry._routes import Route
-    from mesh_telemetry._serving import Serving
+    from mesh_telemetry._profile.file import TraceFile
+    from mesh_telemetry._query.coverage import Answer, Coverage
+    from mesh_telemetry._query.fragment import Fragment
+    from mesh_telemetry._query.host_asking import HostAsking
+    from mesh_telemetry._query.planned import Plans
+    from mesh_telemetry._query.query import Query
+    from mesh_telemetry._query.stream import Stream
+    from mesh_telemetry._serve.routes import Route
+    from mesh_telemetry._serve.serving import Serving
     from mesh_telemetry._sources import SourceTable
-    from mesh_telemetry._stack_dump import StackDump
-    from mesh_telemetry._stream import Stream
+    from mesh_telemetry._stacks.dump import StackDump
+    from mesh_telemetry._stacks.flame_graph import FlameGraph
 
 __all__ = ["Telemetry"]
 
@@ -117,8 +117,8 @@ class Telemetry:
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """Gives the schemas of all tables, by name."""
-        from mesh_telemetry._added_tables import table_docs
-        from mesh_telemetry._schemas import schema_of
+        from mesh_telemetry._rows.added_tables import table_docs
+        from mesh_telemetry._rows.schemas import schema_of
 
         return {name: schema_of(doc) for name, doc in table_docs(self._own_tables).items()}
 
@@ -198,8 +198,8 @@ class Telemetry:
     ) -> tuple[Query, list[HostHandle], float]:
         """Gives a question, whom to ask, and how much time is left for it."""
         # Here, not at the top: processes that only record must not load Arrow.
-        from mesh_telemetry._planned import Plans
-        from mesh_telemetry._query import Query
+        from mesh_telemetry._query.planned import Plans
+        from mesh_telemetry._query.query import Query
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
@@ -248,8 +248,8 @@ class Telemetry:
             ...     "and frame_depth = 0", [dump.dump_id]
             ... ).table
         """
-        from mesh_telemetry._stack_dump import DumpOptions
-        from mesh_telemetry._stack_requests import dump_of
+        from mesh_telemetry._stacks.dump import DumpOptions
+        from mesh_telemetry._stacks.requests import dump_of
 
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
@@ -292,8 +292,8 @@ class Telemetry:
             >>> graph = telemetry.flame_graph("0.3", seconds=10, path="trainer.svg")
             >>> graph.table.sort_by([("samples", "descending")])
         """
-        from mesh_telemetry._flame_graph import FlameOptions
-        from mesh_telemetry._stack_requests import flame_graph_of
+        from mesh_telemetry._stacks.flame_graph import FlameOptions
+        from mesh_telemetry._stacks.requests import flame_graph_of
 
         procs = [proc] if isinstance(proc, str) else list(proc)
         options = FlameOptions(seconds, rate, native, idle)
@@ -325,7 +325,7 @@ class Telemetry:
             >>> with Past("/shared/before-the-change") as past:
             ...     past.query("select name, count(*) from spans group by name").table
         """
-        from mesh_telemetry._saving import save
+        from mesh_telemetry._disk.saving import save
 
         def ask(sql: str, as_of_us: int | None) -> Answer:
             as_of = None if as_of_us is None else as_of_us / 1e6
@@ -352,7 +352,7 @@ class Telemetry:
             >>> said = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
             >>> telemetry.store_pyspy_dump("before the crash", "serving", said.decode())
         """
-        from mesh_telemetry._stack_requests import store_dump_of
+        from mesh_telemetry._stacks.requests import store_dump_of
 
         store_dump_of(self._started(), dump_id, proc, said, timeout)
 
@@ -373,9 +373,9 @@ class Telemetry:
             >>> with telemetry.serve() as serving:
             ...     print(serving.url, serving.flight_url, serving.token)
         """
-        from mesh_telemetry._added_tables import table_docs
-        from mesh_telemetry._dashboard import LOOK_S, Dashboard
-        from mesh_telemetry._serving import Serving
+        from mesh_telemetry._dash.dashboard import LOOK_S, Dashboard
+        from mesh_telemetry._rows.added_tables import table_docs
+        from mesh_telemetry._serve.serving import Serving
 
         self._started()
         look = partial(self.query, timeout=LOOK_S)
@@ -418,7 +418,7 @@ class Telemetry:
         Example:
             >>> telemetry.export_perfetto_trace("step.pftrace.gz", since=time.time() - 30)
         """
-        from mesh_telemetry._profile_file import trace_path, write_trace
+        from mesh_telemetry._profile.file import trace_path, write_trace
 
         until_us = microseconds(time.time() if until is None else until)
         assert until_us is not None, "it is a time"
@@ -466,10 +466,10 @@ class Telemetry:
 
     def _routes(self) -> list[Route]:
         """Gives what `serve` answers besides questions in SQL."""
-        from mesh_telemetry._actions import action_routes
-        from mesh_telemetry._debug_routes import debug_routes
-        from mesh_telemetry._profile_routes import profile_routes
-        from mesh_telemetry._pyspy_routes import pyspy_routes
+        from mesh_telemetry._debug.routes import debug_routes
+        from mesh_telemetry._profile.routes import profile_routes
+        from mesh_telemetry._serve.actions import action_routes
+        from mesh_telemetry._stacks.pyspy_routes import pyspy_routes
 
         return [
             *action_routes(self._started()),
@@ -502,7 +502,7 @@ class Telemetry:
             ...     with telemetry.debug(session["id"]) as console:
             ...         print(session["rank"], console.run("p loss"))
         """
-        from mesh_telemetry._debugging import DebugConsole
+        from mesh_telemetry._debug.debugging import DebugConsole
 
         greeting = {"how": "attach", "client": f"process {os.getpid()}"}
         return DebugConsole(self._debugging().open(session, greeting))
@@ -527,7 +527,7 @@ class Telemetry:
         self._started().set_failure_rule.call_one(mesh, limit_s).get()
 
     def _debugging(self) -> Debugging:
-        from mesh_telemetry._debugging import Debugging
+        from mesh_telemetry._debug.debugging import Debugging
 
         return Debugging(self._started())
 
@@ -585,8 +585,8 @@ class Telemetry:
         self.close()
 
     def _ask(self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> HostAsking:
-        from mesh_telemetry._added_tables import added_tables
-        from mesh_telemetry._host_asking import HostAsking
+        from mesh_telemetry._query.host_asking import HostAsking
+        from mesh_telemetry._rows.added_tables import added_tables
 
         added = added_tables(fragment.tables, self._own_tables)
         return HostAsking(keeper, hosts, replace(fragment, added=added) if added else fragment)

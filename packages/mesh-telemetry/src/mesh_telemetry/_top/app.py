@@ -15,9 +15,9 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
 
-from mesh_telemetry._asking import Asking, ProgramGone, lives
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._served import Served, served_programs
+from mesh_telemetry._serve.asking import Asking, ProgramGone, lives
+from mesh_telemetry._serve.served import Served, served_programs
 from mesh_telemetry._top.details import DETAILS
 from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Picture, Target, View
 from mesh_telemetry._top.looking import look

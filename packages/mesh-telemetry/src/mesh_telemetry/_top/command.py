@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._asking import Asking
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._served import served_program
+from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.served import served_program
 from mesh_telemetry._top.once import is_well, plain
 from mesh_telemetry._top.snapshot import take
 

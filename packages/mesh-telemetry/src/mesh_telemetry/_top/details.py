@@ -13,7 +13,7 @@ from mesh_telemetry._top.snapshot import RATE_S, listed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_telemetry._asking import Asking
+    from mesh_telemetry._serve.asking import Asking
     from mesh_telemetry._top.entries import Entry, Picture
     from mesh_telemetry._top.snapshot import Row
 

@@ -11,7 +11,7 @@ from mesh_telemetry._top.snapshot import take
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh_telemetry._asking import Asking
+    from mesh_telemetry._serve.asking import Asking
     from mesh_telemetry._top.entries import Key, View
     from mesh_telemetry._top.snapshot import Row, Snapshot
 

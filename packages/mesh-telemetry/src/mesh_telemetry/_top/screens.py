@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from mesh_telemetry._served import Served
+    from mesh_telemetry._serve.served import Served
     from mesh_telemetry._top.entries import Target
 
 __all__ = ["HelpScreen", "ProgramScreen", "StopScreen"]

@@ -20,7 +20,7 @@ from mesh_telemetry._top.questions import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mesh_telemetry._asking import Asking
+    from mesh_telemetry._serve.asking import Asking
 
 __all__ = ["RATE_S", "Host", "Mesh", "Proc", "Row", "Snapshot", "listed", "take"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from mesh_telemetry._asking import Asking
+    from mesh_telemetry._serve.asking import Asking
 
 __all__ = ["SQL_KEYS", "SqlScreen"]
 

@@ -1,0 +1,96 @@
+"""The dashboard: its files, its topics once or live, and its address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from mesh_telemetry._dash.files import file_routes
+from mesh_telemetry._dash.live import Live
+from mesh_telemetry._dash.queries import TOPICS, Looking
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route
+
+if TYPE_CHECKING:
+    from mesh_telemetry._dash.queries import Look
+    from mesh_telemetry._rows.schemas import TableDoc
+
+__all__ = ["LOOK_S", "Dashboard", "dashboard_url"]
+
+#: Seconds after which a page does without a host that has not answered.
+LOOK_S = 3.0
+
+
+class Dashboard:
+    """Shows a program to browsers.
+
+    Args:
+        look: Answers a query in SQL; called in several threads.
+        docs: The tables that there are.
+        live: What asks again for who listens.
+    """
+
+    def __init__(self, look: Look, docs: Mapping[str, TableDoc], live: Live | None = None) -> None:
+        self._look = look
+        self._docs = docs
+        self.live: Live = live or Live()
+
+    def routes(self) -> list[Route]:
+        """Gives the files, `GET /topics/<name>` for once and `GET /live/<name>` for a stream."""
+        return [
+            *file_routes(),
+            Route("GET", "/topics/*", self._once),
+            Route("GET", "/live/*", self._stream),
+        ]
+
+    def close(self) -> None:
+        """Ends all streams. Twice is the same as once."""
+        self.live.close()
+
+    def _once(self, request: Request) -> Reply:
+        return Reply(
+            JSON, self._answer(request.tail, request.arguments), {"Cache-Control": "no-store"}
+        )
+
+    def _stream(self, request: Request) -> Reply:
+        name, arguments = request.tail, dict(request.arguments)
+        if name not in TOPICS:
+            raise Refused(404, "not_found", f"no topic {name!r}: ask for {', '.join(TOPICS)}")
+        if self.live.is_full:
+            raise Refused(503, "busy", "too many pages are open: close one")
+        key = f"{name}?{urlencode(sorted(arguments.items()))}"
+        pieces = self.live.stream(key, lambda: self._told(name, arguments))
+        return Reply("text/event-stream", pieces, {"Cache-Control": "no-store"})
+
+    def _told(self, name: str, arguments: Mapping[str, str]) -> bytes:
+        """Gives an answer, or what is wrong: a stream goes on when telemetry does not for once."""
+        try:
+            return self._answer(name, arguments)
+        except Refused as refused:
+            return json.dumps({"error": refused.text}).encode()
+        except Exception as error:
+            return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
+
+    def _answer(self, name: str, arguments: Mapping[str, str]) -> bytes:
+        topic = TOPICS.get(name)
+        if topic is None:
+            raise Refused(404, "not_found", f"no topic {name!r}: ask for {', '.join(TOPICS)}")
+        looking = Looking(self._look, self._docs)
+        try:
+            value = topic(looking, arguments)
+        except TelemetryError as error:
+            raise Refused(502, "failed", str(error)) from error
+        said = {"value": value, "coverage": looking.coverage()}
+        return json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
+
+
+def dashboard_url(url: str, token: str) -> str:
+    """Gives the address for a browser: it keeps the part with the token to itself.
+
+    Example:
+        >>> dashboard_url("http://127.0.0.1:80", "a b")
+        'http://127.0.0.1:80/#token=a%20b'
+    """
+    return f"{url}/#token={quote(token, safe='')}"

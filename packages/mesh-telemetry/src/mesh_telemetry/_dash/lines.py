@@ -1,0 +1,123 @@
+"""What has happened over time in the dashboard: printed lines, spans and messages of actors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mesh_telemetry._dash.looking import Arguments, Looking, id_list, pattern
+from mesh_telemetry._serve.routes import Refused
+
+__all__ = ["logs", "timeline"]
+
+_LINES = 500
+_LINES_MAX = 2000
+_LANES_MAX = 20
+_MARKS_MAX = 3000
+_TIME_MAX = 2**62
+#: What a line has in it that is at least as bad.
+_SEVERITIES = {
+    "": "",
+    "warning": r"\b(warn|warning|\w*error|critical|fatal|\w*exception|traceback)\b",
+    "error": r"\b(\w*error|critical|fatal|\w*exception|traceback)\b",
+}
+
+
+def logs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+    """The last lines of those with `text`, of `mesh`, `proc`, `stream` and `severity`.
+
+    With `before`, in microseconds since the epoch, those before that time.
+    """
+    arguments = Arguments(said)
+    where, values = ["line ilike $1"], [pattern(arguments.text("text"))]
+    for column in ("mesh", "proc", "stream"):
+        if arguments.has(column):
+            values.append(arguments.text(column))
+            where.append(f"{column} = ${len(values)}")
+    severity = arguments.text("severity")
+    if severity not in _SEVERITIES:
+        raise Refused(400, "bad_argument", "severity: send warning or error")
+    if severity:
+        values.append(_SEVERITIES[severity])
+        where.append(f"line ~* ${len(values)}")
+    if arguments.has("before"):
+        where.append(f"timestamp_us < {arguments.number('before', 0, _TIME_MAX)}")
+    limit = arguments.number("limit", _LINES, _LINES_MAX)
+    condition = " and ".join(where)
+    count, rows, meshes = looking.together(
+        (f"select count(*) as n from logs where {condition}", *values),
+        (
+            "select timestamp_us, mesh, rank, stream, line, host, proc from logs"
+            f" where {condition} order by timestamp_us desc limit {limit}",
+            *values,
+        ),
+        ("select mesh, count(*) as n from logs group by mesh order by n desc limit 100",),
+    )
+    return {"count": count[0]["n"], "rows": rows[::-1], "meshes": [row["mesh"] for row in meshes]}
+
+
+def timeline(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+    """Spans of and messages to some `actors` between `since` and `until`, the latest of each.
+
+    Without `actors`, of those that have most of them.
+    """
+    arguments = Arguments(said)
+    chosen = arguments.ids("actors", _LANES_MAX) or _busiest(looking)
+    since = arguments.number("since", 0, _TIME_MAX)
+    until = arguments.number("until", _TIME_MAX, _TIME_MAX)
+    ids = id_list(chosen)
+    within = f"timestamp_us >= {since} and timestamp_us <= {until}"
+    named, spans, messages = looking.together(
+        (
+            "select id, display_name, rank, mesh_id, host, proc from actors"
+            f" where id in ({ids}) order by display_name, rank, id",
+        ),
+        (
+            "select process_id, id, name, actor_id, fields_json, timestamp_us from spans"
+            f" where actor_id in ({ids}) and {within}"
+            f" order by timestamp_us desc limit {_MARKS_MAX}",
+        ),
+        (
+            "select id, to_actor_id as actor_id, timestamp_us, bytes, from_proc from messages"
+            f" where to_actor_id in ({ids}) and {within}"
+            f" order by timestamp_us desc limit {_MARKS_MAX}",
+        ),
+    )
+    ends = {}
+    if spans:
+        first_us = min(row["timestamp_us"] for row in spans)
+        ends = {
+            (row["process_id"], row["id"]): row
+            for row in looking.rows(
+                "select process_id, id, timestamp_us, is_error from span_events"
+                f" where event_type = 'close' and timestamp_us >= {first_us}"
+                f" and id in ({id_list([row['id'] for row in spans])})"
+            )
+        }
+    for row in spans:
+        end = ends.get((row["process_id"], row["id"]))
+        row["end_us"] = None if end is None else end["timestamp_us"]
+        row["is_error"] = end is not None and end["is_error"]
+        del row["process_id"]
+    is_cut = len(spans) == _MARKS_MAX or len(messages) == _MARKS_MAX
+    return {"actors": named, "spans": spans, "messages": messages, "is_cut": is_cut}
+
+
+def _busiest(looking: Looking) -> list[int]:
+    by_spans, by_messages = looking.together(
+        (
+            "select actor_id, count(*) as n from spans where actor_id is not null"
+            " group by actor_id order by n desc, actor_id limit 8",
+        ),
+        (
+            "select to_actor_id as actor_id, count(*) as n from messages group by to_actor_id"
+            " order by n desc, to_actor_id limit 20",
+        ),
+    )
+    known = looking.rows(
+        "select id from actors where id in"
+        f" ({id_list([row['actor_id'] for row in (*by_spans, *by_messages)])})"
+    )
+    is_known = {row["id"] for row in known}
+    order = dict.fromkeys(row["actor_id"] for row in (*by_spans, *by_messages))
+    return [int(one) for one in order if one in is_known][:8]

@@ -1,0 +1,172 @@
+"""One look of the dashboard at a program: its queries, which hosts answered, and its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._rows.schemas import TableDoc
+from mesh_telemetry._serve.routes import Refused
+
+__all__ = ["PAGE_LEN_MAX", "Arguments", "Look", "Looking", "Page", "id_list", "pattern"]
+
+#: Answers a query with its parameters.
+Look = Callable[[str, Sequence[object]], Answer]
+
+PAGE_LEN_MAX = 1000
+_PAGE_LEN = 200
+_OFFSET_MAX = 10_000_000
+_TEXT_LEN_MAX = 200
+_ID_MAX = 2**64 - 1
+_AT_ONCE = 4
+
+
+class Looking:
+    """Asks, and notes which hosts have answered everything.
+
+    Args:
+        look: Answers a query.
+        docs: The tables that there are.
+
+    Attributes:
+        docs: The same.
+    """
+
+    def __init__(self, look: Look, docs: Mapping[str, TableDoc]) -> None:
+        self._look = look
+        self.docs: Mapping[str, TableDoc] = docs
+        self._asked: set[str] = set()
+        self._failed: dict[str, str] = {}
+
+    def has(self, table: str, column: str) -> bool:
+        """Says whether there is such a column."""
+        return table in self.docs and column in {one.name for one in self.docs[table].columns}
+
+    def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
+        """Gives the rows of a query; ids are text, as browsers have no numbers that long."""
+        return self._plain(self._look(sql, values))
+
+    def together(self, *questions: tuple[Any, ...]) -> list[list[dict[str, Any]]]:
+        """Gives the rows of several queries, each with its parameters, asked at the same time."""
+        with ThreadPoolExecutor(min(_AT_ONCE, len(questions))) as threads:
+            answers = list(threads.map(lambda each: self._look(each[0], each[1:]), questions))
+        return [self._plain(answer) for answer in answers]
+
+    def coverage(self) -> dict[str, Any]:
+        """Says which hosts were asked, and which have not answered and why."""
+        failed = [{"host": host, "cause": cause} for host, cause in sorted(self._failed.items())]
+        return {"asked": sorted(self._asked), "failed": failed}
+
+    def _plain(self, answer: Answer) -> list[dict[str, Any]]:
+        self._asked.update(answer.coverage.asked)
+        self._failed.update({one.host: one.cause for one in answer.coverage.failed})
+        table = answer.table
+        for at, field in enumerate(table.schema):
+            if field.type == pa.uint64() and (field.name == "id" or field.name.endswith("_id")):
+                table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
+        found: list[dict[str, Any]] = table.to_pylist()
+        return found
+
+
+class Page(NamedTuple):
+    """Which rows of a list are wanted."""
+
+    offset: int
+    length: int
+
+    @property
+    def sql(self) -> str:
+        """The end of a query that gives them."""
+        return f"limit {self.length} offset {self.offset}"
+
+
+class Arguments:
+    """What a page says that it wants.
+
+    Args:
+        said: Names and values, as they came.
+    """
+
+    def __init__(self, said: Mapping[str, str]) -> None:
+        self._said = said
+
+    def text(self, name: str) -> str:
+        """Gives a text, empty if it was not said.
+
+        Raises:
+            Refused: It is too long.
+        """
+        value = self._said.get(name, "")
+        if len(value) > _TEXT_LEN_MAX:
+            raise Refused(400, "bad_argument", f"{name} is long: send {_TEXT_LEN_MAX} characters")
+        return value
+
+    def number(self, name: str, default: int, largest: int) -> int:
+        """Gives a whole number that is not negative.
+
+        Raises:
+            Refused: It is none, or too large.
+        """
+        value = self._said.get(name, "")
+        if not value:
+            return default
+        if not (value.isascii() and value.isdecimal()) or int(value) > largest:
+            raise Refused(400, "bad_argument", f"{name}: send a whole number up to {largest}")
+        return int(value)
+
+    def id(self, name: str) -> pa.Scalar:
+        """Gives an id as a parameter.
+
+        Raises:
+            Refused: It is none, or was not said.
+        """
+        if name not in self._said:
+            raise Refused(400, "bad_argument", f"{name} is missing: send it")
+        return pa.scalar(self.number(name, 0, _ID_MAX), pa.uint64())
+
+    def ids(self, name: str, count_max: int) -> list[int]:
+        """Gives ids that are separated by commas.
+
+        Raises:
+            Refused: One is none, or there are too many.
+        """
+        values = [one for one in self._said.get(name, "").split(",") if one]
+        if len(values) > count_max or not all(
+            one.isascii() and one.isdecimal() and int(one) <= _ID_MAX for one in values
+        ):
+            raise Refused(400, "bad_argument", f"{name}: send up to {count_max} ids, with commas")
+        return [int(one) for one in values]
+
+    def has(self, name: str) -> bool:
+        """Says whether something was said."""
+        return bool(self._said.get(name))
+
+    def page(self) -> Page:
+        """Gives `offset` and `limit`.
+
+        Raises:
+            Refused: One is no number, or too large.
+        """
+        length = self.number("limit", _PAGE_LEN, PAGE_LEN_MAX)
+        return Page(self.number("offset", 0, _OFFSET_MAX), length)
+
+
+def pattern(text: str) -> str:
+    r"""Gives the pattern of ILIKE for what has a text in it.
+
+    Example:
+        >>> pattern("50%")
+        '%50\\%%'
+    """
+    for sign in ("\\", "%", "_"):
+        text = text.replace(sign, "\\" + sign)
+    return f"%{text}%"
+
+
+def id_list(ids: Sequence[int | str]) -> str:
+    """Gives ids as SQL has them after IN; of none, one that nothing has."""
+    return ", ".join(str(int(one)) for one in ids) or "0"

@@ -1,0 +1,96 @@
+"""The first page of the dashboard: how much there is of everything, and what has failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mesh_telemetry._dash.looking import Looking
+
+__all__ = ["counts", "overview"]
+
+_SECONDS = 60
+_FAILURES_MAX = 50
+_HOSTS_MAX = 200
+_ACTORS = "select count(*) as n, count(distinct mesh_id) as meshes from actors"
+_PROCS = "select state = 'dead' as is_dead, count(*) as n from procs group by 1"
+
+
+def counts(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+    """What of the overview is known first: how many actors and processes there are."""
+    actors, procs = looking.together((_ACTORS,), (_PROCS,))
+    return _counted(actors, procs)
+
+
+def overview(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+    """Counts, the last minute in seconds, the latest failures, and the hosts."""
+    # The second that is not over yet would seem to have less in it.
+    until_s = int(time.time()) - 1
+    since_us, until_us = (until_s - _SECONDS) * 1_000_000, until_s * 1_000_000
+    actors, ended, failed, procs, waits, failures, failure_count, hosts, *activity = (
+        looking.together(
+            (_ACTORS,),
+            (
+                "select count(distinct actor_id) as n from actor_status_events"
+                " where new_status <> 'running'",
+            ),
+            (
+                "select count(distinct actor_id) as n from actor_status_events"
+                " where new_status = 'failed'",
+            ),
+            (_PROCS,),
+            ("select count(*) as n from waits",),
+            (
+                "select timestamp_us, kind, mesh, mesh_id, rank, reason, cause, signal, exit_code,"
+                " host, proc from failures order by timestamp_us desc"
+                f" limit {_FAILURES_MAX}",
+            ),
+            ("select count(*) as n from failures",),
+            (
+                "select host, proc, cpus, load_1m, memory_total_bytes, memory_free_bytes, gpus"
+                f" from hosts order by host, proc limit {_HOSTS_MAX}",
+            ),
+            *(_per_second(table, since_us, until_us) for table in ("messages", "spans", "logs")),
+        )
+    )
+    return {
+        **_counted(actors, procs),
+        "actors_failed": failed[0]["n"],
+        # What has failed is stopped after that.
+        "actors_stopped": ended[0]["n"] - failed[0]["n"],
+        "waits": waits[0]["n"],
+        "failure_count": failure_count[0]["n"],
+        "failures": failures,
+        "hosts": hosts,
+        "activity": {
+            name: _series(rows, until_s)
+            for name, rows in zip(("messages", "spans", "logs"), activity, strict=True)
+        },
+    }
+
+
+def _counted(actors: list[dict[str, Any]], procs: list[dict[str, Any]]) -> dict[str, int]:
+    by_life = {row["is_dead"]: row["n"] for row in procs}
+    return {
+        "actors": actors[0]["n"],
+        "meshes": actors[0]["meshes"],
+        "procs": by_life.get(False, 0),
+        "procs_dead": by_life.get(True, 0),
+    }
+
+
+def _per_second(table: str, since_us: int, until_us: int) -> tuple[Any, ...]:
+    return (
+        f"select timestamp_us / 1000000 as second, count(*) as n from {table}"
+        " where timestamp_us >= $1 and timestamp_us < $2 group by timestamp_us / 1000000",
+        since_us,
+        until_us,
+    )
+
+
+def _series(rows: list[dict[str, Any]], until_s: int) -> list[int]:
+    counts = [0] * _SECONDS
+    for row in rows:
+        counts[row["second"] - (until_s - _SECONDS)] = row["n"]
+    return counts

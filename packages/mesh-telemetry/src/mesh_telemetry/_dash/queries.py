@@ -1,0 +1,54 @@
+"""What pages of the dashboard ask for by name: SQL is written here, not in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mesh_telemetry._dash.actors import actor, actors, hosts, procs, stacks
+from mesh_telemetry._dash.lines import logs, timeline
+from mesh_telemetry._dash.looking import Look, Looking
+from mesh_telemetry._dash.meshes import graph, mesh, meshes
+from mesh_telemetry._dash.overview import counts, overview
+from mesh_telemetry._dash.waits import waits
+from mesh_telemetry._rows.schemas import LIVE_TABLES
+
+__all__ = ["TOPICS", "Look", "Looking", "Topic"]
+
+#: Gives a value of JSON for what a page says that it wants.
+Topic = Callable[[Looking, Mapping[str, str]], dict[str, Any]]
+
+
+def tables(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+    """The tables with their columns, for who writes SQL."""
+    rows = [
+        {
+            "name": name,
+            "text": doc.text,
+            "is_live": name in LIVE_TABLES,
+            "columns": [
+                {"name": column.name, "type": str(column.type), "text": column.text}
+                for column in doc.columns
+            ],
+        }
+        for name, doc in sorted(looking.docs.items())
+    ]
+    return {"rows": rows}
+
+
+TOPICS: Mapping[str, Topic] = {
+    "actor": actor,
+    "actors": actors,
+    "counts": counts,
+    "graph": graph,
+    "hosts": hosts,
+    "logs": logs,
+    "mesh": mesh,
+    "meshes": meshes,
+    "overview": overview,
+    "procs": procs,
+    "stacks": stacks,
+    "tables": tables,
+    "timeline": timeline,
+    "waits": waits,
+}

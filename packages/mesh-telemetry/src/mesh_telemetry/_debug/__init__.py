@@ -1,0 +1,1 @@
+"""What stands in a process, and the way to it from outside."""

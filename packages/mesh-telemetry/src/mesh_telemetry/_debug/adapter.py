@@ -1,0 +1,256 @@
+"""Has debugpy look after this process, for an editor that speaks the Debug Adapter Protocol.
+
+debugpy listens on the loopback with a token that only this process knows. Who comes through a
+session is let in, and nobody else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import secrets
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mesh_core
+import mesh_telemetry
+from mesh_telemetry._errors import DebugError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
+__all__ = ["DebugAdapter", "adapter", "has_debugpy"]
+
+_LOOPBACK = "127.0.0.1"
+_CONNECT_S = 10.0
+_LOOK_S = 0.05
+_PIECE_LEN = 1 << 16
+_HEAD_LEN_MAX = 1 << 12
+# What of mesh-core runs the code of users in a thread.
+_USERS = frozenset({"mesh_core._loop", "mesh_core._own_thread", "mesh_core._serve_thread"})
+
+
+def has_debugpy() -> bool:
+    """Says whether it is installed here."""
+    try:
+        return importlib.util.find_spec("debugpy") is not None
+    except ValueError:
+        # It has been hidden.
+        return False
+
+
+class DebugAdapter:
+    """The debugpy of this process, which is started by the first who wants it."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._token = secrets.token_hex(32)
+        self._address: tuple[str, int] | None = None
+        self._is_carrying = False
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether an editor is attached, and has said what it wants."""
+        if not self._is_carrying:
+            return False
+        return bool(_pydevd()._is_attached())
+
+    def carry(self, client: socket.socket, on_end: Callable[[], object]) -> None:
+        """Connects an editor to debugpy, in threads of its own.
+
+        Args:
+            client: The connection of the editor.
+            on_end: Called once when either side has ended.
+
+        Raises:
+            DebugError: debugpy does not start, or lets nobody in.
+        """
+        server = None
+        try:
+            server = socket.create_connection(self._listening(), _CONNECT_S)
+            early = _authorize(server, self._token)
+            client.sendall(early)
+        except (OSError, ValueError, RuntimeError, ImportError) as error:
+            if server is not None:
+                server.close()
+            raise DebugError(f"debugpy cannot be used in this process: {error}") from error
+        for one in (client, server):
+            one.settimeout(None)
+        ended = _Once(client, server, (self._detached, on_end))
+        self._is_carrying = True
+        for source, target in ((client, server), (server, client)):
+            thread = threading.Thread(
+                target=_pump, args=(source, target, ended), name="mesh-debug-adapter", daemon=True
+            )
+            _leave_alone(thread)
+            thread.start()
+
+    def stand(self, frame: FrameType, is_released: Callable[[], bool]) -> None:
+        """Stands in a frame, once the editor has said what it wants; unless it leaves before."""
+        while not self.is_attached:
+            if is_released():
+                return
+            time.sleep(_LOOK_S)
+        self.stop_in(frame)
+
+    def stop_in(self, frame: FrameType) -> None:
+        """Stands in a frame, with an editor that is attached."""
+        _leave_us_alone()
+        _pydevd().settrace(
+            suspend=True,
+            trace_only_current_thread=True,
+            patch_multiprocessing=False,
+            stop_at_frame=frame,
+        )
+
+    def _detached(self) -> None:
+        """Lets everything go on that the editor had stopped, and forgets what it wanted."""
+        self._is_carrying = False
+        debugger = _pydevd().get_global_debugger()
+        from _pydevd_bundle.pydevd_api import (  # pyright: ignore[reportMissingImports]
+            PyDevdAPI,
+        )
+
+        if debugger is not None:
+            with debugger._main_lock:
+                PyDevdAPI().request_disconnect(debugger, resume_threads=True)
+
+    def _listening(self) -> tuple[str, int]:
+        """Starts it; gives where it listens."""
+        with self._turn:
+            if self._address is None:
+                hook = sys.breakpointhook
+                _leave_us_alone()
+                self._address = _pydevd()._enable_attach(
+                    (_LOOPBACK, 0), dont_trace_start_patterns=_ours(), access_token=self._token
+                )
+                sys.breakpointhook = hook
+            return self._address
+
+
+#: That of this process.
+adapter = DebugAdapter()
+
+
+class _Once:
+    """Ends both sides of a connection, and tells so, once."""
+
+    def __init__(
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        on_end: Sequence[Callable[[], object]],
+    ) -> None:
+        self._held: tuple[socket.socket, ...] = (client, server)
+        self._on_end = on_end
+        self._turn = threading.Lock()
+
+    def end(self) -> None:
+        with self._turn:
+            held, self._held = self._held, ()
+        for one in held:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        if held:
+            for tell in self._on_end:
+                tell()
+            for one in held:
+                one.close()
+
+
+def _pump(source: socket.socket, target: socket.socket, ended: _Once) -> None:
+    with suppress(OSError):
+        while piece := source.recv(_PIECE_LEN):
+            target.sendall(piece)
+    ended.end()
+
+
+def _authorize(server: socket.socket, token: str) -> bytes:
+    """Lets the connection in; gives what was said to it before it was.
+
+    Raises:
+        OSError: It is not let in.
+        ValueError: That is no debug adapter.
+    """
+    arguments = {"debugServerAccessToken": token}
+    asked = {"seq": 0, "type": "request", "command": "pydevdAuthorize", "arguments": arguments}
+    server.sendall(_framed(asked))
+    early = bytearray()
+    while True:
+        said = _message(server)
+        if said.get("type") != "response":
+            early += _framed(said)
+        elif said.get("success"):
+            return bytes(early)
+        else:
+            raise ConnectionRefusedError(str(said.get("message")))
+
+
+def _framed(said: dict[str, Any]) -> bytes:
+    body = json.dumps(said).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def _message(server: socket.socket) -> dict[str, Any]:
+    """Reads one message, and not a byte more."""
+    head = _exactly(server, 1)
+    while not head.endswith(b"\r\n\r\n"):
+        if len(head) > _HEAD_LEN_MAX:
+            raise ValueError("a head without an end")
+        head += _exactly(server, 1)
+    length = next(
+        int(line.partition(b":")[2])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length:")
+    )
+    said: dict[str, Any] = json.loads(_exactly(server, length))
+    return said
+
+
+def _exactly(server: socket.socket, length: int) -> bytes:
+    found = bytearray()
+    while len(found) < length:
+        piece = server.recv(length - len(found))
+        if not piece:
+            raise ConnectionResetError("it has closed the connection")
+        found += piece
+    return bytes(found)
+
+
+def _pydevd() -> Any:
+    """Gives the module that debugpy is made of, which it brings along."""
+    # The first makes the second known.
+    import debugpy.server.api  # noqa: F401
+    import pydevd  # pyright: ignore[reportMissingImports]
+
+    return pydevd
+
+
+def _ours() -> tuple[str, ...]:
+    """Gives the folders of code that is not to be stopped in, whichever thread runs it."""
+    files = (mesh_core.__file__, mesh_telemetry.__file__)
+    return tuple(str(Path(file).resolve().parent) for file in files if file is not None)
+
+
+def _leave_us_alone() -> None:
+    """Has debugpy neither stop nor look at threads that run nothing of the user's.
+
+    An editor stops all threads of a process at once, and the process has to go on answering.
+    """
+    for thread in threading.enumerate():
+        target = getattr(thread, "_target", None)
+        function = getattr(target, "__func__", target)
+        module = str(getattr(function, "__module__", ""))
+        if module.partition(".")[0] in ("mesh_core", "mesh_telemetry") and module not in _USERS:
+            _leave_alone(thread)
+
+
+def _leave_alone(thread: threading.Thread) -> None:
+    thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+    thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]

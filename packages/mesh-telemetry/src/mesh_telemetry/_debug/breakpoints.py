@@ -1,0 +1,211 @@
+"""What `breakpoint()` does in a process that is recorded, and what stands there.
+
+Nothing of a debugger is loaded before something stands.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+
+from mesh_core import CallCancelled, context
+from mesh_core.spi import guard_endpoints, station
+from mesh_telemetry._debug.failure_rules import read_rules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import FrameType, TracebackType
+    from typing import Any
+
+    from mesh_telemetry._debug.failure_rules import FailureRule
+    from mesh_telemetry._debug.session import DebugSession
+
+__all__ = ["Breakpoints"]
+
+_VARIABLE = "PYTHONBREAKPOINT"
+_ROOT = "root"
+_changing = threading.RLock()
+# Those of the recorders of this process, oldest first: the last has the sessions.
+_present: list[Breakpoints] = []
+_python_hook: Callable[..., Any] = sys.breakpointhook
+
+
+class Breakpoints:
+    """Where code of this process stands.
+
+    Args:
+        folder: That of the process.
+        host_folder: That of its host, which says which failures are to stand.
+    """
+
+    def __init__(self, folder: Path, host_folder: Path) -> None:
+        self._folder = folder
+        self._host_folder = host_folder
+        self._sessions: dict[str, DebugSession] = {}
+        self._rules: list[FailureRule] = []
+        self._unguard: Callable[[], None] | None = None
+        with _changing:
+            if not _present:
+                _set_hook()
+            _present.append(self)
+        self.read_rules()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Says what stands."""
+        return [session.row() for session in self._standing()]
+
+    def read_rules(self) -> bool:
+        """Sees which failures are to stand from now on."""
+        with _changing:
+            self._rules = read_rules(self._host_folder)
+            unguard = self._unguard
+            if self._rules and unguard is None:
+                # Where somebody else guards endpoints, that one has the failures.
+                with suppress(RuntimeError):
+                    self._unguard = guard_endpoints(self._guarded)
+            elif unguard is not None and not self._rules:
+                self._unguard = None
+                unguard()
+        return True
+
+    def close(self) -> None:
+        """Lets all go on; `breakpoint()` is Python's again."""
+        with _changing:
+            unguard, self._unguard = self._unguard, None
+            if unguard is not None:
+                unguard()
+        self.let_go()
+        for session in self._standing():
+            session.release()
+
+    def let_go(self) -> None:
+        """Has nothing stand here any more; also in a fork, where nobody could attach."""
+        if self in _present:
+            _present.remove(self)
+        if not _present and sys.breakpointhook is _stand_here:
+            sys.breakpointhook = _python_hook
+
+    def stand(self, frame: FrameType) -> None:
+        """Stands at a breakpoint."""
+        from mesh_telemetry._debug.adapter import adapter
+        from mesh_telemetry._debug.debugger import Debugger
+
+        if adapter.is_attached:
+            adapter.stop_in(frame)
+            return
+        session = self._open("breakpoint", frame, frame.f_lineno, None)
+        Debugger(session).stand(frame)
+
+    def stand_behind(self, error: BaseException, traceback: TracebackType, limit_s: float) -> None:
+        """Stands where an exception was raised."""
+        from mesh_telemetry._debug.debugger import Debugger
+
+        last = traceback
+        while last.tb_next is not None:
+            last = last.tb_next
+        session = self._open("post_mortem", last.tb_frame, last.tb_lineno, limit_s, error)
+        Debugger(session).stand_behind(traceback)
+
+    def _standing(self) -> list[DebugSession]:
+        with _changing:
+            self._sessions = {one.id: one for one in self._sessions.values() if not one.is_over}
+            return list(self._sessions.values())
+
+    def _open(
+        self,
+        kind: str,
+        frame: FrameType,
+        line: int,
+        limit_s: float | None,
+        error: BaseException | None = None,
+    ) -> DebugSession:
+        from mesh_telemetry._debug.session import DebugSession
+
+        me = context().actor_instance
+        port = me.actor_id.port
+        about = {
+            "kind": kind,
+            "port": port,
+            "actor": me.name if port else None,
+            "rank": me.rank.rank if port else station().rank,
+            "function": frame.f_code.co_qualname,
+            "file": frame.f_code.co_filename,
+            "line": line,
+            "since_us": time.time_ns() // 1000,
+        }
+        session = DebugSession(self._folder, about, limit_s)
+        with _changing:
+            self._sessions = {**self._sessions, session.id: session}
+        what = "a breakpoint" if error is None else type(error).__name__
+        who = f"{about['actor']} of rank {about['rank']}" if port else f"process {os.getpid()}"
+        where = f"{about['function']}, {about['file']}:{line}"
+        print(f"{who} stands at {what} in {where}: mesh debug attach {session.id}", file=sys.stderr)
+        sys.stderr.flush()
+        return session
+
+    def _guarded(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+        """Has failures of an endpoint stand before they are told."""
+        if str(getattr(function, "__module__", "")).startswith("mesh_"):
+            return function
+        if is_async:
+
+            @functools.wraps(function)
+            async def serve(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return await function(*args, **kwargs)
+                except Exception as error:
+                    self._failed(error)
+                    raise
+
+        else:
+
+            @functools.wraps(function)
+            def serve(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return function(*args, **kwargs)
+                except Exception as error:
+                    self._failed(error)
+                    raise
+
+        return serve
+
+    def _failed(self, error: Exception) -> None:
+        # The first frame is that of the guard.
+        traceback = None if error.__traceback__ is None else error.__traceback__.tb_next
+        if traceback is None or isinstance(error, CallCancelled):
+            return
+        names = (None, context().actor_instance.name, station().mesh_name)
+        limits_s = [rule.limit_s for rule in self._rules if rule.mesh in names]
+        if limits_s:
+            # The failure is what matters, whatever becomes of this.
+            with suppress(OSError):
+                self.stand_behind(error, traceback, max(limits_s))
+
+
+def _set_hook() -> None:
+    global _python_hook
+    if not os.environ.get(_VARIABLE):
+        _python_hook = sys.breakpointhook
+        sys.breakpointhook = _stand_here
+
+
+def _stand_here(*args: Any, **kwargs: Any) -> None:
+    """What `breakpoint()` calls."""
+    frame = sys._getframe(1)
+    port = context().actor_instance.actor_id.port
+    present = list(_present)
+    if present and (port or station().mesh_name != _ROOT):
+        present[-1].stand(frame)
+    elif _python_hook is sys.__breakpointhook__:
+        import pdb
+
+        # As Python's own does, but not in this function.
+        pdb.Pdb().set_trace(frame)
+    else:
+        _python_hook(*args, **kwargs)

@@ -1,0 +1,211 @@
+"""The commands of `mesh debug`: what stands in a running program, and what it is to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+import typer
+
+from mesh_telemetry._debug.client import Terminal, asked, opened
+from mesh_telemetry._debug.editor import relay_editor
+from mesh_telemetry._errors import DebugError
+from mesh_telemetry._serve.served import Served, served_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["debug"]
+
+_SQL = "select * from debug_sessions order by actor, rank, since_us, id"
+_ANSWER_S = 60.0
+
+debug = typer.Typer(
+    help="Debug a running program: what stands at breakpoint() or at a failure, on any host.",
+    no_args_is_help=True,
+)
+
+_Pid = Annotated[int | None, typer.Option(help="Which program, where several can be asked.")]
+_Mesh = Annotated[
+    str | None, typer.Option("--mesh", help="Those of actors or processes of this name only.")
+]
+_Ranks = Annotated[str | None, typer.Option(help="Those of these ranks only, as in 0,3-5.")]
+_Ids = Annotated[list[str] | None, typer.Argument(help="Sessions; all when left out.")]
+
+
+class _Door(Protocol):
+    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+
+    def print_json(self, value: Any) -> None: ...
+
+    def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None: ...
+
+
+@debug.command("list")
+def list_sessions(
+    ctx: typer.Context,
+    pid: _Pid = None,
+    is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what stands, and where."""
+    door: _Door = ctx.obj
+    sessions = _sessions(served_program(pid))
+    if is_json:
+        door.print_json(sessions)
+        return
+    columns = ["id", "kind", "actor", "rank", "host", "function", "place", "attached"]
+    rows = [{**one, "place": f"{os.path.basename(one['file'])}:{one['line']}"} for one in sessions]
+    door.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
+
+
+@debug.command()
+def attach(
+    session: Annotated[
+        str | None, typer.Argument(help="Which session; may be left out where there is one.")
+    ] = None,
+    pid: _Pid = None,
+    is_kept: Annotated[
+        bool, typer.Option("--keep", help="Leave it standing when you leave.")
+    ] = False,
+    is_dap: Annotated[
+        bool, typer.Option("--dap", help="Have an editor attach, such as VS Code.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(help="Where the editor finds it on this machine; 0 for any free port.")
+    ] = 5678,
+) -> None:
+    """Look around in a session, with pdb or an editor; it goes on when you leave."""
+    served = served_program(pid)
+    chosen = session or _only(served)
+    if is_dap:
+        relay_editor(opened(served, chosen, how="dap", is_kept=False), port)
+        return
+    Terminal(opened(served, chosen, how="attach", is_kept=is_kept)).talk()
+
+
+@debug.command()
+def cast(
+    ctx: typer.Context,
+    command: Annotated[str, typer.Argument(help="A command of pdb, such as 'p loss'.")],
+    sessions: _Ids = None,
+    mesh: _Mesh = None,
+    ranks: _Ranks = None,
+    pid: _Pid = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 30.0,
+    is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a command of pdb in many sessions; equal answers are shown once."""
+    served = served_program(pid)
+    found = _chosen_sessions(served, sessions, mesh, ranks)
+    said = {"sessions": [one["id"] for one in found], "command": command, "timeout_s": timeout}
+    answers = asked(served, "/debug/run", said, timeout + _ANSWER_S)["sessions"]
+    if is_json:
+        door: _Door = ctx.obj
+        door.print_json([{**one, **answer} for one, answer in zip(found, answers, strict=True)])
+        return
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one, answer in zip(found, answers, strict=True):
+        groups.setdefault((answer["text"], answer["error"] or ""), []).append(_who(one))
+    for (text, error), names in groups.items():
+        print(f"{', '.join(names)}:\n{text.rstrip() or error}")
+    _fail_of(answers)
+
+
+@debug.command("continue")
+def go_on(
+    sessions: _Ids = None,
+    is_all: Annotated[bool, typer.Option("--all", help="All that stand.")] = False,
+    mesh: _Mesh = None,
+    ranks: _Ranks = None,
+    pid: _Pid = None,
+) -> None:
+    """Let sessions go on, without their breakpoints."""
+    if not (sessions or is_all or mesh or ranks):
+        raise DebugError("which sessions: name them, or --all, --mesh or --ranks")
+    served = served_program(pid)
+    found = _chosen_sessions(served, sessions, mesh, ranks)
+    said = {"sessions": [one["id"] for one in found]}
+    answers = asked(served, "/debug/continue", said, _ANSWER_S)["sessions"]
+    for one, answer in zip(found, answers, strict=True):
+        print(f"{_who(one)}: {answer['error'] or 'goes on'}")
+    _fail_of(answers)
+
+
+@debug.command("on-failure")
+def on_failure(
+    mesh: _Mesh = None,
+    is_off: Annotated[bool, typer.Option("--off", help="Not any more.")] = False,
+    limit: Annotated[
+        float, typer.Option(help="Seconds after which a failure goes on at which nobody looks.")
+    ] = 600.0,
+    pid: _Pid = None,
+) -> None:
+    """Have exceptions stand where they were raised, from now on, before they are told."""
+    said = {"mesh": mesh, "limit_s": limit, "is_on": not is_off}
+    asked(served_program(pid), "/debug/on-failure", said, _ANSWER_S)
+
+
+def _sessions(served: Served) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = asked(served, "/query", {"sql": _SQL}, _ANSWER_S)["rows"]
+    return rows
+
+
+def _only(served: Served) -> str:
+    found = _sessions(served)
+    if not found:
+        raise DebugError(
+            "nothing stands: have the code call breakpoint(), or mesh debug on-failure"
+        )
+    if len(found) > 1:
+        names = ", ".join(f"{one['id']} ({_who(one)})" for one in found)
+        raise DebugError(f"several sessions stand: choose one, {names}")
+    return str(found[0]["id"])
+
+
+def _chosen_sessions(
+    served: Served, ids: list[str] | None, mesh: str | None, ranks: str | None
+) -> list[dict[str, Any]]:
+    found = _sessions(served)
+    missing = set(ids or ()) - {one["id"] for one in found}
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise DebugError(f"there is no session {names}: mesh debug list says which stand")
+    wanted = None if ranks is None else _numbers(ranks)
+    chosen = [
+        one
+        for one in found
+        if (not ids or one["id"] in ids)
+        and (mesh is None or mesh in (one["actor"], one["mesh"]))
+        and (wanted is None or one["rank"] in wanted)
+    ]
+    if not chosen:
+        raise DebugError("nothing of the kind stands: mesh debug list says what does")
+    return chosen
+
+
+def _numbers(ranks: str) -> set[int]:
+    """Gives the ranks that are named as in `0,3-5`."""
+    found: set[int] = set()
+    for word in ranks.split(","):
+        first, dash, last = word.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise DebugError(f"ranks {ranks!r}: write them as in 0,3-5")
+        found |= set(range(int(first), int(last if dash else first) + 1))
+    return found
+
+
+def _fail_of(answers: list[dict[str, Any]]) -> None:
+    failed = sum(1 for answer in answers if answer["error"])
+    if failed:
+        print(f"{failed} of {len(answers)} sessions have not answered", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _who(session: dict[str, Any]) -> str:
+    return f"{session['actor'] or session['mesh']} {session['rank']}"
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,249 @@
+"""The debugger of Python, for a thread that stands and somebody who is attached to it."""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import inspect
+import pdb
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from mesh_telemetry._errors import DebugError
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from mesh_telemetry._debug.session import DebugSession
+
+__all__ = ["Debugger"]
+
+# What calls the code of users: nobody steps out there.
+_OUTSIDE = frozenset({"asyncio", "concurrent", "mesh_core", "mesh_telemetry", "threading"})
+_SKIPPED = [f"{name}{rest}" for name in sorted(_OUTSIDE) for rest in ("", ".*")]
+_SUSPENDS = frozenset({"YIELD_VALUE"})
+# Python copies what was set back by itself only where a trace function has returned.
+_COPIES_LOCALS = sys.version_info < (3, 13)
+_NOT_HERE = "*** not in a session: "
+
+
+class _Input:
+    """What is typed; a prompt is what was written last without a line feed."""
+
+    def __init__(self, session: DebugSession, debugger: Debugger) -> None:
+        self._session = session
+        self._debugger = debugger
+        self._greeted: object = None
+
+    def readline(self) -> str:
+        """Gives a line; nothing when the code is to go on."""
+        prompt = self._debugger.output.take_prompt()
+        self._session.say(prompt=prompt)
+        while True:
+            line, client = self._session.wait(self._greeted)
+            if line is not None:
+                return f"{line}\n"
+            if client is self._greeted or client is None or self._session.is_released:
+                return ""
+            self._greeted = client
+            self._debugger.show_place()
+            self._session.say(prompt=prompt)
+
+
+class _Output:
+    """What is shown: whole lines go out, the rest waits."""
+
+    encoding = "utf-8"
+
+    def __init__(self, session: DebugSession) -> None:
+        self._session = session
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        whole, feed, rest = (self._rest + text).rpartition("\n")
+        self._rest = rest
+        if feed:
+            self._session.say(text=whole + feed)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits but a prompt."""
+
+    def take_prompt(self) -> str:
+        prompt, self._rest = self._rest, ""
+        return prompt
+
+
+class Debugger(pdb.Pdb):
+    """What `pdb` does, over a session.
+
+    It ends with the endpoint that it has begun in, or when the session is released. Its breakpoints
+    end with it.
+
+    Args:
+        session: Where the commands come from.
+    """
+
+    def __init__(self, session: DebugSession) -> None:
+        self.output: _Output = _Output(session)
+        streams: dict[str, Any] = {"stdin": _Input(session, self), "stdout": self.output}
+        super().__init__(nosigint=True, readrc=False, skip=_SKIPPED, **streams)
+        # Those of other sessions of this process are not its own.
+        self.breaks = {}
+        self._session = session
+        self._root: FrameType | None = None
+        self._is_begun = self._is_done = False
+        self._raised_in: FrameType | None = None
+
+    def stand(self, frame: FrameType) -> None:
+        """Stands in a frame until somebody has attached and lets it go on."""
+        self.reset()
+        self._root = root = _root_of(frame)
+        for each in _frames(frame, root):
+            each.f_trace = self.trace_dispatch
+        self.botframe = root
+        try:
+            self.interaction(frame, None)
+        except BaseException:
+            self._let_go("the call has ended")
+            raise
+        if self._session.is_editor:
+            self._hand_over(frame)
+        elif not self._session.is_released and not self._is_done:
+            # Last: what is called from here on is stepped into.
+            sys.settrace(self.trace_dispatch)
+
+    def stand_behind(self, traceback: TracebackType) -> None:
+        """Stands where an exception was raised until somebody has attached and lets it go on."""
+        self.reset()
+        try:
+            self.interaction(None, traceback)
+        finally:
+            self._let_go("the failure goes on")
+
+    def show_place(self) -> None:
+        """Says where the code stands, to somebody who has just come."""
+        with suppress(Exception):
+            self.print_stack_entry(self.stack[self.curindex])
+
+    def interaction(self, frame: FrameType | None, traceback: Any) -> None:
+        """Takes commands, until one lets the code go on."""
+        if self._is_begun and frame is not None:
+            code = frame.f_code
+            self._session.moved(code.co_qualname, code.co_filename, frame.f_lineno)
+        self._is_begun = True
+        super().interaction(frame, traceback)
+        if self._session.is_editor:
+            return
+        if frame is not None and (self._session.is_released or self._is_done):
+            self._let_go("the code goes on")
+
+    def onecmd(self, line: str) -> bool:
+        """Runs a command; what it has set in a frame is what the code sees."""
+        frame = self.curframe if _COPIES_LOCALS and self._root is not None else None
+        if frame is not None:
+            # Python copies back only what it has given away since it last did.
+            frame.f_locals  # noqa: B018
+        is_last = bool(super().onecmd(line))
+        if frame is not None:
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        return is_last
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Looks at what the code does between two commands."""
+        if self._session.is_released:
+            self._let_go("the code goes on")
+            return None
+        result = super().trace_dispatch(frame, event, arg)
+        if frame is self._root and not self._is_done:
+            if event == "return" and self._has_ended(frame):
+                self._let_go("the endpoint has returned")
+                return None
+            self._raised_in = frame if event == "exception" else None
+        return result
+
+    def set_continue(self) -> None:
+        """Lets the code go on to the next breakpoint; where there is none, for good."""
+        super().set_continue()
+        self._is_done = not self.breaks
+
+    def do_quit(self, arg: str) -> bool:
+        """Lets the code go on, without its breakpoints: nothing that stands here is to die."""
+        if not self._session.is_editor:
+            self._session.release()
+        return True
+
+    do_q = do_exit = do_EOF = do_detach = do_quit
+
+    def do_run(self, arg: str) -> None:
+        """Says that a program is not started again from here."""
+        self.message(f"{_NOT_HERE}start the program again from outside")
+
+    do_restart = do_run
+
+    def do_interact(self, arg: str) -> None:
+        """Says what there is instead."""
+        self.message(f"{_NOT_HERE}any statement can be typed here, with ! before it")
+
+    def _has_ended(self, frame: FrameType) -> bool:
+        """Whether a frame has returned, and does not only wait for something."""
+        if not frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR):
+            return True
+        if self._raised_in is frame:
+            return True
+        return dis.opname[frame.f_code.co_code[frame.f_lasti]] not in _SUSPENDS
+
+    def _hand_over(self, frame: FrameType) -> None:
+        """Lets an editor have the process from here on."""
+        from mesh_telemetry._debug.adapter import adapter
+
+        session = self._session
+        self._look_away()
+        try:
+            adapter.carry(session.editor(), lambda: session.close("the editor has left"))
+        except DebugError as error:
+            self._session.close(str(error))
+            print(error, file=sys.stderr, flush=True)
+            return
+        adapter.stand(frame, lambda: session.is_released)
+
+    def _let_go(self, why: str) -> None:
+        """Ends the session, and looks at nothing any more."""
+        self._look_away()
+        self._session.close(why)
+
+    def _look_away(self) -> None:
+        self._is_done = True
+        if getattr(sys.gettrace(), "__self__", None) is self:
+            sys.settrace(None)
+        if self._root is not None:
+            for each in _frames(sys._getframe(), None):
+                if getattr(each.f_trace, "__self__", None) is self:
+                    each.f_trace = None
+        for file, lines in list(self.breaks.items()):
+            for line in list(lines):
+                self.clear_break(file, line)
+
+
+def _frames(frame: FrameType, last: FrameType | None) -> list[FrameType]:
+    """Gives a frame and those that have called it, up to the last."""
+    found = []
+    each: FrameType | None = frame
+    while each is not None:
+        found.append(each)
+        if each is last:
+            break
+        each = each.f_back
+    return found
+
+
+def _root_of(frame: FrameType) -> FrameType:
+    """Gives the outermost frame that is the user's: mostly that of the endpoint."""
+    found = frame
+    while found.f_back is not None:
+        module = str(found.f_back.f_globals.get("__name__", ""))
+        if module.partition(".")[0] in _OUTSIDE:
+            break
+        found = found.f_back
+    return found

@@ -1,0 +1,200 @@
+"""Debugs a program from its own process: what stands on all hosts, and what it is asked."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from mesh_core import MeshError
+from mesh_telemetry._debug.lines import LineReader, encoded
+from mesh_telemetry._errors import DebugError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from mesh_telemetry._debug.host_debugging import Said
+    from mesh_telemetry._host_rows import HostRows
+    from mesh_telemetry._keeper import Keeper
+
+__all__ = ["DebugConnection", "DebugConsole", "Debugging"]
+
+_ANSWER_S = 30.0
+_POLL_S = 5.0
+
+
+class DebugConnection:
+    """Bytes to a debug session and from there, wherever it is."""
+
+    def __init__(self, rows: HostRows, name: str) -> None:
+        self._rows = rows
+        self._name = name
+
+    def send(self, piece: bytes) -> None:
+        """Sends bytes.
+
+        Raises:
+            DebugError: The session has ended.
+        """
+        try:
+            is_there = self._rows.debug_send.call_one(self._name, piece).get(_ANSWER_S)
+        except (MeshError, TimeoutError) as error:
+            raise DebugError(f"the host of the session does not answer: {error}") from error
+        if not is_there:
+            raise DebugError("the session has ended: mesh debug list says which stand")
+
+    def receive(self, wait_s: float = _POLL_S) -> bytes | None:
+        """Gives what has come; nothing when nothing comes for so long, and None at the end."""
+        try:
+            future = self._rows.debug_receive.call_one(self._name, wait_s)
+            piece: bytes | None = future.get(_ANSWER_S)
+        except (MeshError, TimeoutError):
+            return None
+        return piece
+
+    def close(self) -> None:
+        """Leaves the session."""
+        self._rows.debug_close.broadcast(self._name)
+
+
+class Debugging:
+    """What can be done with the sessions of a program.
+
+    Args:
+        keeper: Who knows its hosts.
+    """
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def open(self, session: str, greeting: dict[str, Any]) -> DebugConnection:
+        """Attaches to a session.
+
+        Raises:
+            DebugError: It is not there, or somebody else is attached.
+        """
+        asked = [(rows, rows.debug_open.call_one(session, greeting)) for rows in self._hosts()]
+        silent = ""
+        for rows, future in asked:
+            try:
+                name = future.get(_ANSWER_S)
+            except DebugError as error:
+                raise DebugError(str(error)) from None
+            except (MeshError, TimeoutError) as error:
+                silent = f"; a host has not answered: {error}"
+                continue
+            if name is not None:
+                return DebugConnection(rows, name)
+        raise DebugError(
+            f"there is no session {session!r}: mesh debug list says which stand{silent}"
+        )
+
+    def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[Said]:
+        """Runs a command in sessions; gives the answer of each."""
+        hosts = self._hosts()
+        asked = [rows.debug_run.call_one(list(sessions), command, timeout_s) for rows in hosts]
+        return _gathered(sessions, asked, timeout_s + _ANSWER_S)
+
+    def release(self, sessions: Sequence[str]) -> list[Said]:
+        """Lets sessions go on at which nobody is attached."""
+        asked = [rows.debug_release.call_one(list(sessions)) for rows in self._hosts()]
+        return _gathered(sessions, asked, _ANSWER_S)
+
+    def _hosts(self) -> list[HostRows]:
+        handles = self._keeper.hosts.call_one().get(_ANSWER_S)
+        return [handle.rows for handle in handles if handle.rows is not None]
+
+
+class DebugConsole:
+    """Somebody who is attached to a session, as a program sees it; `Telemetry.debug` makes it.
+
+    A context manager; at its end the code goes on, unless `close` has said otherwise.
+    """
+
+    def __init__(self, connection: DebugConnection) -> None:
+        self._connection = connection
+        self._lines = LineReader()
+        self._said: list[dict[str, Any]] = []
+        self._is_prompted = self._is_closed = False
+        self.is_ended: bool = False
+
+    def run(self, command: str = "", timeout: float = 60.0) -> str:
+        """Runs a command of pdb, and gives what it shows; `is_ended` says whether it was the last.
+
+        Args:
+            command: The command; nothing says only where the code stands.
+            timeout: Seconds to wait for it.
+
+        Raises:
+            DebugError: The session has ended.
+            TimeoutError: There is no answer in time.
+        """
+        until = time.monotonic() + timeout
+        shown = "" if self._is_prompted else self._until_prompt(until)
+        if not command:
+            return shown
+        if self.is_ended:
+            raise DebugError("the session has ended: attach to another one")
+        self._is_prompted = False
+        self._connection.send(encoded({"line": command}))
+        return self._until_prompt(until)
+
+    def close(self, *, is_kept: bool = False) -> None:
+        """Leaves the session. Twice is the same as once.
+
+        Args:
+            is_kept: Whether the code stays where it stands, for whoever attaches next.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if is_kept and not self.is_ended:
+            self._connection.send(encoded({"is_kept": True}))
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _until_prompt(self, until: float) -> str:
+        shown = ""
+        while True:
+            while self._said:
+                said = self._said.pop(0)
+                shown += str(said.get("text", ""))
+                if "prompt" in said:
+                    self._is_prompted = True
+                    return shown
+                if "end" in said:
+                    self.is_ended = True
+                    return shown
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("the session has not answered in time: it may run on")
+            piece = self._connection.receive(min(left_s, _POLL_S))
+            if piece is None:
+                self.is_ended = True
+                return shown
+            self._said += self._lines.feed(piece)
+
+
+def _gathered(sessions: Sequence[str], asked: Sequence[Any], timeout_s: float) -> list[Said]:
+    """Gives what the hosts say, in the order of the sessions; those that nobody has are named."""
+    until = time.monotonic() + timeout_s
+    found: dict[str, Said] = {}
+    for future in asked:
+        try:
+            for said in future.get(max(until - time.monotonic(), 0.0)):
+                found[said[0]] = said
+        except (MeshError, TimeoutError):
+            continue
+    missing = "there is no such session: mesh debug list says which stand"
+    return [found.get(session, (session, "", missing)) for session in dict.fromkeys(sessions)]

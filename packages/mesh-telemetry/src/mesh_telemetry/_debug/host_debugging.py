@@ -1,0 +1,237 @@
+"""Brings those who debug to the sessions of one host."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from mesh_telemetry._debug.failure_rules import write_rules
+from mesh_telemetry._debug.lines import LineReader, encoded
+from mesh_telemetry._debug.session import PREFIX
+from mesh_telemetry._errors import DebugError
+from mesh_telemetry._events.door import RULES, ask_all, nearby
+from mesh_telemetry._events.proc_folder import proc_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from mesh_telemetry._debug.failure_rules import FailureRule
+
+__all__ = ["HostDebugging", "Said"]
+
+#: What one session has answered to a command: its name, the answer, and what went wrong instead.
+Said = tuple[str, str, str | None]
+
+# A connection that nobody asks after for so long is closed: whoever had it is gone.
+_LEASE_S = 20.0
+_CONNECTIONS_MAX = 256
+_GREETING_S = 60.0
+_PIECE_LEN = 1 << 16
+_RULES_S = 2.0
+
+
+class _Connection:
+    """Somebody who is attached to a session."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.lease: asyncio.TimerHandle | None = None
+        self.waiting_count = 0
+
+
+class HostDebugging:
+    """Connections to the sessions of a host; for one event loop.
+
+    Args:
+        folder: That of the host.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._connections: dict[str, _Connection] = {}
+
+    async def open(self, session: str, greeting: dict[str, Any]) -> str | None:
+        """Attaches to a session; gives the name of the connection.
+
+        Returns:
+            None where the session is not on this host.
+
+        Raises:
+            DebugError: Somebody else is attached, or it ends just now.
+        """
+        found = self._find(session)
+        if found is None:
+            return None
+        if len(self._connections) >= _CONNECTIONS_MAX:
+            raise DebugError(f"{_CONNECTIONS_MAX} are attached on this host: detach some")
+        connection = await _greet(found, session, greeting)
+        name = os.urandom(8).hex()
+        self._connections[name] = connection
+        self._renew(name)
+        return name
+
+    async def send(self, name: str, piece: bytes) -> bool:
+        """Sends bytes to the session; says whether it is still there."""
+        connection = self._connections.get(name)
+        if connection is None:
+            return False
+        self._renew(name)
+        try:
+            connection.writer.write(piece)
+            await connection.writer.drain()
+        except OSError:
+            return False
+        return True
+
+    async def receive(self, name: str, wait_s: float) -> bytes | None:
+        """Gives what the session has sent; nothing when it is silent for so long.
+
+        Returns:
+            None once the session has ended.
+        """
+        connection = self._connections.get(name)
+        if connection is None:
+            return None
+        self._renew(name)
+        try:
+            async with asyncio.timeout(min(wait_s, _LEASE_S / 2)):
+                piece = await connection.reader.read(_PIECE_LEN)
+        except TimeoutError:
+            return b""
+        except OSError:
+            piece = b""
+        return piece or None
+
+    def close(self, name: str) -> None:
+        """Leaves a session. Twice is the same as once."""
+        connection = self._connections.pop(name, None)
+        if connection is not None:
+            if connection.lease is not None:
+                connection.lease.cancel()
+            connection.writer.close()
+
+    def close_all(self) -> None:
+        """Leaves all sessions."""
+        for name in list(self._connections):
+            self.close(name)
+
+    async def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[Said]:
+        """Runs a command in sessions, at the same time; those of other hosts are left out."""
+        here = [session for session in sessions if self._find(session) is not None]
+        return list(await asyncio.gather(*(self._run(one, command, timeout_s) for one in here)))
+
+    async def release(self, sessions: Sequence[str]) -> list[Said]:
+        """Lets sessions go on at which nobody is attached; those of other hosts are left out."""
+        found: list[Said] = []
+        for session in sessions:
+            folder = self._find(session)
+            if folder is None:
+                continue
+            try:
+                connection = await _greet(folder, session, {"how": "release"})
+            except DebugError as error:
+                found.append((session, "", str(error)))
+            else:
+                connection.writer.close()
+                found.append((session, "", None))
+        return found
+
+    async def set_rules(self, rules: Sequence[FailureRule]) -> None:
+        """Says which failures are to stand on this host."""
+        write_rules(self._folder, rules)
+        living = [one.path for one in proc_folders(self._folder, None) if one.is_alive]
+        await asyncio.to_thread(ask_all, living, RULES, _RULES_S)
+
+    async def _run(self, session: str, command: str, timeout_s: float) -> Said:
+        folder = self._find(session)
+        try:
+            if folder is None:
+                raise DebugError(f"session {session} has ended")
+            greeting = {"how": "attach", "client": "mesh debug cast", "is_kept": True}
+            async with asyncio.timeout(timeout_s):
+                connection = await _greet(folder, session, greeting)
+                try:
+                    return session, await _answer_of(connection, command), None
+                finally:
+                    connection.writer.close()
+        except TimeoutError:
+            return session, "", f"no answer within {timeout_s:g} s"
+        except (DebugError, OSError) as error:
+            return session, "", str(error)
+
+    def _find(self, session: str) -> Path | None:
+        if session.isalnum():
+            with suppress(OSError):
+                for folder in self._folder.iterdir():
+                    if (folder / f"{PREFIX}{session}").exists():
+                        return folder
+        return None
+
+    def _renew(self, name: str) -> None:
+        connection = self._connections[name]
+        if connection.lease is not None:
+            connection.lease.cancel()
+        loop = asyncio.get_running_loop()
+        connection.lease = loop.call_later(_LEASE_S, self.close, name)
+
+
+async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Connection:
+    """Attaches to the session whose socket is in a folder.
+
+    Raises:
+        DebugError: It does not let us in.
+    """
+    made = socket.socket(socket.AF_UNIX)
+    made.setblocking(False)
+    try:
+        with nearby(folder, PREFIX + session) as path:
+            made.connect(path)
+        reader, writer = await asyncio.open_unix_connection(sock=made)
+    except OSError as error:
+        made.close()
+        raise DebugError(
+            f"session {session} has ended: mesh debug list says which stand"
+        ) from error
+    try:
+        writer.write(encoded(greeting))
+        async with asyncio.timeout(_GREETING_S):
+            (said,) = LineReader().feed(await reader.readline()) or [{}]
+        if not said.get("ok"):
+            raise DebugError(str(said.get("error") or f"session {session} ends just now"))
+    except (OSError, ValueError) as error:
+        writer.close()
+        raise DebugError(f"session {session} ends just now: {error}") from error
+    except BaseException:
+        writer.close()
+        raise
+    return _Connection(reader, writer)
+
+
+async def _answer_of(connection: _Connection, command: str) -> str:
+    """Runs a command, and gives what it shows.
+
+    Raises:
+        DebugError: The session ends before.
+    """
+    lines = LineReader()
+    shown: list[str] = []
+    prompt_count = 0
+    while piece := await connection.reader.read(_PIECE_LEN):
+        for said in lines.feed(piece):
+            if "text" in said and prompt_count:
+                shown.append(said["text"])
+            if "end" in said:
+                return "".join(shown) or str(said["end"])
+            if "prompt" in said:
+                prompt_count += 1
+                if prompt_count == 1:
+                    connection.writer.write(encoded({"line": command}))
+                    await connection.writer.drain()
+                else:
+                    return "".join(shown)
+    raise DebugError("the session has ended")

@@ -1,0 +1,109 @@
+"""Debugging over HTTP: a stream to a session, commands to several, failures that are to stand."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+from mesh_telemetry._debug.debugging import DebugConnection, Debugging
+from mesh_telemetry._errors import DebugError, TelemetryError
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+
+__all__ = ["STREAM", "debug_routes"]
+
+#: What a connection to a session becomes: the lines of `_debug_lines`.
+STREAM = "mesh-debug"
+
+_PIECE_LEN = 1 << 16
+_TIMEOUT_S_MAX = 600.0
+_JOIN_S = 60.0
+
+
+def debug_routes(
+    debugging: Callable[[], Debugging], on_failure: Callable[..., None]
+) -> list[Route]:
+    """Gives the routes.
+
+    Args:
+        debugging: Gives what reaches the sessions.
+        on_failure: `Telemetry.debug_on_failure`.
+    """
+
+    def attach(request: Request) -> Reply:
+        said = request.json_object()
+        greeting = {
+            "how": "dap" if said.get("how") == "dap" else "attach",
+            "client": str(said.get("client") or "somebody"),
+            "is_kept": bool(said.get("is_kept")),
+        }
+        try:
+            connection = debugging().open(request.tail, greeting)
+        except DebugError as error:
+            raise Refused(409, "no_session", str(error)) from error
+        return Reply(STREAM, b"", take_over=lambda client: _carry(client, connection))
+
+    def run(request: Request) -> Reply:
+        said = request.json_object()
+        command, timeout_s = said.get("command"), said.get("timeout_s", 30.0)
+        if not isinstance(command, str) or not command or "\n" in command:
+            raise Refused(400, "bad_json", "command: send one line")
+        if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _TIMEOUT_S_MAX:
+            raise Refused(400, "bad_json", f"timeout_s: send up to {_TIMEOUT_S_MAX:g} seconds")
+        return _answers(debugging().run(_sessions(said), command, timeout_s))
+
+    def release(request: Request) -> Reply:
+        return _answers(debugging().release(_sessions(request.json_object())))
+
+    def failures(request: Request) -> Reply:
+        said = request.json_object()
+        mesh, limit_s, is_on = said.get("mesh"), said.get("limit_s", 600.0), said.get("is_on", True)
+        if not isinstance(mesh, str | None) or not isinstance(limit_s, int | float):
+            raise Refused(400, "bad_json", "send the name of a mesh, and limit_s in seconds")
+        try:
+            on_failure(mesh, limit=limit_s, is_on=bool(is_on))
+        except (TelemetryError, ValueError) as error:
+            raise Refused(400, "failed", str(error)) from error
+        return json_reply({})
+
+    return [
+        Route("POST", "/debug/attach/*", attach),
+        Route("POST", "/debug/run", run),
+        Route("POST", "/debug/continue", release),
+        Route("POST", "/debug/on-failure", failures),
+    ]
+
+
+def _sessions(said: dict[str, Any]) -> list[str]:
+    sessions = said.get("sessions")
+    if not isinstance(sessions, list) or not all(isinstance(one, str) for one in sessions):
+        raise Refused(400, "bad_json", "sessions: send a list of their ids")
+    return sessions
+
+
+def _answers(said: list[tuple[str, str, str | None]]) -> Reply:
+    rows = [{"id": session, "text": text, "error": error} for session, text, error in said]
+    return json_reply({"sessions": rows})
+
+
+def _carry(client: socket.socket, connection: DebugConnection) -> None:
+    """Carries bytes both ways, until one side ends."""
+    back = Thread(
+        target=_carry_back, args=(client, connection), name="mesh-telemetry-debug", daemon=True
+    )
+    back.start()
+    with suppress(OSError, DebugError):
+        while piece := client.recv(_PIECE_LEN):
+            connection.send(piece)
+    connection.close()
+    back.join(_JOIN_S)
+
+
+def _carry_back(client: socket.socket, connection: DebugConnection) -> None:
+    with suppress(OSError):
+        while (piece := connection.receive()) is not None:
+            client.sendall(piece)
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)

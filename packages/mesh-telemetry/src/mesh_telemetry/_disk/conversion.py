@@ -1,0 +1,128 @@
+"""Makes Parquet of segments that have no more room in memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from mesh_telemetry._events.proc_folder import ProcFolder, proc_folders
+from mesh_telemetry._events.segments import FAMILIES, Segment, segments_of
+from mesh_telemetry._rows.line_tables import LINE_TABLES, line_batch
+from mesh_telemetry._rows.message_tables import MESSAGE_TABLES, message_batch
+from mesh_telemetry._rows.schemas import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_telemetry._disk.stored_tables import StoredTables
+
+    Make = Callable[..., pa.RecordBatch | None]
+
+__all__ = ["Waiting", "convert", "families_of", "source_of", "waiting_in"]
+
+_BYTES_AT_ONCE = 8 << 20
+_SOURCES: dict[str, list[tuple[str, Callable[..., pa.RecordBatch | None]]]] = defaultdict(list)
+for _table, _lines in LINE_TABLES.items():
+    _SOURCES[_table].append((_lines[0], line_batch))
+for _table in MESSAGE_TABLES:
+    _SOURCES[_table].append(("messages", message_batch))
+
+
+class Waiting(NamedTuple):
+    """A segment that has been moved, and is not yet Parquet."""
+
+    folder: ProcFolder
+    segment: Segment
+    length: int
+    moved_s: float
+
+
+def families_of(table: str) -> list[tuple[str, Make]]:
+    """Gives the families of events that a table is made of, and how."""
+    return _SOURCES.get(table, [])
+
+
+def source_of(folder: ProcFolder, segment: Segment) -> str:
+    """Gives what a segment is called, wherever it lies."""
+    return f"{folder.path.name}/{segment.family}.{segment.number}"
+
+
+def waiting_in(live: Path, spill: Path) -> list[Waiting]:
+    """Gives the segments of a host that wait to become Parquet, oldest first."""
+    found = []
+    for folder in proc_folders(live, spill):
+        if folder.spilled is None:
+            continue
+        for family in FAMILIES:
+            for segment in segments_of(folder.spilled, family):
+                with suppress(OSError):
+                    stat = os.stat(segment.path)
+                    found.append(Waiting(folder, segment, stat.st_size, stat.st_mtime))
+    return sorted(found, key=lambda one: one.segment.first_us)
+
+
+def convert(
+    waiting: list[Waiting],
+    stored: StoredTables,
+    own_procs: frozenset[int],
+    deadline: float,
+) -> list[Waiting]:
+    """Makes Parquet of segments, and removes them then; some at once, so that memory is bounded.
+
+    Whenever this is killed, a segment is still there, or all of its rows are in files that name it.
+
+    Args:
+        waiting: Which segments.
+        stored: Where the files go.
+        own_procs: Processes of telemetry itself, which are no part of any table.
+        deadline: When to begin with no more of them, on `time.monotonic()`.
+
+    Returns:
+        Those that are left.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    left = list(waiting)
+    while left and time.monotonic() < deadline:
+        some = [left.pop(0)]
+        length = some[0].length
+        while left and length + left[0].length <= _BYTES_AT_ONCE:
+            length += left[0].length
+            some.append(left.pop(0))
+        for table in TABLES:
+            _convert_table(table, some, stored, own_procs)
+        for one in some:
+            with suppress(OSError):
+                os.unlink(one.segment.path)
+    return left
+
+
+def _convert_table(
+    table: str, some: list[Waiting], stored: StoredTables, own_procs: frozenset[int]
+) -> None:
+    """Writes what some segments have of one table, unless it is written already."""
+    makes = dict(families_of(table))
+    wanted = [one for one in some if one.segment.family in makes]
+    if not wanted:
+        return
+    written = {source for file in stored.files(table) for source in file.sources}
+    batches, sources = [], []
+    for one in wanted:
+        source = source_of(one.folder, one.segment)
+        if source in written:
+            continue
+        folder = one.folder
+        make = makes[one.segment.family]
+        batch = make(table, one.segment.path, folder, folder.own_procs | own_procs)
+        if batch is not None:
+            batches.append(batch)
+            sources.append(source)
+    if batches:
+        stored.write(table, pa.Table.from_batches(batches, TABLES[table]), sources)

@@ -1,0 +1,101 @@
+"""Writes the rows of all hosts to one folder, a part at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from mesh_telemetry._disk.stored_runs import HostNote, note_host
+from mesh_telemetry._disk.stored_tables import StoredTables
+from mesh_telemetry._errors import StorageError
+from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
+from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLES
+from mesh_telemetry._serve.served import program_line
+
+__all__ = ["save"]
+
+_ROWS_AT_ONCE = 200_000
+_SAVED = "saved"
+
+#: Answers a question as of a time in microseconds since the epoch, or now.
+Asking = Callable[[str, int | None], Answer]
+
+
+def save(ask: Asking, folder: Path) -> Coverage:
+    """Writes all tables to a folder, as a run of its own; says which hosts they are of.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    run = folder / f"{os.getpid()}-{os.urandom(8).hex()}"
+    host = run / _SAVED
+    try:
+        try:
+            return _saved(ask, host)
+        except BaseException:
+            shutil.rmtree(run, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"{str(folder)!r}: {error.strerror}: name another folder") from error
+
+
+def _saved(ask: Asking, host: Path) -> Coverage:
+    now_us = time.time_ns() // 1000
+    stored = StoredTables(host)
+    seen: list[Coverage] = []
+    for table in TABLES:
+        for answer in _parts(ask, table, now_us):
+            seen.append(answer.coverage)
+            if answer.table.num_rows and answer.table.schema.names == TABLES[table].names:
+                stored.write(table, answer.table.cast(TABLES[table]), ())
+    # From now on it is a run: before, it is nothing.
+    note = HostNote(0, _SAVED, program_line(), now_us, 0, "", time.time_ns() // 1000)
+    note_host(host, note)
+    return _together(seen)
+
+
+def _parts(ask: Asking, table: str, now_us: int) -> Iterator[Answer]:
+    """Asks for the rows of a table, so many at once that they fit."""
+    name = quoted(table)
+    if table in LIVE_TABLES:
+        yield ask(f"select * from {name}", None)
+        return
+    ranges = [(-(1 << 62), now_us)]
+    while ranges:
+        first, last = ranges.pop()
+        between = f"where timestamp_us >= {first} and timestamp_us <= {last}"
+        counted = ask(
+            f"select count(*) as n, min(timestamp_us) as a, max(timestamp_us) as b"
+            f" from {name} {between}",
+            now_us,
+        )
+        yield counted
+        (found,) = counted.table.to_pylist()
+        if not found["n"]:
+            continue
+        first, last = found["a"], found["b"]
+        if found["n"] <= _ROWS_AT_ONCE or first == last:
+            yield ask(
+                f"select * from {name} where timestamp_us >= {first} and timestamp_us <= {last}",
+                now_us,
+            )
+        else:
+            middle = (first + last) // 2
+            ranges += [(middle + 1, last), (first, middle)]
+
+
+def _together(seen: list[Coverage]) -> Coverage:
+    """Makes one of several: who has failed once has failed."""
+    failed: dict[str, HostFailure] = {}
+    asked: set[str] = set()
+    for coverage in seen:
+        asked |= set(coverage.asked)
+        for failure in coverage.failed:
+            failed.setdefault(failure.host, failure)
+    whole = Coverage(tuple(sorted(asked)), (), tuple(failed[host] for host in sorted(failed)), ())
+    return replace(whole, answered=tuple(sorted(asked - failed.keys())))

@@ -1,0 +1,193 @@
+"""What a host keeps on disk: made Parquet in the background, within a number of bytes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mesh_telemetry._disk.conversion import convert, waiting_in
+from mesh_telemetry._disk.stored_runs import HostNote, note_host, noted_host
+from mesh_telemetry._disk.stored_tables import StoredTables
+from mesh_telemetry._events.folders import Lock, is_locked, remove_if_free
+from mesh_telemetry._events.moving import move_proc
+from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._rows.live_tables import live_batches
+from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_telemetry._options import TelemetryConfig
+
+__all__ = ["Spill", "adopt"]
+
+_log = logging.getLogger("mesh_telemetry")
+_PERIOD_S = 1.0
+# What waits is made Parquet when there is so much of it, or it has waited so long.
+_WAITING_BYTES_MAX = 8 << 20
+_WAITING_S_MAX = 30.0
+# What was moved just now may be followed by a note that it is telemetry's own.
+_SETTLED_S = 1.0
+# Of so many parts of its time it may take one to write live tables.
+_SNAPSHOT_REST = 20
+
+
+class Spill:
+    """Looks after what one host keeps on disk, until it is closed.
+
+    Args:
+        live: The folder of the host in memory.
+        folder: Where it keeps what has no room there.
+        note: What host and program this is.
+        config: What is kept.
+    """
+
+    def __init__(self, live: Path, folder: Path, note: HostNote, config: TelemetryConfig) -> None:
+        self._live = live
+        self._folder = folder
+        self._config = config
+        self._note = note
+        self._own_procs = frozenset((note.own_proc,))
+        self._stored = StoredTables(folder)
+        self._lock: Lock | None = None
+        self._turn = threading.Lock()
+        self._end = threading.Event()
+        self._snapshot_at = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="mesh-telemetry-spill", daemon=True)
+        self._thread.start()
+
+    def close(self, budget_s: float) -> None:
+        """Keeps all that there is: as Parquet what can be done in time, else as it is."""
+        self._end.set()
+        self._thread.join(budget_s)
+        with self._turn:
+            self._move_rest()
+            if self._has_lock():
+                self._tidy(time.monotonic() + budget_s, is_last=True)
+                assert self._lock is not None, "it was just taken"
+                self._lock.close()
+                self._lock = None
+            with suppress(OSError):
+                note_host(self._folder, self._note._replace(end_us=time.time_ns() // 1000))
+
+    def _work(self) -> None:
+        with suppress(Exception):
+            adopt(Path(self._config.spill or ""), self._note.name)
+        rest_s = 0.0
+        while not self._end.wait(rest_s):
+            rest_s = self._period_s
+            with self._turn:
+                if self._has_lock():
+                    if self._tidy(time.monotonic() + _PERIOD_S, is_last=False):
+                        rest_s = 0.0
+                    self._snapshot()
+
+    def _snapshot(self) -> None:
+        """Writes what the live tables have now, when it is time to."""
+        period_s = self._config.snapshot_s
+        began = time.monotonic()
+        if period_s is None or began < self._snapshot_at:
+            return
+        try:
+            folders = proc_folders(self._live, self._folder)
+            for table in sorted(LIVE_TABLES):
+                batches = live_batches(table, folders)
+                if batches:
+                    self._stored.write(table, pa.Table.from_batches(batches, TABLES[table]), ())
+                self._stored.merge(table, TABLES[table])
+        except OSError as error:
+            _log.warning("live tables cannot be written to %s: %s", self._folder, error)
+        took_s = time.monotonic() - began
+        self._snapshot_at = began + max(period_s, took_s * _SNAPSHOT_REST)
+
+    @property
+    def _period_s(self) -> float:
+        return min(_PERIOD_S, self._config.snapshot_s or _PERIOD_S)
+
+    def _has_lock(self) -> bool:
+        """Whether nobody else looks after it, such as one that is in place of this one."""
+        if self._lock is None:
+            with suppress(OSError):
+                self._lock = Lock(self._folder, is_shared=False)
+                self._stored.remove_torn()
+        return self._lock is not None
+
+    def _tidy(self, deadline: float, *, is_last: bool) -> bool:
+        """Makes Parquet of what waits, if that is enough; says whether some is left."""
+        try:
+            if self._config.spill_bytes is not None:
+                bound(Path(self._config.spill or ""), self._note.name, self._config.spill_bytes)
+            waiting = waiting_in(self._live, self._folder)
+            if not is_last:
+                now = time.time()
+                waiting = [one for one in waiting if now - one.moved_s > _SETTLED_S]
+                length = sum(one.length for one in waiting)
+                oldest_s = min((one.moved_s for one in waiting), default=now)
+                if length < _WAITING_BYTES_MAX and now - oldest_s < _WAITING_S_MAX:
+                    return False
+            return bool(convert(waiting, self._stored, self._own_procs, deadline))
+        except OSError as error:
+            # The segments are still there; the next round may have more luck.
+            _log.warning("what is to be kept cannot be written to %s: %s", self._folder, error)
+            return False
+
+    def _move_rest(self) -> None:
+        with suppress(OSError), os.scandir(self._live) as entries:
+            folders = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+            for folder in folders:
+                if not is_locked(folder):
+                    move_proc(folder, self._folder / folder.name)
+
+
+def adopt(spill: Path, host_name: str) -> None:
+    """Makes Parquet of what programs of this host have left that were killed."""
+    for folder, note in _hosts_in(spill, host_name):
+        live = Path(note.folder)
+        if live.exists() and not remove_if_free(live):
+            continue
+        with suppress(OSError):
+            lock = Lock(folder, is_shared=False)
+            try:
+                stored = StoredTables(folder)
+                stored.remove_torn()
+                waiting = waiting_in(live, folder)
+                own = frozenset((note.own_proc,))
+                convert(waiting, stored, own, float("inf"))
+            finally:
+                lock.close()
+
+
+def bound(spill: Path, host_name: str, bytes_max: int) -> None:
+    """Removes the oldest files of this host in all runs, until the others fit."""
+    files = []
+    for folder, _ in _hosts_in(spill, host_name):
+        for path in folder.rglob("*"):
+            with suppress(OSError):
+                stat = path.lstat()
+                if path.suffix in (".parquet", ".seg"):
+                    age = int(path.name.split("-")[-2]) if path.suffix == ".parquet" else None
+                    files.append((age or stat.st_mtime_ns // 1000, stat.st_size, path))
+    total = sum(length for _, length, _ in files)
+    for _, length, path in sorted(files):
+        if total <= bytes_max:
+            break
+        with suppress(OSError):
+            path.unlink()
+            total -= length
+
+
+def _hosts_in(spill: Path, host_name: str) -> Iterator[tuple[Path, HostNote]]:
+    with suppress(OSError):
+        for run in sorted(spill.iterdir()):
+            with suppress(OSError):
+                for folder in sorted(run.iterdir()):
+                    note = noted_host(folder)
+                    if note is not None and note.name == host_name:
+                        yield folder, note

@@ -1,0 +1,1 @@
+"""From what happens in a process to files of its host."""

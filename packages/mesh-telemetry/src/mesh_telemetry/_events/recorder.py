@@ -1,0 +1,435 @@
+"""Takes the events of this process and writes them into its folder, until it is closed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import shutil
+import socket
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from weakref import WeakSet
+
+from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
+from mesh_telemetry._debug.breakpoints import Breakpoints
+from mesh_telemetry._events.door import (
+    ACTIVITY,
+    FLUSH,
+    ROWS,
+    RULES,
+    SESSIONS,
+    STACKS,
+    STOP,
+    WAITS,
+    Door,
+    activities,
+    stacks,
+    waits,
+)
+from mesh_telemetry._events.endpoint_names import write_endpoints
+from mesh_telemetry._events.event_lines import encode_line, line_of
+from mesh_telemetry._events.folders import (
+    ASKED,
+    Lock,
+    bytes_below,
+    is_locked,
+    open_host_folder,
+    remove_if_free,
+    spill_folder,
+    sweep,
+)
+from mesh_telemetry._events.measurements import Measurements
+from mesh_telemetry._events.moving import make_folder, move_proc
+from mesh_telemetry._events.segments import (
+    FAMILIES,
+    LINES_HEADER,
+    SegmentWriter,
+    message_header,
+)
+from mesh_telemetry._events.stops import stop_here
+from mesh_telemetry._sources import live_rows
+from mesh_telemetry._stacks.folder import STACK_FOLDER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mesh_core.spi import Event, Station
+    from mesh_telemetry._options import TelemetryConfig
+
+__all__ = ["OWN_NAMES", "Recorder"]
+
+#: The names of the meshes that telemetry spawns for itself: they are not recorded.
+OWN_NAMES = frozenset({"mesh-telemetry", "mesh-telemetry-collector", "mesh-telemetry-keeper"})
+
+_PERIOD_S = 0.1
+_BUSY_PERIOD_S = 0.01
+_MESSAGES_MAX = 1 << 17
+_EVENTS_MAX = 1 << 16
+_EVENTS_AT_ONCE = 4096
+_EXPIRE_S = 1.0
+_STATE_S = 10.0
+_STATED_BYTES = 256
+_CLOSE_S = 10.0
+# Kinds that name a mesh, by which those of telemetry itself are known.
+_LIVES = frozenset({"spawned", "started", "proc_started", "proc_died"})
+# How much more the dead of a host may keep than one process that lives.
+_DEAD_SHARES = 4
+
+_recorders: WeakSet[Recorder] = WeakSet()
+
+
+class Recorder:
+    """Records this process, in a thread of its own.
+
+    Args:
+        run: Which telemetry this is for: the name of its folder.
+        config: What is kept.
+        own_ports: Actors of telemetry that there were before.
+
+    Attributes:
+        on_restarted: Called when something was started again that this process owns.
+        folder: Where it writes.
+    """
+
+    def __init__(self, run: str, config: TelemetryConfig, own_ports: tuple[int, ...]) -> None:
+        self._config = config
+        self.on_restarted: Callable[[], object] = _nothing
+        self._own: set[int] = set()
+        self._own_procs: set[int] = set()
+        self._measurements = Measurements()
+        self._lost: dict[tuple[str, str], list[int]] = {}
+        self._stream_dropped = {"messages": 0, "lives": 0}
+        self._endpoint_count = 0
+        self._lost_at = self._expired_at = -math.inf
+        self._pid = os.getpid()
+        self._is_over = self._is_restarted = self._has_taken = self._is_short = False
+        self._stated_at = -math.inf
+        self._turn = threading.Lock()
+        sweep(config.directory)
+        place = station()
+        spill = spill_folder(config.spill, run, place.host)
+        self._host_folder, self._host_lock = open_host_folder(
+            config.directory, run, place.host, spill
+        )
+        _drop_dead(self._host_folder, config, spill)
+        name = f"{place.slot}.{os.getpid()}.{os.urandom(4).hex()}"
+        self.folder: Path = self._host_folder / name
+        self.folder.mkdir(mode=0o700)
+        self._lock = Lock(self.folder, is_shared=False)
+        self._write_place(place)
+        self._breakpoints = Breakpoints(self.folder, self._host_folder)
+        self._door = Door(self.folder, self._answers(), {ROWS: live_rows})
+        self._bell, self._ear = socket.socketpair()
+        rest = EVENT_KINDS - set(MESSAGE_KINDS)
+        self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX, since_start=True)
+        self._events = subscribe(rest, len_max=_EVENTS_MAX)
+        self._spill = None if spill is None else spill / name
+        self._writers = self._make_writers()
+        for port in own_ports:
+            self._note_own(port, is_proc=False)
+        self._standing = standing()
+        self._thread = threading.Thread(target=self._run, name="mesh-telemetry", daemon=True)
+        _recorders.add(self)
+        self._thread.start()
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether it is that of the process that this one is a fork of, or has ended."""
+        return self._is_over or os.getpid() != self._pid
+
+    def exclude(self, port: int) -> None:
+        """Records nothing of an actor any more: it is one of telemetry itself."""
+        with self._turn:
+            self._note_own(port, is_proc=False)
+
+    def close(self) -> None:
+        """Takes what has happened until now, and ends."""
+        if self._is_over or os.getpid() != self._pid:
+            return
+        self._is_over = True
+        self._breakpoints.close()
+        with suppress(OSError):
+            self._bell.send(b"x")
+        self._thread.join(_CLOSE_S)
+
+    def let_go(self) -> None:
+        """Closes what a fork has of its parent, which goes on recording."""
+        self._is_over = True
+        self._breakpoints.let_go()
+        for held in (self._lock, self._host_lock, self._door, self._bell, self._ear):
+            held.close()
+        for writer in self._writers.values():
+            writer.close()
+
+    def _answers(self) -> dict[str, Callable[..., Any]]:
+        return {
+            ACTIVITY: activities,
+            FLUSH: self._flushed,
+            RULES: self._breakpoints.read_rules,
+            SESSIONS: self._breakpoints.rows,
+            STACKS: stacks,
+            STOP: self._stop,
+            WAITS: waits,
+        }
+
+    def _make_writers(self) -> dict[str, SegmentWriter]:
+        config = self._config
+        if self._spill is not None:
+            make_folder(self._spill)
+            shutil.copy(self.folder / "place.json", self._spill)
+        writers = {}
+        for family, share in FAMILIES.items():
+            is_messages = family == "messages"
+            header = message_header(self._messages.time_base_ns) if is_messages else LINES_HEADER
+            room = config.proc_bytes * share // sum(FAMILIES.values())
+            # What there is does not become untrue with time.
+            retention_s = math.inf if family == "lives" else config.retention_s
+            writers[family] = SegmentWriter(
+                self.folder, family, room, retention_s, header, self._spill
+            )
+        return writers
+
+    def _write_place(self, place: Station) -> None:
+        said = {
+            **place._asdict(),
+            "pid": os.getpid(),
+            "started_us": time.time_ns() // 1000,
+            "token": int.from_bytes(os.urandom(8), "little"),
+        }
+        made = self.folder / "place.new"
+        made.write_text(json.dumps(said))
+        made.rename(self.folder / "place.json")
+
+    def _run(self) -> None:
+        period_s = _PERIOD_S
+        watched = [self._door.fileno(), self._ear.fileno()]
+        try:
+            while not self._is_over:
+                ready, _, _ = select.select(watched, [], [], period_s)
+                if watched[0] in ready:
+                    self._has_taken = False
+                    self._door.serve()
+                with self._turn:
+                    if not (watched[0] in ready and self._has_taken):
+                        period_s = self._take()
+                    is_restarted, self._is_restarted = self._is_restarted, False
+                if is_restarted:
+                    self.on_restarted()
+        except Exception:
+            if self._pid == os.getpid():
+                traceback.print_exc()
+        finally:
+            if self._pid == os.getpid():
+                self._finish()
+
+    def _finish(self) -> None:
+        with self._turn, suppress(Exception):
+            self._take()
+            self._lost_at = -math.inf
+            self._write_lost()
+        self._breakpoints.close()
+        self._events.close()
+        self._messages.close()
+        self.let_go()
+        # Of the run on this host, when nobody else is left.
+        remove_if_free(self._host_folder)
+
+    def _flushed(self) -> bool:
+        with self._turn:
+            self._take()
+            self._has_taken = True
+        return True
+
+    def _stop(self, request: str) -> dict[str, str]:
+        return stop_here(request, self._own)
+
+    def _take(self) -> float:
+        """Writes what has happened since; gives when to look again, in seconds."""
+        lines: dict[str, list[dict[str, Any]]] = {}
+        self._state_again()
+        known, self._standing = self._standing, []
+        for event in known:
+            self._sort(event, lines)
+        for _ in range(_EVENTS_MAX // _EVENTS_AT_ONCE):
+            events = self._events.poll(_EVENTS_AT_ONCE)
+            for event in events:
+                self._is_restarted |= event.kind == "restarted"
+                self._sort(event, lines)
+            if len(events) < _EVENTS_AT_ONCE:
+                break
+        lines["metrics"] = self._measurements.take()
+        for family, some in lines.items():
+            self._write_lines(family, some)
+        records = self._messages.poll_records()
+        self._write_messages(records)
+        self._count_dropped()
+        self._write_lost()
+        self._expire()
+        is_busy = len(records) > _MESSAGES_MAX * MESSAGE_RECORD.size // 16
+        return _BUSY_PERIOD_S if is_busy else _PERIOD_S
+
+    def _state_again(self) -> None:
+        """Says again what there is when some of what was said has gone: it may be of that."""
+        now = time.monotonic()
+        if self._is_short and now - self._stated_at >= _STATE_S:
+            self._is_short, self._stated_at = False, now
+            there = standing()
+            # Where there is too much, saying it would push out all else.
+            if len(there) * _STATED_BYTES < self._config.proc_bytes // 20:
+                self._standing = there
+
+    def _sort(self, event: Event, lines: dict[str, list[dict[str, Any]]]) -> None:
+        """Puts an event where it is to be written, unless it is one of telemetry itself."""
+        if event.kind in _LIVES and event.text in OWN_NAMES:
+            self._note_own(event.actor, is_proc=False)
+            if event.kind == "proc_started":
+                self._note_own(event.peer, is_proc=True)
+        if event.actor in self._own or event.peer in self._own_procs:
+            return
+        if event.kind == "metric":
+            self._measurements.add(event)
+            return
+        family, line = line_of(event)
+        lines.setdefault(family, []).append(line)
+
+    def _note_own(self, number: int, *, is_proc: bool) -> None:
+        known = self._own_procs if is_proc else self._own
+        if number and number not in known:
+            known.add(number)
+            for folder in (self.folder, self._spill):
+                with suppress(OSError):
+                    if folder is not None:
+                        with open(folder / "own", "a") as file:
+                            file.write(f"{'proc' if is_proc else 'port'} {number}\n")
+
+    def _write_lines(self, family: str, lines: list[dict[str, Any]]) -> None:
+        room = self._writers[family].room
+        piece, count, first_us = bytearray(), 0, 0
+        for line in lines:
+            encoded = encode_line(line)
+            if len(encoded) > room:
+                self._lose(family, "size", 1, len(encoded))
+                continue
+            if len(piece) + len(encoded) > room:
+                self._append(family, bytes(piece), count, first_us)
+                piece, count = bytearray(), 0
+            if not count:
+                first_us = line["t"]
+            piece += encoded
+            count += 1
+        if count:
+            self._append(family, bytes(piece), count, first_us)
+
+    def _write_endpoints(self) -> None:
+        """Writes the names of endpoints before the records that have their numbers."""
+        names = self._messages.endpoint_names()
+        if len(names) > self._endpoint_count:
+            for folder in (self._spill, self.folder):
+                with suppress(OSError):
+                    if folder is not None:
+                        write_endpoints(folder, names)
+                        self._endpoint_count = len(names)
+
+    def _write_messages(self, records: bytes) -> None:
+        self._write_endpoints()
+        room = self._writers["messages"].room // MESSAGE_RECORD.size * MESSAGE_RECORD.size
+        base_ns = self._messages.time_base_ns
+        for start in range(0, len(records), room):
+            piece = records[start : start + room]
+            first_us = (MESSAGE_RECORD.unpack_from(piece)[0] + base_ns) // 1000
+            self._append("messages", piece, len(piece) // MESSAGE_RECORD.size, first_us)
+
+    def _append(self, family: str, piece: bytes, count: int, first_us: int) -> None:
+        """Writes a piece; where the disk is full, in the place of older ones."""
+        writer = self._writers[family]
+        while True:
+            try:
+                writer.append(piece, count, first_us)
+                break
+            except OSError:
+                if not self.folder.is_dir() or not writer.evict():
+                    self._lose(family, "disk", count, len(piece))
+                    break
+        if writer.evicted_count:
+            self._is_short |= family == "lives"
+            self._lose(family, "room", writer.evicted_count, writer.evicted_bytes)
+            writer.evicted_count = writer.evicted_bytes = 0
+
+    def _count_dropped(self) -> None:
+        streams = {"messages": self._messages, "lives": self._events}
+        for family, stream in streams.items():
+            new = stream.dropped - self._stream_dropped[family]
+            if new:
+                self._stream_dropped[family] += new
+                self._lose(family, "ring", new, 0)
+
+    def _lose(self, family: str, reason: str, count: int, length: int) -> None:
+        lost = self._lost.setdefault((family, reason), [0, 0])
+        lost[0] += count
+        lost[1] += length
+
+    def _write_lost(self) -> None:
+        """Writes what was lost, once a second at most."""
+        now = time.monotonic()
+        if not self._lost or now - self._lost_at < _EXPIRE_S:
+            return
+        self._lost_at = now
+        lost, self._lost = self._lost, {}
+        time_us = time.time_ns() // 1000
+        lines = [
+            {"t": time_us, "k": "dropped", "of": family, "reason": reason, "n": n, "bytes": length}
+            for (family, reason), (n, length) in lost.items()
+        ]
+        self._write_lines("lives", lines)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        if now - self._expired_at >= _EXPIRE_S:
+            self._expired_at = now
+            for writer in self._writers.values():
+                writer.expire()
+
+
+def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -> None:
+    """Removes what processes have left that ended long ago, or that takes too much room.
+
+    It is moved where it is to be kept.
+    """
+    room = config.proc_bytes * _DEAD_SHARES
+    # Dumps of stacks have bounds of their own.
+    others = (ASKED, STACK_FOLDER)
+    folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
+    dead = []
+    for folder in folders:
+        with suppress(OSError):
+            with os.scandir(folder) as entries:
+                last_s = max((entry.stat().st_mtime for entry in entries), default=0.0)
+            if not is_locked(folder):
+                dead.append((last_s, folder))
+    for last_s, folder in sorted(dead, reverse=True):
+        room -= bytes_below(folder)
+        if room < 0 or time.time() - last_s > config.retention_s:
+            with suppress(OSError):
+                if spill is not None:
+                    move_proc(folder, spill / folder.name)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _nothing() -> None:
+    """Until somebody wants to know."""
+
+
+def _let_go_in_fork() -> None:
+    for recorder in list(_recorders):
+        recorder.let_go()
+    _recorders.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_fork)

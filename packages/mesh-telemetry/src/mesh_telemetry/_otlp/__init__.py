@@ -1,0 +1,1 @@
+"""Exports by OpenTelemetry's protocol."""

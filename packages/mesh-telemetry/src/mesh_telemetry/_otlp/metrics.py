@@ -1,0 +1,261 @@
+"""Measurements as metrics of OTLP, and those that are made of messages."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+)
+
+from mesh_telemetry._otlp.parts import Part, attributes_of, json_attributes, resource_of
+
+if TYPE_CHECKING:
+    from mesh_telemetry._events.proc_folder import Place
+    from mesh_telemetry._otlp.options import OtlpConfig
+    from mesh_telemetry._otlp.segment_tail import Fresh
+
+    Row = dict[str, Any]
+
+__all__ = ["METRIC_TABLES", "MetricParts", "dropped_metric"]
+
+METRIC_TABLES = (
+    "metric_gauges",
+    "metric_sums",
+    "metric_histograms",
+    "sent_messages",
+    "messages",
+    "message_status_events",
+)
+_DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+_POINTS_MAX = 500
+_UNDER_WAY_MAX = 100_000
+#: The upper bounds of how long calls take, in seconds.
+_CALL_BOUNDS_S = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+
+
+class MetricParts:
+    """Makes metrics of rows.
+
+    Args:
+        config: What is said of all processes.
+    """
+
+    def __init__(self, config: OtlpConfig) -> None:
+        self._config = config
+        self._messages: dict[str, _MessageCounts] = {}
+
+    def take(self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool) -> list[Part]:
+        """Gives the metrics of each process."""
+        found = []
+        for one in fresh:
+            resource = resource_of(self._config, one.folder.place)
+            name = one.folder.path.name
+            messages = self._messages.setdefault(name, _MessageCounts())
+            metrics = _measured(one.tables) + messages.take(one.tables)
+            found += [Part(resource, metric) for metric in metrics]
+            if one.is_over:
+                del self._messages[name]
+        return found
+
+
+def dropped_metric(dropped: dict[tuple[str, str], int], since_ns: int, now_ns: int) -> Metric:
+    """Gives how much was not exported, by signal and cause."""
+    metric = Metric(name="mesh.telemetry.export.dropped", unit="{item}")
+    metric.sum.aggregation_temporality = _DELTA
+    metric.sum.is_monotonic = True
+    for (signal, cause), count in dropped.items():
+        said = {"mesh.signal": signal, "mesh.cause": cause}
+        metric.sum.data_points.append(
+            NumberDataPoint(
+                start_time_unix_nano=since_ns,
+                time_unix_nano=now_ns,
+                as_int=count,
+                attributes=attributes_of(said),
+            )
+        )
+    return metric
+
+
+class _Grouped:
+    """Metrics by their name and kind, with the points of each."""
+
+    def __init__(self) -> None:
+        self.metrics: list[Metric] = []
+        self._open: dict[tuple[Any, ...], Metric] = {}
+
+    def points(self, kind: str, name: str, unit: str, *, is_monotonic: bool = False) -> Any:
+        """Gives where a point goes."""
+        key = (kind, name, unit, is_monotonic)
+        metric = self._open.get(key)
+        if metric is None or len(getattr(metric, kind).data_points) >= _POINTS_MAX:
+            metric = self._open[key] = Metric(name=name, unit=unit)
+            self.metrics.append(metric)
+            if kind != "gauge":
+                getattr(metric, kind).aggregation_temporality = _DELTA
+            if kind == "sum":
+                metric.sum.is_monotonic = is_monotonic
+        return getattr(metric, kind).data_points
+
+
+def _measured(tables: Any) -> list[Metric]:
+    grouped = _Grouped()
+    for row in tables["metric_gauges"]:
+        point = _number(row, "value")
+        grouped.points("gauge", row["name"], row["unit"]).append(point)
+    for row in tables["metric_sums"]:
+        points = grouped.points(
+            "sum", row["name"], row["unit"], is_monotonic=bool(row["is_monotonic"])
+        )
+        points.append(_number(row, "sum"))
+    for row in tables["metric_histograms"]:
+        histogram = HistogramDataPoint(
+            start_time_unix_nano=row["start_timestamp_us"] * 1000,
+            time_unix_nano=row["timestamp_us"] * 1000,
+            count=row["count"],
+            sum=row["sum_f64"],
+            min=row["min_f64"],
+            max=row["max_f64"],
+            explicit_bounds=json.loads(row["bounds_json"]),
+            bucket_counts=json.loads(row["bucket_counts_json"]),
+            attributes=attributes_of(_said(row)),
+        )
+        grouped.points("histogram", row["name"], row["unit"]).append(histogram)
+    return grouped.metrics
+
+
+def _number(row: Row, name: str) -> NumberDataPoint:
+    point = NumberDataPoint(
+        start_time_unix_nano=(row["start_timestamp_us"] or row["timestamp_us"]) * 1000,
+        time_unix_nano=row["timestamp_us"] * 1000,
+        attributes=attributes_of(_said(row)),
+    )
+    if row[f"{name}_i64"] is not None:
+        point.as_int = row[f"{name}_i64"]
+    else:
+        point.as_double = row[f"{name}_f64"]
+    return point
+
+
+def _said(row: Row) -> dict[str, Any]:
+    said = json_attributes(row["attributes_json"])
+    return said if row["actor_id"] is None else said | {"mesh.actor_id": str(row["actor_id"])}
+
+
+class _Calls:
+    """How long calls have taken that had the same end."""
+
+    def __init__(self) -> None:
+        self.durations_s: list[float] = []
+
+    def point(self, first_us: int, last_us: int, said: dict[str, Any]) -> HistogramDataPoint:
+        """Gives them as a histogram."""
+        buckets = [0] * (len(_CALL_BOUNDS_S) + 1)
+        for duration_s in self.durations_s:
+            buckets[bisect_left(_CALL_BOUNDS_S, duration_s)] += 1
+        return HistogramDataPoint(
+            start_time_unix_nano=first_us * 1000,
+            time_unix_nano=last_us * 1000,
+            count=len(self.durations_s),
+            sum=sum(self.durations_s),
+            min=min(self.durations_s),
+            max=max(self.durations_s),
+            explicit_bounds=_CALL_BOUNDS_S,
+            bucket_counts=buckets,
+            attributes=attributes_of(said),
+        )
+
+
+class _MessageCounts:
+    """What the messages of one process come to."""
+
+    def __init__(self) -> None:
+        self._sent: OrderedDict[int, tuple[int, str | None]] = OrderedDict()
+        self._queued: OrderedDict[int, None] = OrderedDict()
+        self._queued_casts = 0
+        self._last_us = 0
+
+    def take(self, tables: Any) -> list[Metric]:
+        """Gives the metrics of what is new."""
+        sent, came = tables["sent_messages"], tables["messages"]
+        changes = tables["message_status_events"]
+        times = [row["timestamp_us"] for rows in (sent, came, changes) for row in rows]
+        if not times:
+            return []
+        last_us = max(times)
+        first_us = min(min(times), self._last_us or last_us)
+        self._last_us = last_us
+        grouped = _Grouped()
+        for word, rows in (("sent", sent), ("received", came)):
+            _count(grouped, word, rows, first_us, last_us)
+        self._note(sent, came)
+        for (endpoint, code), calls in self._ended(changes).items():
+            said = {"mesh.endpoint": endpoint, "error.type": str(code) if code else None}
+            points = grouped.points("histogram", "mesh.call.duration", "s")
+            points.append(calls.point(first_us, last_us, said))
+        waiting = NumberDataPoint(
+            time_unix_nano=last_us * 1000, as_int=len(self._queued) + self._queued_casts
+        )
+        grouped.points("gauge", "mesh.queue.length", "{message}").append(waiting)
+        return grouped.metrics
+
+    def _note(self, sent: list[Row], came: list[Row]) -> None:
+        for row in sent:
+            if row["call"] is not None:
+                _keep(self._sent, row["id"], (row["timestamp_us"], row.get("endpoint")))
+        for row in came:
+            if row["call"] is None:
+                self._queued_casts += 1
+            else:
+                _keep(self._queued, row["id"], None)
+
+    def _ended(self, changes: list[Row]) -> dict[tuple[str | None, int], _Calls]:
+        found: dict[tuple[str | None, int], _Calls] = {}
+        for row in changes:
+            number, status = row["message_id"], row["status"]
+            if status in ("active", "refused"):
+                if number is not None:
+                    self._queued.pop(number, None)
+                else:
+                    # The first ones may have come before anybody counted.
+                    self._queued_casts = max(self._queued_casts - 1, 0)
+            elif status in ("returned", "cancelled") and number in self._sent:
+                sent_us, endpoint = self._sent.pop(number)
+                if status == "returned":
+                    calls = found.setdefault((endpoint, row["code"]), _Calls())
+                    calls.durations_s.append(max(row["timestamp_us"] - sent_us, 0) / 1e6)
+        return found
+
+
+def _count(grouped: _Grouped, word: str, rows: list[Row], first_us: int, last_us: int) -> None:
+    counts: dict[str | None, list[int]] = {}
+    for row in rows:
+        both = counts.setdefault(row.get("endpoint"), [0, 0])
+        both[0] += 1
+        both[1] += row["bytes"]
+    for endpoint, both in counts.items():
+        names = ((f"mesh.messages.{word}", "{message}"), (f"mesh.messages.{word}.bytes", "By"))
+        for (name, unit), value in zip(names, both, strict=True):
+            point = NumberDataPoint(
+                start_time_unix_nano=first_us * 1000,
+                time_unix_nano=last_us * 1000,
+                as_int=value,
+                attributes=attributes_of({"mesh.endpoint": endpoint}),
+            )
+            grouped.points("sum", name, unit, is_monotonic=True).append(point)
+
+
+def _keep(known: OrderedDict[int, Any], number: int, value: Any) -> None:
+    known[number] = value
+    if len(known) > _UNDER_WAY_MAX:
+        known.popitem(last=False)

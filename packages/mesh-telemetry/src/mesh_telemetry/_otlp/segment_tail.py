@@ -1,0 +1,194 @@
+"""What has come into segments since somebody has last looked: each row once."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mesh_core.spi import MESSAGE_RECORD
+from mesh_telemetry._events.proc_folder import ProcFolder, proc_folders
+from mesh_telemetry._events.segments import LINES_HEADER, message_header
+from mesh_telemetry._rows.line_tables import LINE_TABLES, line_batch
+from mesh_telemetry._rows.message_tables import MESSAGE_TABLES, message_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import pyarrow as pa
+
+    from mesh_telemetry._events.segments import Segment
+
+    Row = dict[str, Any]
+
+__all__ = ["Fresh", "SegmentTail"]
+
+_HEADER_LEN = {"messages": len(message_header(0))}
+_MESSAGES = "messages"
+# Longer than a line ever is: what it is made of is cut.
+_LINE_LEN_MAX = 1 << 20
+
+
+class Fresh(NamedTuple):
+    """What is new of one process.
+
+    `is_over` says that nothing more comes of it.
+    """
+
+    folder: ProcFolder
+    tables: Mapping[str, list[Row]]
+    is_over: bool
+
+
+class SegmentTail:
+    """Reads on where it has stopped, also after a restart.
+
+    Args:
+        folder: That of the host.
+        spill: Where segments are for which there is no more room, if they are kept.
+        tables: Which rows are wanted.
+        own_proc: The process that reads, which is no part of any table.
+        marks: The file that says where it was.
+        bytes_max: How much it reads at a time.
+
+    Attributes:
+        lost_segments: How many segments have gone before all of them was read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        spill: Path | None,
+        tables: Sequence[str],
+        own_proc: int,
+        marks: Path,
+        bytes_max: int = 4 << 20,
+    ) -> None:
+        self._folder = folder
+        self._spill = spill
+        self._tables = tables
+        self._own_procs = frozenset((own_proc,))
+        self._path = marks
+        self._bytes_max = bytes_max
+        families = {LINE_TABLES[table][0] for table in tables if table in LINE_TABLES}
+        if any(table in MESSAGE_TABLES and table not in LINE_TABLES for table in tables):
+            families.add(_MESSAGES)
+        self._families = sorted(families)
+        #: Of each family of each process, the segment and how much of it was read.
+        self._marks: dict[str, list[int]] = {}
+        with suppress(OSError, ValueError):
+            self._marks = {str(key): list(value) for key, value in json.loads(marks.read_text())}
+        self._over: set[str] = set()
+        self.lost_segments = 0
+        self.folders: list[ProcFolder] = []
+
+    def take(self) -> tuple[list[Fresh], bool]:
+        """Gives what is new, and whether there is more than is read at a time."""
+        self.folders = proc_folders(self._folder, self._spill)
+        names = {folder.path.name for folder in self.folders}
+        for key in [key for key in self._marks if key.partition("/")[0] not in names]:
+            del self._marks[key]
+        self._over &= names
+        found = []
+        left = self._bytes_max
+        for folder in self.folders:
+            if folder.path.name in self._over:
+                continue
+            tables: dict[str, list[Row]] = {table: [] for table in self._tables}
+            for family in self._families:
+                left = self._read(folder, family, tables, left)
+                if left <= 0:
+                    break
+            # Alive or not was looked at before: what it wrote last has been read.
+            is_over = not folder.is_alive and left > 0
+            if is_over:
+                self._over.add(folder.path.name)
+            if is_over or any(tables.values()):
+                found.append(Fresh(folder, tables, is_over))
+            if left <= 0:
+                return found, True
+        return found, False
+
+    def save(self) -> None:
+        """Notes that all that was taken needs not be read again."""
+        coming = self._path.with_suffix(".new")
+        with suppress(OSError):
+            coming.write_text(json.dumps(list(self._marks.items())))
+            coming.rename(self._path)
+
+    def _read(
+        self, folder: ProcFolder, family: str, tables: dict[str, list[Row]], left: int
+    ) -> int:
+        key = f"{folder.path.name}/{family}"
+        for segment, _ in folder.segments(family):
+            number, offset = self._marks.get(key, (0, 0))
+            if segment.number < number:
+                continue
+            if segment.number > number:
+                self.lost_segments += segment.number - number - 1
+                offset = _header_len(family)
+            piece = _piece(segment, family, offset, left)
+            self._marks[key] = [segment.number, offset + len(piece.body)]
+            if piece.body:
+                for table, rows in tables.items():
+                    rows += self._rows(table, family, piece, folder)
+            left -= len(piece.body)
+            if left <= 0 or piece.is_cut:
+                return min(left, 0)
+        return left
+
+    def _rows(self, table: str, family: str, piece: _Piece, folder: ProcFolder) -> list[Row]:
+        """Makes rows of a piece, as if it were a segment."""
+        is_message = family == _MESSAGES
+        if not is_message and (table not in LINE_TABLES or LINE_TABLES[table][0] != family):
+            return []
+        if is_message and (table not in MESSAGE_TABLES or table in LINE_TABLES):
+            return []
+        make = message_batch if is_message else line_batch
+        file = os.memfd_create("mesh-telemetry", os.MFD_CLOEXEC)
+        try:
+            _write(file, piece.head + piece.body)
+            own_procs = folder.own_procs | self._own_procs
+            path = f"/proc/self/fd/{file}"
+            batch: pa.RecordBatch | None = make(table, path, folder, own_procs)
+        finally:
+            os.close(file)
+        return [] if batch is None else batch.to_pylist()
+
+
+class _Piece(NamedTuple):
+    head: bytes
+    body: bytes
+    is_cut: bool
+    """Whether there is more than was read."""
+
+
+def _piece(segment: Segment, family: str, offset: int, length_max: int) -> _Piece:
+    """Reads whole records or lines of a segment; nothing when it is gone."""
+    try:
+        with open(segment.path, "rb") as file:
+            head = file.read(_header_len(family))
+            file.seek(offset)
+            # One line at least, however long it is.
+            body = file.read(max(length_max, _LINE_LEN_MAX))
+            is_cut = bool(file.read(1))
+    except OSError:
+        return _Piece(b"", b"", False)
+    if family == _MESSAGES:
+        whole = len(body) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
+    else:
+        whole = body.rfind(b"\n") + 1
+    return _Piece(head, body[:whole], is_cut)
+
+
+def _header_len(family: str) -> int:
+    return _HEADER_LEN.get(family, len(LINES_HEADER))
+
+
+def _write(file: int, content: bytes) -> None:
+    written = 0
+    while written < len(content):
+        written += os.write(file, content[written:] if written else content)

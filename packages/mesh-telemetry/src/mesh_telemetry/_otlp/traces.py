@@ -1,0 +1,287 @@
+"""Spans of the program, and calls of endpoints, as spans of OTLP.
+
+Where spans have the identities of the W3C's trace context, these are taken. Where not, they are
+made of the numbers that spans and messages have: a call is a trace then, with what it does inside.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from mesh_telemetry._otlp.parts import Part, attributes_of, json_attributes, resource_of
+from mesh_telemetry._rows.columns import mixed
+
+if TYPE_CHECKING:
+    from mesh_telemetry._events.proc_folder import Place
+    from mesh_telemetry._otlp.options import OtlpConfig
+    from mesh_telemetry._otlp.parts import Resource
+    from mesh_telemetry._otlp.segment_tail import Fresh
+
+    Row = dict[str, Any]
+
+__all__ = ["TRACE_TABLES", "TraceParts"]
+
+TRACE_TABLES = ("spans", "span_events", "sent_messages", "messages", "message_status_events")
+_OPEN_MAX = 100_000
+_KNOWN_MAX = 200_000
+_TRACE, _CLIENT, _SERVER = 1, 2, 3
+_NEVER_ENDED = "its process has ended"
+
+
+class _Call(NamedTuple):
+    """One side of a call that is over."""
+
+    resource: Resource
+    message_id: int
+    kind: int
+    begin_us: int
+    end_us: int
+    endpoint: str | None
+    sent_in: str | None
+    error: str | None
+
+
+class _ProcState:
+    """What has begun in a process, and has not ended."""
+
+    def __init__(self) -> None:
+        self.spans: OrderedDict[int, tuple[Row, Span]] = OrderedDict()
+        self.sent: OrderedDict[int, Row] = OrderedDict()
+        self.came: OrderedDict[int, Row] = OrderedDict()
+        self.served: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self.last_us = 0
+
+
+class TraceParts:
+    """Makes spans of rows, when they have ended.
+
+    Args:
+        config: What is said of all processes, and whether calls are wanted.
+    """
+
+    def __init__(self, config: OtlpConfig) -> None:
+        self._config = config
+        self._procs: dict[str, _ProcState] = {}
+        # The traces of spans, and of messages by what was done for them.
+        self._traces: OrderedDict[str, bytes] = OrderedDict()
+        self._message_traces: OrderedDict[int, bytes] = OrderedDict()
+        # Calls that are over, until the span that they were sent in is known for certain.
+        self._waiting: list[_Call] = []
+
+    def take(self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool) -> list[Part]:
+        """Gives the spans that have ended."""
+        settled, self._waiting = self._waiting, []
+        found: list[Part] = []
+        for one in fresh:
+            found += self._take(one)
+        if is_last:
+            settled += self._waiting
+            self._waiting = []
+        for call in settled:
+            span = self._call(call)
+            if span is not None:
+                found.append(Part(call.resource, span))
+        return found
+
+    def _take(self, fresh: Fresh) -> list[Part]:
+        resource = resource_of(self._config, fresh.folder.place)
+        state = self._procs.setdefault(fresh.folder.path.name, _ProcState())
+        rows = [
+            (row["timestamp_us"], order, table, row)
+            for order, table in enumerate(_ORDER)
+            for row in fresh.tables[table]
+        ]
+        rows.sort(key=lambda each: each[:2])
+        found = []
+        for at_us, _, table, row in rows:
+            state.last_us = max(state.last_us, at_us)
+            if table == "spans":
+                _keep(state.spans, row["id"], (row, self._begun(row, state)), _OPEN_MAX)
+            elif table == "span_events":
+                ended = row["event_type"] == "close" and state.spans.pop(row["id"], None)
+                if ended:
+                    why = "an exception ended it" if row["is_error"] else None
+                    found.append(Part(resource, _ended(ended[1], at_us, why)))
+            elif self._config.calls:
+                self._message(table, row, state, resource, fresh.folder.place)
+        if fresh.is_over:
+            found += [
+                Part(resource, _ended(span, state.last_us, _NEVER_ENDED))
+                for _, span in state.spans.values()
+            ]
+            for number, (begin_us, _) in state.served.items():
+                self._end_served(state, resource, number, begin_us, state.last_us, _NEVER_ENDED)
+            del self._procs[fresh.folder.path.name]
+        return found
+
+    def _begun(self, row: Row, state: _ProcState) -> Span:
+        """Gives a span, but for its end."""
+        served = row.get("message_id")
+        parent: str | None
+        if row.get("trace_id") is not None:
+            name, trace = row["span_id"], bytes.fromhex(row["trace_id"])
+            parent = row["parent_span_id"]
+            if served is not None and row["parent_id"] is None:
+                _keep(self._message_traces, served, trace, _KNOWN_MAX)
+                parent = _name(served, _SERVER) if self._config.calls else parent
+        else:
+            name, parent, trace = self._derived(row, state)
+        _keep(self._traces, name, trace, _KNOWN_MAX)
+        said: dict[str, Any] = {}
+        if row["actor_id"] is not None:
+            said["mesh.actor_id"] = str(row["actor_id"])
+        return Span(
+            trace_id=trace,
+            span_id=bytes.fromhex(name),
+            parent_span_id=b"" if parent is None else bytes.fromhex(parent),
+            name=row["name"],
+            kind=Span.SPAN_KIND_INTERNAL,
+            start_time_unix_nano=row["timestamp_us"] * 1000,
+            attributes=attributes_of(json_attributes(row["fields_json"]) | said),
+        )
+
+    def _derived(self, row: Row, state: _ProcState) -> tuple[str, str | None, bytes]:
+        """Makes the identity of a span of numbers: its name, its parent and its trace."""
+        name = f"{row['id']:016x}"
+        if row["parent_id"] is not None:
+            parent = f"{row['parent_id']:016x}"
+            return name, parent, self._traces.get(parent) or _trace(row["parent_id"])
+        actor_id = row["actor_id"]
+        if self._config.calls and actor_id is not None:
+            served = [number for number, (_, of) in state.served.items() if of == actor_id]
+            if len(served) == 1:
+                return name, _name(served[0], _SERVER), _trace(served[0])
+        return name, None, _trace(row["id"])
+
+    def _message(
+        self, table: str, row: Row, state: _ProcState, resource: Resource, place: Place
+    ) -> None:
+        if table == "sent_messages":
+            if row["call"] is not None:
+                _keep(state.sent, row["id"], row, _OPEN_MAX)
+            return
+        if table == "messages":
+            if row["call"] is not None:
+                _keep(state.came, row["id"], row, _OPEN_MAX)
+            return
+        number, status, at_us = row["message_id"], row["status"], row["timestamp_us"]
+        if number is None:
+            return
+        error = f"fault {row['code']}" if row["code"] else None
+        if status == "active":
+            actor_id = int(mixed(place.number, row["mesh_id"]))
+            _keep(state.served, number, (at_us, actor_id), _OPEN_MAX)
+        elif status in ("complete", "failed"):
+            served = state.served.pop(number, None)
+            if served is not None:
+                self._end_served(state, resource, number, served[0], at_us, error)
+        elif status == "refused":
+            state.came.pop(number, None)
+        elif status in ("returned", "cancelled"):
+            sent = state.sent.pop(number, None)
+            if sent is not None:
+                error = "cancelled" if status == "cancelled" else error
+                self._over(resource, sent, _CLIENT, number, sent["timestamp_us"], at_us, error)
+
+    def _end_served(
+        self,
+        state: _ProcState,
+        resource: Resource,
+        number: int,
+        begin_us: int,
+        end_us: int,
+        error: str | None,
+    ) -> None:
+        came = state.came.pop(number, {})
+        self._over(resource, came, _SERVER, number, begin_us, end_us, error)
+
+    def _over(
+        self,
+        resource: Resource,
+        row: Row,
+        kind: int,
+        number: int,
+        begin_us: int,
+        end_us: int,
+        error: str | None,
+    ) -> None:
+        call = _Call(
+            resource,
+            number,
+            kind,
+            begin_us,
+            end_us,
+            row.get("endpoint"),
+            row.get("parent_span_id"),
+            error,
+        )
+        self._waiting.append(call)
+
+    def _call(self, call: _Call) -> Span | None:
+        """Gives a side of a call as a span; None when its trace is known on another host alone."""
+        is_server = call.kind == _SERVER
+        served_in = self._message_traces.get(call.message_id)
+        link: list[Span.Link] = []
+        parent = b""
+        if call.sent_in is not None:
+            trace = self._traces.get(call.sent_in) or served_in
+            if trace is None:
+                return None
+            client = bytes.fromhex(_name(call.message_id, _CLIENT))
+            parent = client if is_server else bytes.fromhex(call.sent_in)
+        elif is_server and served_in is not None:
+            # What it did began a trace of its own, as nobody who called was in one.
+            trace = served_in
+            other = bytes.fromhex(_name(call.message_id, _CLIENT))
+            link = [Span.Link(trace_id=_trace(call.message_id), span_id=other)]
+        else:
+            trace = _trace(call.message_id)
+            parent = bytes.fromhex(_name(call.message_id, _CLIENT)) if is_server else b""
+        said = {"rpc.system": "mesh", "rpc.method": call.endpoint}
+        return _ended(
+            Span(
+                trace_id=trace,
+                span_id=bytes.fromhex(_name(call.message_id, call.kind)),
+                parent_span_id=parent,
+                name=call.endpoint or "call",
+                kind=Span.SPAN_KIND_SERVER if is_server else Span.SPAN_KIND_CLIENT,
+                start_time_unix_nano=call.begin_us * 1000,
+                attributes=attributes_of(said),
+                links=link,
+            ),
+            call.end_us,
+            call.error,
+        )
+
+
+#: What is first of what has the same time.
+_ORDER = ("sent_messages", "messages", "message_status_events", "spans", "span_events")
+
+
+def _ended(span: Span, at_us: int, error: str | None) -> Span:
+    span.end_time_unix_nano = max(at_us * 1000, span.start_time_unix_nano)
+    if error is not None:
+        span.status.code = Status.STATUS_CODE_ERROR
+        span.status.message = error
+    return span
+
+
+def _name(number: int, kind: int) -> str:
+    """Gives the number of a span as text: of one side of a call."""
+    return f"{int(mixed(number, kind)) or 1:016x}"
+
+
+def _trace(number: int) -> bytes:
+    """Gives the trace that a span or a call without one begins: both sides make the same."""
+    high, low = int(mixed(number, _TRACE)), number
+    return high.to_bytes(8) + low.to_bytes(8)
+
+
+def _keep(known: OrderedDict[Any, Any], key: Any, value: Any, len_max: int) -> None:
+    known[key] = value
+    if len(known) > len_max:
+        known.popitem(last=False)

@@ -1,0 +1,122 @@
+"""The stretch of a plan that every host can compute from its own rows of one table."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import datafusion
+import pyarrow as pa
+from datafusion.unparser import Dialect, Unparser
+
+from mesh_telemetry._plan.plan_tree import Node, expression, is_pushable, named, quoted
+
+__all__ = ["Chain", "base_table", "chain_of", "statement"]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Filters and projections over one table.
+
+    Attributes:
+        frame: It, over the empty table of the planning session.
+        table: The table's name.
+        is_selective: Whether it leaves rows out.
+    """
+
+    frame: datafusion.DataFrame
+    table: str
+    is_selective: bool
+
+
+def base_table(node: Node, schemas: Mapping[str, pa.Schema]) -> str | None:
+    """Names the table that a scan reads from the hosts; None if it reads something of ours."""
+    catalog, schema, table = node.variant.fqn()
+    if catalog in (None, "datafusion") and schema in (None, "public") and table in schemas:
+        return str(table)
+    return None
+
+
+def chain_of(
+    node: Node, session: datafusion.SessionContext, schemas: Mapping[str, pa.Schema]
+) -> Chain | None:
+    """Recognises a chain; None if something in it must be done where the query is finished."""
+    if node.kind == "TableScan":
+        return _scan(node, session, schemas)
+    if node.kind not in ("Filter", "Projection", "SubqueryAlias"):
+        return None
+    below = chain_of(node.inputs[0], session, schemas)
+    if below is None:
+        return None
+    frame, is_selective = below.frame, below.is_selective
+    if node.kind == "Filter":
+        predicate = expression(node.variant.predicate())
+        if not is_pushable(predicate):
+            return None
+        frame, is_selective = frame.filter(predicate), True
+    elif node.kind == "Projection":
+        expressions = [expression(each) for each in node.variant.projections()]
+        if not all(is_pushable(each) for each in expressions):
+            return None
+        # Where only the number of rows counts there are no expressions: any column will do.
+        frame = frame.select(*(expressions or [named(frame.schema().names[0])]))
+    else:
+        columns = [named(name) for name in frame.schema().names]
+        frame = frame.select(*columns).alias(quoted(node.variant.alias()))
+    return Chain(frame, below.table, is_selective)
+
+
+def _scan(
+    node: Node, session: datafusion.SessionContext, schemas: Mapping[str, pa.Schema]
+) -> Chain | None:
+    table = base_table(node, schemas)
+    catalog, schema, _ = node.variant.fqn()
+    if table is None or catalog is not None or schema is not None:
+        return None
+    filters = [expression(each) for each in node.variant.filters()]
+    if not all(is_pushable(each) for each in filters):
+        return None
+    frame = session.table(quoted(table))
+    for each in filters:
+        frame = frame.filter(each)
+    columns = [name for _, name in node.variant.projection()] or schemas[table].names[:1]
+    frame = frame.select(*(datafusion.col(f"{quoted(table)}.{quoted(each)}") for each in columns))
+    return Chain(frame, table, bool(filters))
+
+
+class _Seen:
+    """Which statements were compared with their plans, and with what result."""
+
+    def __init__(self, count_max: int) -> None:
+        self._results: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self._count_max = count_max
+
+    def get(self, key: tuple[str, str]) -> bool | None:
+        return self._results.get(key)
+
+    def add(self, key: tuple[str, str], result: bool) -> None:
+        self._results[key] = result
+        while len(self._results) > self._count_max:
+            self._results.popitem(last=False)
+
+
+# As with regular expressions, the same ones come again and again.
+_SEEN = _Seen(count_max=512)
+
+
+def statement(frame: datafusion.DataFrame, session: datafusion.SessionContext) -> str | None:
+    """Writes a frame as SQL; None if what is written would be read as another plan."""
+    try:
+        plan = frame.logical_plan()
+        sql: str = Unparser(Dialect.default()).plan_to_sql(plan)
+        key = sql, plan.display_indent_schema()
+        result = _SEEN.get(key)
+        if result is None:
+            meant = frame.optimized_logical_plan().display_indent_schema()
+            read = session.sql(sql).optimized_logical_plan().display_indent_schema()
+            result = read == meant
+            _SEEN.add(key, result)
+    except Exception:  # DataFusion has no narrower class
+        return None
+    return sql if result else None

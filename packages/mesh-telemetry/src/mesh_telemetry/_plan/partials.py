@@ -1,0 +1,224 @@
+"""Aggregates in two steps: a part on every host, and the whole from the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import datafusion
+import pyarrow as pa
+from datafusion import functions
+from datafusion.unparser import Dialect, Unparser
+
+from mesh_telemetry._plan.plan_tree import Node, expression, is_pushable, named
+
+__all__ = ["Partials", "partials_of"]
+
+_SAME_AGAIN: dict[str, Callable[[datafusion.Expr], datafusion.Expr]] = {
+    "sum": functions.sum,
+    "min": functions.min,
+    "max": functions.max,
+    "bool_and": functions.bool_and,
+    "bool_or": functions.bool_or,
+    "bit_and": functions.bit_and,
+    "bit_or": functions.bit_or,
+    "bit_xor": functions.bit_xor,
+}
+_PART = "part of an average"
+# To make one searches for packages that are not there, which takes longer than all else here.
+_ZERO = datafusion.lit(0)
+
+
+@dataclass
+class _Whole:
+    """One aggregate of the query: what is aggregated of the parts, and what is made of that."""
+
+    aggregates: list[datafusion.Expr]
+    made: Callable[[list[datafusion.Expr]], datafusion.Expr]
+
+
+@dataclass
+class Partials:
+    """An aggregate that hosts can prepare.
+
+    Attributes:
+        frame: What a host computes, its columns named `c0`, `c1` and on.
+        group_count: So many columns of it, the first ones, are those that the query groups by.
+    """
+
+    frame: datafusion.DataFrame
+    group_count: int
+    _wholes: list[_Whole]
+
+    def finish(
+        self, shipped: datafusion.DataFrame, names: list[str], types: list[pa.DataType]
+    ) -> datafusion.DataFrame:
+        """Gives the aggregate from what came of the hosts, with the query's names and types."""
+        groups = [datafusion.col(f"c{at}") for at in range(self.group_count)]
+        aggregates: list[datafusion.Expr] = []
+        columns = list(groups)
+        for whole in self._wholes:
+            first = len(aggregates)
+            aggregates += [each.alias(f"w{first + at}") for at, each in enumerate(whole.aggregates)]
+            ours = [datafusion.col(f"w{at}") for at in range(first, len(aggregates))]
+            columns.append(whole.made(ours))
+        frame = shipped.aggregate(groups, aggregates)
+        made = frame.select(*(each.alias(f"m{at}") for at, each in enumerate(columns)))
+        return made.select(
+            *(
+                _as_type(datafusion.col(f"m{at}"), have, want).alias(name)
+                for at, (name, have, want) in enumerate(
+                    zip(names, made.schema().types, types, strict=True)
+                )
+            )
+        )
+
+
+def _as_type(expr: datafusion.Expr, have: pa.DataType, want: pa.DataType) -> datafusion.Expr:
+    return expr if have == want else expr.cast(want)
+
+
+@dataclass
+class _Shipped:
+    """The columns of the parts: each is computed once."""
+
+    below: datafusion.DataFrame
+    groups: list[datafusion.Expr]
+    distincts: list[datafusion.Expr] = field(default_factory=list)
+    parts: list[datafusion.Expr] = field(default_factory=list)
+
+    def distinct_at(self, expr: datafusion.Expr) -> str:
+        return f"d{_place(self.distincts, expr)}"
+
+    def part_at(self, expr: datafusion.Expr) -> str:
+        return f"p{_place(self.parts, expr)}"
+
+
+def _place(places: list[datafusion.Expr], expr: datafusion.Expr) -> int:
+    for at, each in enumerate(places):
+        if each.canonical_name() == expr.canonical_name():
+            return at
+    places.append(expr)
+    return len(places) - 1
+
+
+def partials_of(node: Node, below: datafusion.DataFrame) -> Partials | None:
+    """Splits an aggregate over `below`; None if the whole cannot be made from parts."""
+    groups = [_unaliased(expression(each)) for each in node.variant.group_by_exprs()]
+    if any(each.variant_name() == "GroupingSet" or not is_pushable(each) for each in groups):
+        return None
+    shipped = _Shipped(below, groups)
+    wholes: list[tuple[list[str], Callable[..., _Whole]]] = []
+    for each in node.variant.aggregate_exprs():
+        split = _split(node, each, shipped)
+        if split is None:
+            return None
+        wholes.append(split)
+    host = below.aggregate([*groups, *shipped.distincts], shipped.parts)
+    names = host.schema().names
+    at = {f"d{i}": f"c{len(groups) + i}" for i in range(len(shipped.distincts))}
+    first = len(groups) + len(shipped.distincts)
+    at |= {f"p{i}": f"c{first + i}" for i in range(len(shipped.parts))}
+    frame = host.select(*(named(name).alias(f"c{i}") for i, name in enumerate(names)))
+    made = [make(*(datafusion.col(at[place]) for place in places)) for places, make in wholes]
+    return Partials(frame, len(groups), made)
+
+
+def _split(
+    node: Node, raw: object, shipped: _Shipped
+) -> tuple[list[str], Callable[..., _Whole]] | None:
+    """Gives the places of the parts that one aggregate needs, and how it is made of them."""
+    bare = _unaliased(expression(raw))
+    if bare.variant_name() != "AggregateFunction" or not is_pushable(bare):
+        return None
+    function = node.variant.agg_func_name(raw)
+    arguments = [expression(each) for each in node.variant.aggregation_arguments(raw)]
+    text = bare.canonical_name()
+    if "ORDER BY [" in text or "IGNORE NULLS" in text:
+        return None
+    if bare.to_variant().is_distinct() and function not in ("min", "max"):
+        return _split_distinct(function, arguments, text, shipped)
+    if function == "count":
+        return [shipped.part_at(bare)], _count_made(bool(shipped.groups))
+    if function in _SAME_AGAIN:
+        again = _SAME_AGAIN[function]
+        return [shipped.part_at(bare)], lambda part: _Whole([again(part)], _only)
+    if function == "avg" and len(arguments) == 1:
+        return _split_average(bare, arguments[0], shipped)
+    return None
+
+
+def _unaliased(expr: datafusion.Expr) -> datafusion.Expr:
+    while expr.variant_name() == "Alias":
+        expr = expression(expr.to_variant().expr())
+    return expr
+
+
+def _only(columns: list[datafusion.Expr]) -> datafusion.Expr:
+    return columns[0]
+
+
+def _count_made(is_grouped: bool) -> Callable[..., _Whole]:
+    def made(columns: list[datafusion.Expr]) -> datafusion.Expr:
+        # Without groups there is a row even where no host sent any.
+        if is_grouped:
+            return columns[0]
+        return functions.coalesce(columns[0], _ZERO)
+
+    return lambda part: _Whole([functions.sum(part)], made)
+
+
+def _split_distinct(
+    function: str, arguments: list[datafusion.Expr], text: str, shipped: _Shipped
+) -> tuple[list[str], Callable[..., _Whole]] | None:
+    """Ships the distinct values themselves, as further groups."""
+    if len(arguments) != 1 or "FILTER (WHERE" in text:
+        return None
+    (kind,) = shipped.below.select(arguments[0].alias("a")).schema().types
+    # As a group, -0.0 is another value than 0.0; as a distinct value it is not.
+    if pa.types.is_floating(kind):
+        return None
+    place = shipped.distinct_at(arguments[0])
+    if function == "count":
+        return [place], lambda value: _Whole([functions.count(value, distinct=True)], _only)
+    return None
+
+
+def _split_average(
+    bare: datafusion.Expr, argument: datafusion.Expr, shipped: _Shipped
+) -> tuple[list[str], Callable[..., _Whole]] | None:
+    """Ships the sum and the count; only of floats, where their quotient is what it would be."""
+    if shipped.below.select(argument.alias("a")).schema().types != [pa.float64()]:
+        return None
+    if "FILTER (WHERE" in bare.canonical_name():
+        parts = _filtered_parts(bare, shipped.below)
+        if parts is None:
+            return None
+        total, count = parts
+    else:
+        total, count = functions.sum(argument), functions.count(argument)
+
+    def made(columns: list[datafusion.Expr]) -> datafusion.Expr:
+        return columns[0] / columns[1].cast(pa.float64())
+
+    return [shipped.part_at(total), shipped.part_at(count)], lambda a, b: _Whole(
+        [functions.sum(a), functions.sum(b)], made
+    )
+
+
+def _filtered_parts(
+    bare: datafusion.Expr, below: datafusion.DataFrame
+) -> tuple[datafusion.Expr, datafusion.Expr] | None:
+    """Gives sum and count with the filter of an average.
+
+    An expression does not show its filter, but its text does.
+    """
+    frame = below.aggregate([], [bare])
+    part = named(frame.schema().names[0]).alias(_PART)
+    text = Unparser(Dialect.default()).plan_to_sql(frame.select(part).logical_plan())
+    start, end = "SELECT avg(", text.find(f' AS "{_PART}" FROM ')
+    if not text.startswith(start) or end < 0:
+        return None
+    call = text[len(start) : end]
+    found = [below.parse_sql_expr(f"{name}({call}") for name in ("sum", "count")]
+    return found[0], found[1]

@@ -1,0 +1,70 @@
+"""Ships the small side of a join first, and of the other only what matches its keys."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh_telemetry._plan.plan_tree import quoted_literal
+from mesh_telemetry._plan.units import Link, Unit
+
+__all__ = ["chosen", "count_statement", "useful_links", "with_keys"]
+
+
+def useful_links(links: list[Link]) -> list[Link]:
+    """Gives the links that may pay: with few keys of a type that can be written out."""
+    return [
+        link
+        for link in links
+        if link.keys.is_selective
+        and link.reduced.uses == 1
+        and _is_writable(link.keys.schema.types[link.keys_at])
+        and link.keys.schema.types[link.keys_at] == link.reduced.schema.types[link.reduced_at]
+    ]
+
+
+def count_statement(units: list[Unit]) -> str:
+    """Asks how many rows each unit would ship, as columns `unit` and `row_count`."""
+    return " UNION ALL ".join(
+        f'SELECT {at} AS "unit", count(*) AS "row_count" FROM ({unit.sql}) AS "counted"'
+        for at, unit in enumerate(units)
+    )
+
+
+def chosen(links: list[Link], row_counts: dict[Unit, int], rows_min: int) -> list[Link]:
+    """Gives the links to follow: from few rows to many, so that they never go in a circle.
+
+    Fewer than `rows_min` rows are sent at once: another round of questions takes longer.
+    """
+    return [
+        link
+        for link in links
+        if row_counts[link.reduced] >= rows_min and row_counts[link.keys] < row_counts[link.reduced]
+    ]
+
+
+def with_keys(unit: Unit, filters: list[tuple[int, pa.Table, int]], keys_max: int) -> str:
+    """Gives the statement of a unit with only the rows that have keys of other units.
+
+    Args:
+        unit: What is to be shipped.
+        filters: Columns of it, each with the rows of the other unit and the column of the keys.
+        keys_max: More keys than these are not written out.
+    """
+    conditions = []
+    for at, rows, keys_at in filters:
+        keys = pc.unique(rows.column(keys_at)).drop_null()
+        if len(keys) <= keys_max:
+            listed = ", ".join(_literal(key) for key in keys.to_pylist())
+            conditions.append(f"c{at} IN ({listed})" if listed else "false")
+    if not conditions:
+        return unit.sql
+    return f'SELECT * FROM ({unit.sql}) AS "matched" WHERE {" AND ".join(conditions)}'
+
+
+def _is_writable(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
+
+
+def _literal(key: int | str) -> str:
+    return quoted_literal(key) if isinstance(key, str) else str(key)

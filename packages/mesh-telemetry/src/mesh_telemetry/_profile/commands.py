@@ -1,0 +1,92 @@
+"""The command `mesh profile`: a trace of a program of this user, as a file."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlencode
+
+# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+import typer
+
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._profile.trace_output import trace_output
+from mesh_telemetry._serve.asking_served import opened
+from mesh_telemetry._serve.served import Served, served_program
+
+__all__ = ["profile"]
+
+_SILENCE_S = 120.0
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def profile(
+    pid: Annotated[
+        int | None, typer.Option(help="Which program, where several can be asked.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="For how long from now on.")] = 10.0,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The file; compressed if it ends in .gz.")
+    ] = Path("trace.pftrace"),
+    since: Annotated[
+        str | None,
+        typer.Option(help="Of the past instead: a time, as 2026-01-31T12:00:00Z or in seconds."),
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option(help="Of the past instead: the last 30s, 5m or 1h.")
+    ] = None,
+) -> None:
+    """Write a trace of a running program: what its actors do, and which message leads to what.
+
+    ui.perfetto.dev shows it.
+    """
+    if since is not None and last is not None:
+        raise TelemetryError("--since and --last say the same in two ways: give one")
+    served = served_program(pid)
+    now_us = time.time_ns() // 1000
+    if last is not None:
+        since_us, until_us = now_us - int(_duration_s(last) * 1e6), now_us
+    elif since is not None:
+        since_us, until_us = int(_moment_s(since) * 1e6), now_us
+    else:
+        time.sleep(seconds)
+        since_us, until_us = now_us, time.time_ns() // 1000
+    length = _fetch(served, max(since_us, 0), until_us, output)
+    print(f"{output} ({length} bytes): open it in ui.perfetto.dev")
+
+
+def _fetch(served: Served, since_us: int, until_us: int, output: Path) -> int:
+    """Writes a trace as it comes; what was there is replaced when all of it has come."""
+    asked = urlencode({"since_us": since_us, "until_us": until_us})
+    try:
+        with (
+            trace_output(output) as file,
+            opened(served, f"/profile?{asked}", None, _SILENCE_S) as reply,
+        ):
+            shutil.copyfileobj(reply, file)
+        return output.stat().st_size
+    except OSError as error:
+        raise TelemetryError(f"{str(output)!r} cannot be written: {error}") from error
+
+
+def _duration_s(text: str) -> float:
+    """Reads `30s`, `5m`, `1h` or `250ms`; a number alone is seconds."""
+    number = text.rstrip("smh")
+    with suppress(ValueError, KeyError):
+        return float(number) * _UNITS_S[text[len(number) :] or "s"]
+    raise TelemetryError(f"--last {text}: write it as 30s, 5m or 1h")
+
+
+def _moment_s(text: str) -> float:
+    """Reads a time; one without a zone is that of this machine."""
+    with suppress(ValueError):
+        return float(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise TelemetryError(f"--since {text}: write it as 2026-01-31T12:00:00Z") from None
+    return found.astimezone(UTC).timestamp()

@@ -1,0 +1,74 @@
+"""Traces over HTTP: the file is sent while it is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+from threading import BoundedSemaphore
+from typing import TYPE_CHECKING
+
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._profile.profile import ProfileTrace
+from mesh_telemetry._profile.rows import ProfileRows
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mesh_telemetry._profile.rows import Asking
+
+__all__ = ["TRACE", "profile_routes"]
+
+TRACE = "application/vnd.perfetto.trace"
+_CONCURRENT_MAX = 2
+_DIGITS_MAX = 17
+
+
+def profile_routes(ask: Asking, schemas: Mapping[str, pa.Schema]) -> list[Route]:
+    """Gives `GET /profile?since_us=&until_us=`, which answers with a trace."""
+    slots = BoundedSemaphore(_CONCURRENT_MAX)
+
+    def profile(request: Request) -> Reply:
+        since_us, until_us = _time(request, "since_us"), _time(request, "until_us")
+        if until_us is None:
+            until_us = time.time_ns() // 1000
+        if not slots.acquire(blocking=False):
+            raise Refused(503, "busy", f"{_CONCURRENT_MAX} traces at once: ask again later")
+        pieces = _pieces(ask, schemas, since_us, until_us, slots)
+        try:
+            # What fails at once is told with a status.
+            next(pieces)
+        except TelemetryError as error:
+            raise Refused(502, "no_coverage", str(error)) from error
+        return Reply(TRACE, pieces)
+
+    return [Route("GET", "/profile", profile)]
+
+
+def _pieces(
+    ask: Asking,
+    schemas: Mapping[str, pa.Schema],
+    since_us: int | None,
+    until_us: int,
+    slots: BoundedSemaphore,
+) -> Generator[bytes, None, None]:
+    """Gives nothing first, as soon as hosts have answered; then the trace."""
+    try:
+        rows = ProfileRows(ask, schemas, since_us, until_us)
+        yield b""
+        try:
+            yield from ProfileTrace(rows).pieces()
+        except TelemetryError as error:
+            # It is too late for a status: the answer breaks off, as when the line does.
+            raise ConnectionAbortedError(str(error)) from error
+    finally:
+        slots.release()
+
+
+def _time(request: Request, name: str) -> int | None:
+    said = request.arguments.get(name)
+    if said is None:
+        return None
+    if not (said.isascii() and said.isdecimal()) or len(said) > _DIGITS_MAX:
+        raise Refused(400, "bad_time", f"{name}={said}: send microseconds since the epoch")
+    return int(said)

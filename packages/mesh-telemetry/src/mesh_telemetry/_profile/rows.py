@@ -1,0 +1,220 @@
+"""The rows that a profile is made of, a stretch of time after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mesh_telemetry._profile.clock_offsets import least_delays
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mesh_telemetry._query.coverage import Answer
+
+__all__ = ["ProfileRows", "Window"]
+
+Rows = list[tuple[Any, ...]]
+#: Asks a question, of rows up to a time in microseconds, or of what is now.
+Asking = Callable[[str, int | None], "Answer"]
+
+# So many rows are in memory at a time.
+_WINDOW_ROWS_MAX = 100_000
+_SLOTS_MAX = 5_000
+_SLOT_US_MIN = 1_000
+_PAIRS_MAX = 50_000
+_TIMED = (
+    "sent_messages",
+    "messages",
+    "message_status_events",
+    "spans",
+    "span_events",
+    "metric_gauges",
+    "metric_sums",
+    "metric_histograms",
+    "logs",
+    "failures",
+)
+
+
+class Window(NamedTuple):
+    """What has happened from one moment until before another; each list in the order of time."""
+
+    until_us: int
+    rows: Mapping[str, Rows]
+
+
+#: Of each table the columns that are read, and what stands for those that it does not have.
+_COLUMNS: dict[str, tuple[str, ...]] = {
+    "sent_messages": (
+        "timestamp_us", "id", "proc", "actor_mesh_id", "rank", "call", "bytes",
+        "sender_actor_id", "endpoint",
+    ),
+    "messages": ("timestamp_us", "id", "proc", "to_actor_id", "call", "bytes", "endpoint"),
+    "message_status_events": ("timestamp_us", "message_id", "proc", "mesh_id", "status", "code"),
+    "spans": ("timestamp_us", "id", "proc", "actor_id", "parent_id", "name", "fields_json"),
+    "span_events": ("timestamp_us", "id", "proc", "is_error"),
+    "metric_gauges": (
+        "timestamp_us", "proc", "name", "unit", "attributes_json", "value_f64", "value_i64",
+    ),
+    "metric_sums": (
+        "timestamp_us", "proc", "name", "unit", "attributes_json", "sum_f64", "sum_i64",
+    ),
+    "metric_histograms": (
+        "timestamp_us", "proc", "name", "unit", "attributes_json", "count", "sum_f64",
+    ),
+    "logs": ("timestamp_us", "proc", "stream", "line"),
+    "failures": ("timestamp_us", "proc", "kind", "mesh_id", "reason", "cause"),
+}  # fmt: skip
+_ONLY = {
+    "message_status_events": "status <> 'queued'",
+    "span_events": "event_type = 'close'",
+}
+
+
+class ProfileRows:
+    """Rows of a stretch of time.
+
+    Args:
+        ask: Asks the hosts.
+        schemas: The tables that there are.
+        since_us: From when on, in microseconds since the epoch; None for as far as they go.
+        until_us: Until before when.
+
+    Attributes:
+        failed: Hosts that have not answered a question, with the cause.
+    """
+
+    def __init__(
+        self,
+        ask: Asking,
+        schemas: Mapping[str, pa.Schema],
+        since_us: int | None,
+        until_us: int,
+    ) -> None:
+        self._ask = ask
+        self._schemas = schemas
+        self.failed: dict[str, str] = {}
+        self.until_us = until_us
+        self.since_us = self._first_us() if since_us is None else min(since_us, until_us)
+
+    def procs(self) -> Rows:
+        """Gives proc, mesh, rank, pid, host of each process, the latest of a place last."""
+        return self._rows("select proc, mesh, rank, pid, host from procs order by started_us", None)
+
+    def actors(self) -> Rows:
+        """Gives id, proc, mesh_id, rank, display_name of each actor."""
+        return self._rows("select id, proc, mesh_id, rank, display_name from actors", None)
+
+    def meshes(self) -> Rows:
+        """Gives id and given_name of each mesh."""
+        return self._rows("select id, given_name from meshes", None)
+
+    def windows(self) -> Iterator[Window]:
+        """Gives all rows, so few at a time that they need not much memory."""
+        for start_us, end_us, tables in self._stretches():
+            rows: dict[str, Rows] = {table: [] for table in _TIMED}
+            for table in tables:
+                rows[table] = self._timed(table, start_us, end_us)
+            yield Window(end_us, rows)
+
+    def least_delays(self) -> dict[tuple[int, int], int]:
+        """Gives the least delay of messages from one host to another."""
+        between = "call is not null and split_part(proc, '.', 1) <> split_part({}, '.', 1)"
+        sent = self._hosts("sent_messages", "id", between.format("to_proc"))
+        if not sent:
+            return {}
+        came = self._hosts("messages", "id", between.format("from_proc"))
+        status = "message_status_events"
+        answered = self._hosts(status, "message_id", "status in ('complete', 'failed')")
+        returned = self._hosts(status, "message_id", "status = 'returned'")
+
+        def pairs() -> Iterator[tuple[int, int, int]]:
+            for first, second in ((sent, came), (answered, returned)):
+                for number, (here, at_us) in first.items():
+                    there, then_us = second.get(number, (here, at_us))
+                    if there != here:
+                        yield here, there, then_us - at_us
+
+        return least_delays(pairs())
+
+    def _hosts(self, table: str, number: str, only: str) -> dict[int, tuple[int, int]]:
+        """Gives host and time of a part of the messages, the same part for every table."""
+        within = self._within(self.since_us, self.until_us)
+        count = f"select count(*) from {table} where {within} and {only}"
+        every = self._rows(count, self.until_us)[0][0] // _PAIRS_MAX + 1 if self._part == 0 else 1
+        self._part = max(self._part, every)
+        sql = (
+            f"select {number}, proc, timestamp_us from {table} "
+            f"where {within} and {only} and {number} % {self._part} = 0"
+        )
+        return {
+            row[0]: (int(row[1].partition(".")[0]), row[2])
+            for row in self._rows(sql, self.until_us)
+        }
+
+    _part = 0
+
+    def _first_us(self) -> int:
+        found = [
+            self._rows(f"select min(timestamp_us) from {table}", self.until_us)[0][0]
+            for table in _TIMED
+        ]
+        return min((one for one in found if one is not None), default=self.until_us)
+
+    def _stretches(self) -> Iterator[tuple[int, int, set[str]]]:
+        """Cuts the time so that each piece has a number of rows at most, if it can be cut.
+
+        Each comes with the tables that have rows there.
+        """
+        length_us = self.until_us - self.since_us
+        slot_us = max(_SLOT_US_MIN, length_us // _SLOTS_MAX + 1)
+        counts = self._counts(slot_us)
+        start, end, held = 0, 0, 0
+        tables: set[str] = set()
+        for slot in sorted(counts):
+            count = sum(counts[slot].values())
+            if held and held + count > _WINDOW_ROWS_MAX:
+                yield self.since_us + start * slot_us, self.since_us + end * slot_us, tables
+                held, tables = 0, set()
+            start = start if held else slot
+            end, held = slot + 1, held + count
+            tables |= counts[slot].keys()
+        if held:
+            last_us = min(self.since_us + end * slot_us, self.until_us)
+            yield self.since_us + start * slot_us, last_us, tables
+
+    def _counts(self, slot_us: int) -> dict[int, dict[str, int]]:
+        """Says how many rows of each table are in each slot of time."""
+        found: dict[int, dict[str, int]] = {}
+        within = self._within(self.since_us, self.until_us)
+        for table in _TIMED:
+            sql = (
+                f"select (timestamp_us - {self.since_us}) / {slot_us} as slot, count(*) as n "
+                f"from {table} where {within} group by slot"
+            )
+            for slot, count in self._rows(sql, self.until_us):
+                found.setdefault(slot, {})[table] = count
+        return found
+
+    def _timed(self, table: str, start_us: int, end_us: int) -> Rows:
+        known = self._schemas[table].names
+        columns = ", ".join(
+            name if name in known else f"cast(null as varchar) as {name}"
+            for name in _COLUMNS[table]
+        )
+        where = self._within(start_us, end_us)
+        if table in _ONLY:
+            where += f" and {_ONLY[table]}"
+        sql = f"select {columns} from {table} where {where} order by timestamp_us"
+        return self._rows(sql, end_us)
+
+    def _within(self, start_us: int, end_us: int) -> str:
+        return f"timestamp_us >= {start_us} and timestamp_us < {end_us}"
+
+    def _rows(self, sql: str, until_us: int | None) -> Rows:
+        answer = self._ask(sql, until_us)
+        for failure in answer.coverage.failed:
+            self.failed.setdefault(failure.host, failure.cause)
+        columns = [column.to_pylist() for column in answer.table.columns]
+        return list(zip(*columns, strict=True))

@@ -1,0 +1,1 @@
+"""A question, from its text to its answer."""

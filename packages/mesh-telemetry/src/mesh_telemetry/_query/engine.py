@@ -1,0 +1,232 @@
+"""A host's side of a query: one statement over the host's own rows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import datafusion
+import pyarrow as pa
+
+from mesh_telemetry._disk.stored_tables import Parts
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._plan.time_bounds import TIME_COLUMN, since_us_of
+from mesh_telemetry._query.deadline import Cancellation, Cancelled, Late, within
+from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment
+from mesh_telemetry._query.plain_types import cast_batch, plain_schema
+from mesh_telemetry._query.session import empty_batch, new_session, open_frame, readable
+
+__all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]
+
+_COMPRESSED_BYTES_MIN = 64 * 1024
+_PARALLEL_ROWS_MIN = 500_000
+_PARTITIONS_MAX = 4
+
+
+class Rows(Protocol):
+    """The rows of a host, table by table."""
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """The columns of each table."""
+
+    def batches(
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
+        """Gives the rows of a table up to a time, all if None.
+
+        Rows before `since_us` are not wanted, but do no harm.
+        """
+
+
+@runtime_checkable
+class FiledRows(Protocol):
+    """The rows of a host, some of which are in Parquet files."""
+
+    @property
+    def scratch(self) -> Path:
+        """A folder in which links to files may be made."""
+
+    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+        """Gives the rows that are in memory, and the files that have the others."""
+
+
+def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | None = None) -> bytes:
+    """Runs a fragment over the rows of this host.
+
+    Args:
+        fragment: What is asked, and its limits.
+        rows: The tables.
+        cancellation: How somebody ends it.
+
+    Returns:
+        An Arrow IPC stream with plain types.
+
+    Raises:
+        QueryError: The query is to blame: it divides by zero, or it wants more rows or memory
+            than its limits allow.
+        TelemetryError: The host cannot answer: it does not have the table, it is too slow, or
+            it was cancelled.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> class Two:
+        ...     schemas = {"t": pa.schema([("x", pa.int64())])}
+        ...     def batches(self, table, since_us, until_us):
+        ...         return [pa.record_batch({"x": [1, 2]})]
+        >>> fragment = Fragment("SELECT sum(x) AS s FROM t", ("t",), None, 10, 1 << 26, 5.0)
+        >>> pa.ipc.open_stream(run_fragment(fragment, Two())).read_all().to_pylist()
+        [{'s': 3}]
+    """
+    deadline = time.monotonic() + fragment.deadline_s
+    try:
+        return within(lambda: run_until(fragment, rows, deadline), deadline, cancellation)
+    except Cancelled:
+        raise TelemetryError("nobody waits for the answer any more") from None
+    except Late:
+        raise TelemetryError(
+            f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+        ) from None
+
+
+def run_until(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
+    """Does what `run_fragment` does in the calling thread, which a batch may hold for longer.
+
+    Args:
+        fragment: What is asked, and its limits.
+        rows: The tables.
+        deadline: When to give up, on `time.monotonic()`.
+
+    Raises:
+        QueryError: The query is to blame.
+        TelemetryError: The host cannot answer.
+        Late: It has not ended at the deadline.
+    """
+    tables = _tables(fragment, rows)
+    row_count = sum(batch.num_rows for parts in tables.values() for batch in parts.batches)
+    partitions = 1
+    if row_count >= _PARALLEL_ROWS_MIN or any(parts.files for parts in tables.values()):
+        partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
+    session = new_session(fragment.memory_max_bytes, partitions)
+    with ExitStack() as links:
+        for table, parts in tables.items():
+            filled = parts.batches or [empty_batch(rows.schemas[table])]
+            shares = [filled[at::partitions] for at in range(partitions)]
+            name = quoted(f"{table} in memory") if parts.files else quoted(table)
+            session.register_record_batches(name, [share for share in shares if share])
+            if parts.files:
+                assert isinstance(rows, FiledRows), "others have no files"
+                folder = links.enter_context(_Links(rows.scratch, parts))
+                _add_files(session, table, rows.schemas[table], folder, fragment.until_us)
+        frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
+        return _collect(frame, fragment, deadline)
+
+
+def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:
+    missing = [table for table in fragment.tables if table not in rows.schemas]
+    if missing:
+        raise TelemetryError(f"this host has no table {missing[0]}: update what runs on it")
+    since_us = since_us_of(fragment, rows.schemas)
+    found = {}
+    for table in fragment.tables:
+        bounds = since_us.get(table), fragment.until_us
+        if isinstance(rows, FiledRows):
+            found[table] = rows.parts(table, *bounds)
+        else:
+            found[table] = Parts(rows.batches(table, *bounds))
+    return found
+
+
+class _Links(tempfile.TemporaryDirectory[str]):
+    """A folder with links to some files: the engine takes all of a folder, and these alone count.
+
+    Files of other times are left out, and so is what is written while a question is answered.
+    """
+
+    def __init__(self, scratch: Path, parts: Parts) -> None:
+        super().__init__(prefix="files-", dir=scratch, ignore_cleanup_errors=True)
+        for stored in parts.files:
+            os.symlink(os.path.abspath(stored.path), os.path.join(self.name, stored.name))
+
+
+def _add_files(
+    session: datafusion.SessionContext,
+    table: str,
+    schema: pa.Schema,
+    folder: str,
+    until_us: int | None,
+) -> None:
+    """Makes one table of the rows in memory and those in files."""
+    past = f"{table} in files"
+    session.register_parquet(quoted(past), f"{folder}/", schema=schema)
+    columns = ", ".join(quoted(name) for name in schema.names)
+    bound = "" if until_us is None else f" WHERE {quoted(TIME_COLUMN)} <= {int(until_us)}"
+    both = session.sql(
+        f"SELECT {columns} FROM {quoted(f'{table} in memory')}"
+        f" UNION ALL SELECT {columns} FROM {quoted(past)}{bound}"
+    )
+    session.register_view(quoted(table), both)
+
+
+def _collect(frame: datafusion.DataFrame, fragment: Fragment, deadline: float) -> bytes:
+    schema = plain_schema(frame.schema())
+    batches: list[pa.RecordBatch] = []
+    row_count = byte_count = 0
+    stream = _executed(frame)
+    while (batch := _next(stream)) is not None:
+        row_count += batch.num_rows
+        byte_count += batch.nbytes
+        if row_count > fragment.rows_max:
+            raise QueryError(
+                f"{TOO_MUCH}more than {fragment.rows_max} rows to send: filter, aggregate, or"
+                " limit them"
+            )
+        if byte_count > fragment.memory_max_bytes:
+            raise QueryError(
+                f"{TOO_MUCH}more than {fragment.memory_max_bytes} bytes to send: filter,"
+                " aggregate, or name fewer columns"
+            )
+        if time.monotonic() > deadline:
+            raise Late
+        if batch.num_rows:
+            batches.append(cast_batch(batch, schema))
+    return _written(batches, schema, byte_count)
+
+
+def _executed(frame: datafusion.DataFrame) -> datafusion.RecordBatchStream:
+    try:
+        return frame.execute_stream()
+    except Exception as error:
+        raise _blamed(error) from None
+
+
+def _next(stream: datafusion.RecordBatchStream) -> pa.RecordBatch | None:
+    try:
+        return stream.next().to_pyarrow()
+    except StopIteration:
+        return None
+    except Exception as error:
+        raise _blamed(error) from None
+
+
+def _blamed(error: Exception) -> QueryError:
+    text = readable(str(error))
+    if "Resources exhausted" in text:
+        return QueryError(f"{TOO_MUCH}out of its memory ({text}): filter or aggregate more")
+    return QueryError(f"{QUERY_FAULT}{text}")
+
+
+def _written(batches: list[pa.RecordBatch], schema: pa.Schema, byte_count: int) -> bytes:
+    compression = "lz4" if byte_count >= _COMPRESSED_BYTES_MIN else None
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())

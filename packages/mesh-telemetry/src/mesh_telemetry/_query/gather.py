@@ -1,0 +1,240 @@
+"""Asks all hosts, and keeps account of who answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+
+import pyarrow as pa
+
+from mesh_telemetry._errors import CoverageError, QueryError
+from mesh_telemetry._query.coverage import Coverage, HostFailure, Shipped
+from mesh_telemetry._query.deadline import remaining_s
+from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Asked, Fragment, ShardAnswer
+from mesh_telemetry._query.plain_types import cast_batch
+
+__all__ = ["Ask", "Gathering"]
+
+Ask = Callable[[Fragment], Iterable[Asked | ShardAnswer]]
+_Item = tuple[int, Asked | ShardAnswer | BaseException | None]
+_NOBODY = "(hosts that did not say their name)"
+
+
+class Gathering:
+    """The answers of all hosts to the fragments of one query.
+
+    Args:
+        ask: Sends a fragment to every host, and gives one answer of each as they come. It should
+            send when it is called: then the fragments of a round are under way together. What it
+            gives may say first who is asked, so that who never answers is named, and may have a
+            `close`, which is called when no answer is wanted any more.
+        deadline: Until when answers count, on `time.monotonic()`.
+        memory_max_bytes: All that comes together may take so much here.
+    """
+
+    def __init__(self, ask: Ask, deadline: float, memory_max_bytes: int) -> None:
+        self._memory_left_bytes = memory_max_bytes
+        self._ask = ask
+        self._deadline = deadline
+        self._hosts: set[str] = set()
+        self._failures: dict[str, str] = {}
+        self._shipped: dict[str, tuple[int, int]] = {}
+
+    def round(self, fragments: list[tuple[str, Fragment, pa.Schema]]) -> list[pa.Table]:
+        """Asks for some fragments, and gives the rows of each.
+
+        Args:
+            fragments: Each with the table that it is accounted to, and the columns that come.
+
+        Raises:
+            QueryError: A host says that the query is to blame.
+        """
+        wanted = [fragment for _, fragment, _ in fragments]
+        batches: list[list[pa.RecordBatch]] = [[] for _ in fragments]
+        heard: list[set[str]] = [set() for _ in fragments]
+        open_count = len(fragments)
+        asking = _Asking(self._ask, wanted)
+        try:
+            with suppress(Empty):
+                while open_count:
+                    at, item = asking.answers.get(timeout=remaining_s(self._deadline))
+                    if item is None:
+                        open_count -= 1
+                    elif isinstance(item, BaseException):
+                        raise item
+                    elif isinstance(item, Asked):
+                        self._hosts.add(item.host)
+                    else:
+                        heard[at].add(item.host)
+                        batches[at] += self._take(item, *fragments[at])
+        finally:
+            asking.close()
+        self._note_late(heard, is_over=open_count == 0)
+        return [
+            pa.Table.from_batches(each, schema)
+            for each, (_, _, schema) in zip(batches, fragments, strict=True)
+        ]
+
+    def alone(self, table: str, fragment: Fragment, schema: pa.Schema) -> pa.Table:
+        """Asks for one fragment in the calling thread, which `ask` must not hold past the deadline.
+
+        Raises:
+            QueryError: A host says that the query is to blame.
+        """
+        batches: list[pa.RecordBatch] = []
+        asked = self._ask(fragment)
+        try:
+            for item in asked:
+                self._hosts.add(item.host)
+                if isinstance(item, ShardAnswer):
+                    batches += self._take(item, table, fragment, schema)
+        finally:
+            _close(asked)
+        return pa.Table.from_batches(batches, schema)
+
+    def stream(self, table: str, fragment: Fragment, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Asks for one fragment, and gives its rows as hosts answer.
+
+        Hosts compute no further when nobody reads on.
+
+        Raises:
+            QueryError: A host says that the query is to blame.
+        """
+        heard: set[str] = set()
+        is_over = False
+        asking = _Asking(self._ask, [fragment])
+        try:
+            with suppress(Empty):
+                while True:
+                    _, item = asking.answers.get(timeout=remaining_s(self._deadline))
+                    if item is None:
+                        is_over = True
+                        break
+                    if isinstance(item, BaseException):
+                        raise item
+                    self._hosts.add(item.host)
+                    if isinstance(item, ShardAnswer):
+                        heard.add(item.host)
+                        batches = self._take(item, table, fragment, schema)
+                        # They are handed on, and not kept.
+                        self._memory_left_bytes += sum(batch.nbytes for batch in batches)
+                        yield from batches
+        finally:
+            asking.close()
+        self._note_late([heard], is_over)
+
+    def coverage(self) -> Coverage:
+        """Says who answered so far."""
+        failed = sorted(self._failures.items())
+        return Coverage(
+            tuple(sorted(self._hosts)),
+            tuple(sorted(self._hosts - self._failures.keys())),
+            tuple(HostFailure(host, cause) for host, cause in failed),
+            tuple(
+                Shipped(table, rows, count)
+                for table, (rows, count) in sorted(self._shipped.items())
+            ),
+        )
+
+    def check(self, require_full: bool) -> None:
+        """Sees whether enough hosts answered.
+
+        Raises:
+            CoverageError: None of them did, or not all and `require_full` is true.
+        """
+        failed = tuple(sorted(self._failures.items()))
+        if not failed:
+            return
+        causes = "; ".join(f"{host}: {cause}" for host, cause in failed)
+        if len(self._failures) >= len(self._hosts):
+            raise CoverageError(f"no host answered ({causes}): see why, or ask again", failed)
+        if require_full:
+            raise CoverageError(
+                f"{len(failed)} of {len(self._hosts)} hosts did not answer ({causes}): ask again,"
+                " allow more time, or do without them (require_full=False)",
+                failed,
+            )
+
+    def _take(
+        self, answer: ShardAnswer, table: str, fragment: Fragment, schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
+        self._hosts.add(answer.host)
+        rows, count = self._shipped.get(table, (0, 0))
+        if answer.body is None:
+            self._fail(answer.host, answer.error or "it gave no cause")
+            return []
+        try:
+            with pa.ipc.open_stream(answer.body) as reader:
+                batches = [cast_batch(batch, schema) for batch in reader]
+        except (pa.ArrowException, ValueError) as error:
+            self._fail(answer.host, f"its answer cannot be read: {error}")
+            return []
+        self._memory_left_bytes -= sum(batch.nbytes for batch in batches)
+        if self._memory_left_bytes < 0:
+            raise QueryError("the hosts send more than fits here: filter, aggregate, or limit them")
+        rows += sum(batch.num_rows for batch in batches)
+        self._shipped[table] = rows, count + len(answer.body)
+        return batches
+
+    def _fail(self, host: str, cause: str) -> None:
+        for fault in (QUERY_FAULT, TOO_MUCH):
+            if fault in cause:
+                raise QueryError(f"{host}: {cause[cause.index(fault) :]}")
+        self._failures.setdefault(host, cause)
+
+    def _note_late(self, heard: list[set[str]], is_over: bool) -> None:
+        """Finds the hosts that answered one fragment and not another."""
+        self._hosts |= set().union(*heard)
+        if is_over:
+            return
+        late = {host for host in self._hosts if any(host not in each for each in heard)}
+        for host in late or {_NOBODY}:
+            self._hosts.add(host)
+            self._failures.setdefault(host, "late: it did not answer in time")
+
+
+class _Asking:
+    """Asks for some fragments, in a thread of its own: what waits there must not outlive us."""
+
+    def __init__(self, ask: Ask, fragments: list[Fragment]) -> None:
+        self.answers: SimpleQueue[_Item] = SimpleQueue()
+        self._ask = ask
+        self._turn = Lock()
+        self._is_over = False
+        self._asked: list[Iterable[Asked | ShardAnswer]] = []
+        Thread(target=self._run, args=(fragments,), name="mesh-telemetry-ask", daemon=True).start()
+
+    def close(self) -> None:
+        """Gives up what has not come."""
+        with self._turn:
+            self._is_over = True
+            asked = list(self._asked)
+        for each in asked:
+            _close(each)
+
+    def _run(self, fragments: list[Fragment]) -> None:
+        try:
+            for fragment in fragments:
+                each = self._ask(fragment)
+                with self._turn:
+                    self._asked.append(each)
+                    is_over = self._is_over
+                if is_over:
+                    _close(each)
+                    return
+            for at, each in enumerate(self._asked):
+                for answer in each:
+                    self.answers.put((at, answer))
+                self.answers.put((at, None))
+        except BaseException as error:
+            self.answers.put((0, error))
+
+
+def _close(asked: Iterable[Asked | ShardAnswer]) -> None:
+    close = getattr(asked, "close", None)
+    if close is not None:
+        # A generator that runs in its thread cannot be closed, and ends by itself.
+        with suppress(ValueError):
+            close()

@@ -1,0 +1,99 @@
+"""Sends a fragment to all hosts at once, and gives their answers as they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from mesh_core import MeshError, SupervisionError
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._keeper import cause_of
+from mesh_telemetry._query.fragment import Asked, Fragment, ShardAnswer
+
+if TYPE_CHECKING:
+    from mesh_core import Future
+    from mesh_telemetry._keeper import HostHandle, Keeper
+
+__all__ = ["HostAsking"]
+
+
+class HostAsking:
+    """A fragment that is under way to all hosts; it was sent when this is made.
+
+    Args:
+        keeper: Who is told of a host that is lost.
+        hosts: The hosts.
+        fragment: What they are asked.
+    """
+
+    def __init__(self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> None:
+        self._keeper = keeper
+        self._deadline = time.monotonic() + fragment.deadline_s
+        self._hosts = hosts
+        self._came: SimpleQueue[int | None] = SimpleQueue()
+        self._open: dict[int, Future[bytes]] = {}
+        for at, host in enumerate(self._hosts):
+            if host.rows is not None:
+                self._open[at] = host.rows.run.call_one(fragment)
+        if len(self._open) > 1:
+            for at, future in self._open.items():
+                future.add_done_callback(partial(self._note, at))
+
+    def __iter__(self) -> Iterator[Asked | ShardAnswer]:
+        """Gives first who is asked, then what each answers until the deadline."""
+        for host in self._hosts:
+            yield Asked(_label(host))
+        for at, host in enumerate(self._hosts):
+            if at not in self._open:
+                cause = host.error or "it is being started again"
+                yield ShardAnswer(_label(host), None, cause)
+        if len(self._open) == 1:
+            ((at, future),) = self._open.items()
+            yield self._answer(self._hosts[at], future, self._left_s())
+            return
+        waiting = set(self._open)
+        while waiting:
+            try:
+                came = self._came.get(timeout=self._left_s())
+            except Empty:
+                break
+            if came is None:
+                return
+            waiting.discard(came)
+            yield self._answer(self._hosts[came], self._open[came], 0.0)
+        for at in waiting:
+            yield self._answer(self._hosts[at], self._open[at], 0.0)
+
+    def close(self) -> None:
+        """Gives up what has not been answered: hosts compute it no further."""
+        for future in self._open.values():
+            with suppress(MeshError):
+                future.cancel()
+        self._came.put(None)
+
+    def _note(self, at: int, _: object) -> None:
+        self._came.put(at)
+
+    def _left_s(self) -> float:
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def _answer(self, host: HostHandle, future: Future[Any], timeout_s: float) -> ShardAnswer:
+        try:
+            return ShardAnswer(_label(host), future.get(timeout_s), None)
+        except TimeoutError:
+            future.cancel()
+            return ShardAnswer(_label(host), None, "it has not answered in time")
+        except MeshError as error:
+            if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
+                assert host.rows is not None, "only hosts that answer were asked"
+                # Who is told first is the only one who is told.
+                self._keeper.lost.broadcast(host.number, host.rows, cause_of(error))
+            return ShardAnswer(_label(host), None, cause_of(error))
+
+
+def _label(host: HostHandle) -> str:
+    return f"{host.name}/{host.number}"

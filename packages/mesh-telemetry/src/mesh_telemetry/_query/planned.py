@@ -1,0 +1,134 @@
+"""What is known of a question before anybody is asked: what it reads, and what comes back."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import datafusion
+import pyarrow as pa
+
+from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._query.plain_types import plain_schema
+from mesh_telemetry._query.query_text import QueryText, read_query, values_of
+from mesh_telemetry._query.session import empty_batch, new_session, open_frame
+
+__all__ = ["Planned", "Plans", "open_query"]
+
+_CATALOG = re.compile(r"information_schema|^\s*(?:show|desc)", re.IGNORECASE)
+_SCAN = re.compile(r"^ *TableScan: (\S+)", re.MULTILINE)
+_PLANS_MAX = 256
+_TEXT_LEN_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A question that can be answered.
+
+    Attributes:
+        text: It, without what only we understand.
+        values: Those of its parameters.
+        schemas: The tables that it may read, with plain types.
+        wanted: The columns of the answer.
+        tables: The tables that it reads; None where those of the asker are among them.
+    """
+
+    text: QueryText
+    values: Mapping[str, pa.Scalar]
+    schemas: Mapping[str, pa.Schema]
+    wanted: pa.Schema
+    tables: tuple[str, ...] | None
+
+
+class Plans:
+    """Plans questions, and keeps what it found about those that were asked last.
+
+    Args:
+        schemas: The tables that hosts have.
+    """
+
+    def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
+        self.schemas = schemas
+        self._kept: OrderedDict[object, Planned] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def plan(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        memory_max_bytes: int,
+    ) -> Planned:
+        """Plans a question.
+
+        Args:
+            sql: A query that reads.
+            parameters: What stands for `$1` and on, `?`, or for `$name`.
+            memory_max_bytes: So much may it take.
+
+        Raises:
+            QueryError: It cannot be understood.
+        """
+        if parameters or len(sql) > _TEXT_LEN_MAX:
+            return _planned(sql, parameters, self.schemas, memory_max_bytes)
+        with self._turn:
+            found = self._kept.get(sql)
+            if found is not None:
+                self._kept.move_to_end(sql)
+                return found
+        found = _planned(sql, parameters, self.schemas, memory_max_bytes)
+        with self._turn:
+            self._kept[sql] = found
+            while len(self._kept) > _PLANS_MAX:
+                self._kept.popitem(last=False)
+        return found
+
+
+def open_query(
+    planned: Planned, known: Mapping[str, pa.Schema], memory_max_bytes: int
+) -> tuple[datafusion.SessionContext, datafusion.DataFrame]:
+    """Plans a question over empty tables, in a session of its own.
+
+    Raises:
+        QueryError: It cannot be parsed or planned.
+    """
+    return _opened(planned.text, planned.values, planned.schemas, known, memory_max_bytes)
+
+
+def _planned(
+    sql: str,
+    parameters: Sequence[object] | Mapping[str, object] | None,
+    schemas: Mapping[str, pa.Schema],
+    memory_max_bytes: int,
+) -> Planned:
+    text = read_query(sql)
+    plain = {
+        table: plain_schema(schema)
+        for table, schema in schemas.items()
+        if _may_read(text.sql, table)
+    }
+    values = values_of(parameters, text.marks)
+    _, frame = _opened(text, values, plain, schemas, memory_max_bytes)
+    scanned = tuple(dict.fromkeys(_SCAN.findall(frame.logical_plan().display_indent())))
+    tables = scanned if scanned and all(table in plain for table in scanned) else None
+    return Planned(text, values, plain, plain_schema(frame.schema()), tables)
+
+
+def _may_read(sql: str, table: str) -> bool:
+    """Says whether a query may read a table: to plan it, the others need not be there."""
+    return table.lower() in sql.lower() or _CATALOG.search(sql) is not None
+
+
+def _opened(
+    text: QueryText,
+    values: Mapping[str, pa.Scalar],
+    plain: Mapping[str, pa.Schema],
+    known: Mapping[str, pa.Schema],
+    memory_max_bytes: int,
+) -> tuple[datafusion.SessionContext, datafusion.DataFrame]:
+    session = new_session(memory_max_bytes)
+    for table, schema in plain.items():
+        session.register_record_batches(quoted(table), [[empty_batch(schema)]])
+    return session, open_frame(session, text.sql, known, dict(values))

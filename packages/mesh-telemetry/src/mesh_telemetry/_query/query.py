@@ -1,0 +1,338 @@
+"""A query of the whole system: planned here, computed where the rows are, finished here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import datafusion
+import pyarrow as pa
+
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._plan.semi_joins import chosen, count_statement, useful_links, with_keys
+from mesh_telemetry._plan.split import Split, split
+from mesh_telemetry._plan.units import Link, Unit
+from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.deadline import Late, within
+from mesh_telemetry._query.fragment import Fragment
+from mesh_telemetry._query.gather import Ask, Gathering
+from mesh_telemetry._query.plain_types import plain_table
+from mesh_telemetry._query.planned import Plans, open_query
+from mesh_telemetry._query.session import readable
+from mesh_telemetry._query.stream import Stream
+
+__all__ = ["Query", "QueryLimits"]
+
+_STREAM_ROWS = 1 << 16
+_COUNT_SCHEMA = pa.schema([("unit", pa.int64()), ("row_count", pa.int64())])
+_WAYS = {
+    "rows": "the rows that it needs",
+    "groups": "a row for each group",
+    "top": "its first rows",
+    "scan": "the columns that it needs",
+}
+
+
+@dataclass(frozen=True)
+class QueryLimits:
+    """What one query may take, and when it pays to ask twice.
+
+    Attributes:
+        rows_max: So many rows of each host and statement.
+        host_memory_max_bytes: So much of each host, besides its tables.
+        memory_max_bytes: So much here.
+        keys_max: So many keys of one side of a join go into the filter of the other.
+        reduced_rows_min: The other side is filtered so only if it has as many rows.
+    """
+
+    rows_max: int = 1_000_000
+    host_memory_max_bytes: int = 512 << 20
+    memory_max_bytes: int = 1 << 30
+    keys_max: int = 10_000
+    reduced_rows_min: int = 1_000
+
+
+class Query:
+    """One question in SQL; it can be answered once.
+
+    Args:
+        sql: A query that reads. `EXPLAIN` before it says what would be shipped; `AS OF <time>`
+            after it or a table leaves out what is later, in the whole query.
+        parameters: The values of `$1` and on, `?`, or of `$name`; they never become SQL.
+        schemas: The tables that hosts have.
+        limits: What it may take.
+        plans: What is known of questions that were asked before, over the same tables.
+
+    Raises:
+        QueryError: It cannot be understood.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> query = Query("SELECT 1 + $1 AS two", [1], {"t": pa.schema([("x", pa.int64())])})
+        >>> query.answer(lambda fragment: []).table.to_pylist()
+        [{'two': 2}]
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        schemas: Mapping[str, pa.Schema],
+        limits: QueryLimits | None = None,
+        plans: Plans | None = None,
+    ) -> None:
+        self._limits = limits or QueryLimits()
+        self._known = schemas
+        memory_max_bytes = self._limits.memory_max_bytes
+        self._planned = (plans or Plans(schemas)).plan(sql, parameters, memory_max_bytes)
+        self._is_answered = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer."""
+        return self._planned.wanted
+
+    def answer(
+        self,
+        ask: Ask,
+        *,
+        until_us: int | None = None,
+        timeout_s: float = 10.0,
+        require_full: bool = False,
+        is_one_host: bool = False,
+    ) -> Answer:
+        """Asks the hosts, and finishes over what they send.
+
+        Args:
+            ask: Sends a fragment to every host, and gives one answer of each as they come. It is
+                called in a thread of its own.
+            until_us: Leaves out what is later, in microseconds since the epoch; `AS OF` in the
+                query comes first.
+            timeout_s: How long it may take, in seconds. Hosts that are late are failed ones.
+            require_full: Whether a host that failed is an error.
+            is_one_host: Whether there is one host only: it computes the whole answer then. `ask` is
+                called in the thread of the caller, and must keep to the deadline of the fragment.
+
+        Raises:
+            QueryError: It fails on the rows that there are, or takes more than its limits.
+            CoverageError: No host answered, or not all and `require_full` is true.
+            TelemetryError: It is not finished in time, or was answered before.
+        """
+        self._begin()
+        deadline = time.monotonic() + timeout_s
+        gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
+        until_us = until_us if self._planned.text.as_of_us is None else self._planned.text.as_of_us
+        is_whole = is_one_host and self._can_be_whole()
+        if self._planned.text.is_explained:
+            explained = self._explained_whole() if is_whole else self._explained()
+            return Answer(explained, gathering.coverage())
+        if is_whole:
+            table = gathering.alone(*self._whole(until_us, deadline))
+            gathering.check(require_full)
+            return Answer(table, gathering.coverage())
+        self._ship(gathering, until_us, deadline)
+        gathering.check(require_full)
+        # The answers of slow hosts may have taken all the time: there is little left to do.
+        end = max(deadline, time.monotonic() + timeout_s / 4)
+        try:
+            table = within(lambda: self._finished(end), end)
+        except Late:
+            raise TelemetryError(
+                f"not finished after {timeout_s:g} s: allow more time, or filter more"
+            ) from None
+        return Answer(table, gathering.coverage())
+
+    def stream(
+        self,
+        ask: Ask,
+        *,
+        until_us: int | None = None,
+        timeout_s: float = 10.0,
+        require_full: bool = False,
+    ) -> Stream:
+        """Asks the hosts, and gives rows as they come where nothing is left to do with them.
+
+        Where there is, what `answer` gives comes in parts. Takes and raises what `answer` does; it
+        may raise so while it is read.
+        """
+        whole = self._split.whole
+        if whole is None or self._planned.text.is_explained:
+            found = self.answer(
+                ask, until_us=until_us, timeout_s=timeout_s, require_full=require_full
+            )
+            batches = found.table.to_batches(max_chunksize=_STREAM_ROWS)
+            return Stream(self._planned.wanted, iter(batches), lambda: found.coverage)
+        self._begin()
+        deadline = time.monotonic() + timeout_s
+        gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
+        until_us = until_us if self._planned.text.as_of_us is None else self._planned.text.as_of_us
+        fragment = self._fragment(whole.sql, (whole.table,), until_us, deadline)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            left = self._split.rows_max
+            for batch in gathering.stream(whole.table, fragment, whole.schema):
+                part = batch if left is None else batch.slice(0, left)
+                if part.num_rows:
+                    yield _renamed(part, self._planned.wanted)
+                if left is not None:
+                    left -= part.num_rows
+                    if left <= 0:
+                        return
+            gathering.check(require_full)
+
+        return Stream(self._planned.wanted, rows(), gathering.coverage)
+
+    def _begin(self) -> None:
+        if self._is_answered:
+            raise TelemetryError("the query has been answered: make another one to ask again")
+        self._is_answered = True
+
+    @cached_property
+    def _opened(self) -> tuple[datafusion.SessionContext, Split]:
+        """The session that finishes the answer, and what is shipped before."""
+        memory_max_bytes = self._limits.memory_max_bytes
+        session, frame = open_query(self._planned, self._known, memory_max_bytes)
+        try:
+            return session, split(frame, session, self._planned.schemas)
+        except Exception as error:  # DataFusion has no narrower class
+            raise QueryError(f"{readable(str(error))}: correct the query") from None
+
+    @property
+    def _session(self) -> datafusion.SessionContext:
+        return self._opened[0]
+
+    @property
+    def _split(self) -> Split:
+        return self._opened[1]
+
+    def _can_be_whole(self) -> bool:
+        # A batch without columns does not say on its way how many rows it has.
+        return self._planned.tables is not None and bool(self._planned.wanted.names)
+
+    def _whole(self, until_us: int | None, deadline: float) -> tuple[str, Fragment, pa.Schema]:
+        """Gives all of the question as one fragment, with what it is accounted to."""
+        tables = self._planned.tables or ()
+        fragment = self._fragment(self._planned.text.sql, tables, until_us, deadline)
+        fragment = replace(fragment, values=self._planned.values)
+        return ", ".join(tables), fragment, self._planned.wanted
+
+    def _ship(self, gathering: Gathering, until_us: int | None, deadline: float) -> None:
+        links = self._links(gathering, until_us, deadline)
+        waiting = list(self._split.units)
+        came: dict[Unit, pa.Table] = {}
+        while waiting:
+            held_back = {link.reduced for link in links if link.keys not in came}
+            now = [unit for unit in waiting if unit not in held_back]
+            assert now, "links go from fewer rows to more, so that one unit waits for none"
+            fragments = []
+            for unit in now:
+                filters = [
+                    (link.reduced_at, came[link.keys], link.keys_at)
+                    for link in links
+                    if link.reduced is unit
+                ]
+                sql = with_keys(unit, filters, self._limits.keys_max)
+                fragment = self._fragment(sql, (unit.table,), until_us, deadline)
+                fragments.append((unit.table, fragment, unit.schema))
+            for unit, table in zip(now, gathering.round(fragments), strict=True):
+                came[unit] = table
+            waiting = [unit for unit in waiting if unit not in came]
+        for unit, table in came.items():
+            self._fill(unit, table)
+
+    def _links(self, gathering: Gathering, until_us: int | None, deadline: float) -> list[Link]:
+        """Asks how many rows the sides of joins have, if shipping some first may pay."""
+        links = useful_links(self._split.links)
+        if not links:
+            return []
+        units = list(dict.fromkeys(unit for link in links for unit in (link.keys, link.reduced)))
+        tables = tuple(sorted({unit.table for unit in units}))
+        fragment = self._fragment(count_statement(units), tables, until_us, deadline)
+        (counts,) = gathering.round([(tables[0], fragment, _COUNT_SCHEMA)])
+        row_counts = dict.fromkeys(units, 0)
+        for row in counts.to_pylist():
+            row_counts[units[row["unit"]]] += row["row_count"]
+        return chosen(links, row_counts, self._limits.reduced_rows_min)
+
+    def _fragment(
+        self, sql: str, tables: tuple[str, ...], until_us: int | None, deadline: float
+    ) -> Fragment:
+        return Fragment(
+            sql,
+            tables,
+            until_us,
+            self._limits.rows_max,
+            self._limits.host_memory_max_bytes,
+            max(0.0, deadline - time.monotonic()),
+        )
+
+    def _fill(self, unit: Unit, table: pa.Table) -> None:
+        if not table.num_rows:
+            return
+        if unit.way == "scan":
+            whole = self._planned.schemas[unit.table]
+            columns = [
+                table.column(field.name)
+                if field.name in table.column_names
+                else pa.nulls(table.num_rows, field.type)
+                for field in whole
+            ]
+            table = pa.Table.from_arrays(columns, schema=whole)
+        self._session.from_arrow(table).write_table(quoted(unit.fills))
+
+    def _finished(self, deadline: float) -> pa.Table:
+        batches: list[pa.RecordBatch] = []
+        byte_count = 0
+        try:
+            for batch in self._split.frame.execute_stream():
+                batches.append(batch.to_pyarrow())
+                byte_count += batches[-1].nbytes
+                if byte_count > self._limits.memory_max_bytes:
+                    raise QueryError("the answer is more than fits here: aggregate or limit it")
+                if time.monotonic() > deadline:
+                    raise Late
+        except (QueryError, Late):
+            raise
+        except Exception as error:  # DataFusion has no narrower class
+            text = readable(str(error))
+            raise QueryError(f"{text}: correct the query, or have it take less") from None
+        schema = batches[0].schema if batches else self._split.frame.schema()
+        table = plain_table(pa.Table.from_batches(batches, schema))
+        if not self._planned.wanted.names:
+            return table
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(table.columns, self._planned.wanted, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=self._planned.wanted)
+
+    def _explained_whole(self) -> pa.Table:
+        step = "the only host computes the answer"
+        return pa.table({"step": [step], "plan": [self._planned.text.sql]})
+
+    def _explained(self) -> pa.Table:
+        steps = [
+            (f"every host sends {_WAYS[unit.way]} of {unit.table}", unit.sql)
+            for unit in self._split.units
+        ]
+        for link in useful_links(self._split.links):
+            steps.append(
+                (
+                    f"{link.reduced.table} may wait for {link.keys.table}",
+                    "only rows with keys that are there are sent, if that are fewer",
+                )
+            )
+        rest = self._split.frame.optimized_logical_plan().display_indent()
+        steps.append(("finished where it is asked", rest))
+        return pa.table({"step": [step for step, _ in steps], "plan": [plan for _, plan in steps]})
+
+
+def _renamed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, wanted, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)

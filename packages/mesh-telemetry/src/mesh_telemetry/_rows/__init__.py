@@ -1,0 +1,1 @@
+"""From files of a host to the rows of its tables."""

@@ -1,0 +1,73 @@
+"""Rows of what actors do now: made of what each process says of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh_core.spi import Activity, Handling
+from mesh_telemetry._rows.columns import mixed, proc_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from mesh_telemetry._events.proc_folder import ProcFolder
+
+__all__ = ["handler_rows", "node_rows"]
+
+
+def node_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
+    """Gives a row for each actor."""
+    place = folder.place
+    return [
+        {
+            "id": _number(place.number, one.port),
+            "mesh_id": one.port,
+            "rank": one.rank,
+            "actor": one.name,
+            "actor_type": one.class_name,
+            "actor_status": "processing" if one.running else "idle",
+            "last_message_handler": one.last,
+            "messages_processed": one.served,
+            "queue_depth": one.queued,
+            "host": place.host_name,
+            "proc": place.proc,
+        }
+        for one in _activities(answer, folder)
+    ]
+
+
+def handler_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
+    """Gives a row for each message that is served."""
+    place = folder.place
+    return [
+        {
+            "actor_id": _number(place.number, one.port),
+            "mesh_id": one.port,
+            "actor": one.name,
+            "name": handling.endpoint,
+            "rank": handling.rank,
+            "from_proc": proc_names(np.array([handling.from_proc], np.uint64))[0].as_py(),
+            "call": handling.call or None,
+            "message_id": (
+                _number(handling.call, place.number, one.port) if handling.call else None
+            ),
+            "host": place.host_name,
+            "proc": place.proc,
+        }
+        for one in _activities(answer, folder)
+        for handling in map(Handling._make, one.running)
+    ]
+
+
+def _activities(answer: Any, folder: ProcFolder) -> Iterator[Activity]:
+    for said in answer:
+        one = Activity._make(said)
+        if one.port not in folder.own_ports:
+            yield one
+
+
+def _number(*parts: int) -> int:
+    return int(mixed(*map(np.uint64, parts)))

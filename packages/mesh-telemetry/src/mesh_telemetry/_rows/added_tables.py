@@ -1,0 +1,217 @@
+"""Tables that packages add, as hosts and askers see them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh_telemetry._disk.stored_tables import Parts
+from mesh_telemetry._errors import QueryError
+from mesh_telemetry._events.door import ROWS
+from mesh_telemetry._rows.columns import constant
+from mesh_telemetry._rows.schemas import TABLE_DOCS, TABLES, Column, TableDoc, column, schema_of
+from mesh_telemetry._sources import source_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Protocol
+
+    from mesh_telemetry._events.proc_folder import ProcFolder
+    from mesh_telemetry._sources import SourceTable
+
+    class Kept(Protocol):
+        """What has the rows that were told: `HostTables`, or what has the past."""
+
+        @property
+        def schemas(self) -> Mapping[str, pa.Schema]: ...
+
+        def batches(
+            self, table: str, since_us: int | None, until_us: int | None
+        ) -> list[pa.RecordBatch]: ...
+
+        def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts: ...
+
+        @property
+        def scratch(self) -> Path: ...
+
+        def said(self, word: str) -> list[tuple[ProcFolder, Any]]: ...
+
+
+__all__ = ["AddedTable", "RowsWithAdded", "added_tables", "table_docs"]
+
+_ANY_TIME = "timestamp_us i64 | when, in microseconds since the epoch"
+_NOW = "timestamp_us i64 | now"
+_ACTOR = "actor_id u64? | the actor that ran, an `actors.id`; null outside of actors"
+_WHERE = ("host s | the name of the machine", "proc s | the process, as `0.3`: host and slot")
+
+
+@dataclass(frozen=True)
+class AddedTable:
+    """A table that a package adds, told to hosts that need not have the package.
+
+    Attributes:
+        name: Its name.
+        schema: Its columns.
+        is_live: Whether processes are asked for it.
+    """
+
+    name: str
+    schema: pa.Schema
+    is_live: bool
+
+
+def table_docs(own: Mapping[str, SourceTable] | None = None) -> Mapping[str, TableDoc]:
+    """Gives all tables: ours, those of installed packages, and those that a program adds.
+
+    Raises:
+        ValueError: One that the program adds is not written as it has to be.
+    """
+    docs = dict(TABLE_DOCS)
+    for name, table in source_tables().items():
+        docs.setdefault(name, _doc(table))
+    for name, table in (own or {}).items():
+        if name in docs:
+            raise ValueError(f"there is a table {name!r} already: give yours another name")
+        if table.rows is not None:
+            raise ValueError(
+                f"table {name!r} is live: other processes find it only by an entry point of"
+                " mesh_telemetry.sources; without `rows`, tell its rows by record_row"
+            )
+        docs[name] = _doc(table)
+    return docs
+
+
+def added_tables(
+    names: Sequence[str], own: Mapping[str, SourceTable] | None = None
+) -> tuple[AddedTable, ...]:
+    """Gives those of some tables that are not ours."""
+    found = []
+    for name in names:
+        table = (own or {}).get(name) or source_tables().get(name)
+        if name not in TABLES and table is not None:
+            found.append(AddedTable(name, schema_of(_doc(table)), table.rows is not None))
+    return tuple(found)
+
+
+class RowsWithAdded:
+    """The rows of a host, and those of some tables that packages have added.
+
+    Args:
+        kept: The tables that are ours.
+        added: The others.
+    """
+
+    def __init__(self, kept: Kept, added: Sequence[AddedTable]) -> None:
+        self._kept = kept
+        self._added = {one.name: one for one in added}
+        self.schemas: Mapping[str, pa.Schema] = {
+            **kept.schemas,
+            **{one.name: one.schema for one in added},
+        }
+
+    def batches(
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
+        """Gives the rows of a table, as `HostTables.batches` does.
+
+        Raises:
+            QueryError: There is no such table, or it is live and has no past.
+        """
+        added = self._added.get(table)
+        if added is None:
+            return self._kept.batches(table, since_us, until_us)
+        return self._made(added, since_us, until_us)
+
+    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+        """Gives the rows of a table, as `HostTables.parts` does.
+
+        Raises:
+            QueryError: There is no such table, or it is live and has no past.
+        """
+        added = self._added.get(table)
+        if added is None:
+            return self._kept.parts(table, since_us, until_us)
+        return Parts(self._made(added, since_us, until_us))
+
+    @property
+    def scratch(self) -> Path:
+        """A folder in which links to files may be made."""
+        return self._kept.scratch
+
+    def _made(
+        self, added: AddedTable, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
+        if not added.is_live:
+            batches = self._kept.batches("rows", since_us, until_us)
+            return [made for batch in batches if (made := _told(added, batch)) is not None]
+        if until_us is not None:
+            raise QueryError(f"table {added.name!r} shows what is now: ask for it without as_of")
+        now_us = time.time_ns() // 1000
+        return [
+            _batch(
+                added.schema,
+                rows,
+                {"timestamp_us": now_us, "host": folder.place.host_name, "proc": folder.place.proc},
+            )
+            for folder, rows in self._kept.said(f"{ROWS} {added.name}")
+            if rows
+        ]
+
+
+def _doc(table: SourceTable) -> TableDoc:
+    before = [_ANY_TIME, _ACTOR] if table.rows is None else [_NOW]
+    added = [*map(column, before), *map(_open, table.columns), *map(column, _WHERE)]
+    return TableDoc(table.text, tuple(added))
+
+
+def _open(declared: str) -> Column:
+    """Whatever a package declares, it may tell a row that lacks something."""
+    return column(declared)._replace(is_nullable=True)
+
+
+def _told(added: AddedTable, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Makes rows of a table of those that were told."""
+    own = batch.filter(pc.equal(batch.column("table_name"), added.name))
+    if not own.num_rows:
+        return None
+    rows = [json.loads(text) for text in own.column("row_json").to_pylist()]
+    given = {name: own.column(name) for name in ("timestamp_us", "actor_id", "host", "proc")}
+    return _batch(added.schema, rows, given)
+
+
+def _batch(
+    schema: pa.Schema, rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
+) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        if field.name not in given:
+            arrays.append(_fitted([row.get(field.name) for row in rows], field.type))
+        elif isinstance(given[field.name], pa.Array):
+            arrays.append(given[field.name])
+        else:
+            arrays.append(constant(given[field.name], field.type, len(rows)))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _fitted(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Makes a column; what is not of its type is null, so that one bad row spoils no other."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
+        return pa.array([_one(value, kind) for value in values], kind)
+
+
+def _one(value: Any, kind: pa.DataType) -> Any:
+    if value is None or (pa.types.is_string(kind) and not isinstance(value, str)):
+        return None if value is None else str(value)
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
+        return None
+    return value

@@ -1,0 +1,264 @@
+"""The rows of one host: made of what its processes have left in their folders, when asked for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh_telemetry._disk.conversion import families_of, source_of
+from mesh_telemetry._disk.stored_tables import Parts, StoredFile, StoredTables, read_files
+from mesh_telemetry._errors import QueryError
+from mesh_telemetry._events.door import FLUSH, ask_all
+from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._rows.live_tables import live_batches
+from mesh_telemetry._rows.schemas import LASTING_TABLES, LIVE_TABLES, TABLES
+from mesh_telemetry._rows.segment_rows import SegmentRows, TimedBatch
+from mesh_telemetry._stacks.folder import STACK_FOLDER
+from mesh_telemetry._stacks.pyspy_tables import PYSPY_TABLES
+from mesh_telemetry._stacks.tables import StackTables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from mesh_telemetry._events.proc_folder import Place, ProcFolder
+    from mesh_telemetry._events.segments import Segment
+
+__all__ = ["HostTables"]
+
+_FLUSH_S = 0.5
+_ANSWER_S = 2.0
+# How often what is moved while it is read is looked for again.
+_TRIES_MAX = 5
+
+
+class HostTables:
+    """Rows of one host.
+
+    Args:
+        folder: That of the host.
+        cache_bytes: How much memory what was made of segments may take.
+        retention_s: How old rows may be, in seconds; those that were spilled may be older.
+        spill: Where rows of this host are for which there is no more room, if they are kept.
+        own_proc: The process that reads, which is no part of any table.
+        scratch: Where links to files may be made for a question; the temporary directory if left
+            out.
+        is_over: Whether all of it is past: there is no live table but what was recorded of it.
+
+    Attributes:
+        schemas: The tables there are.
+        scratch: Where links to files may be made.
+    """
+
+    schemas: Mapping[str, pa.Schema] = TABLES
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cache_bytes: int = 0,
+        retention_s: float = 3600.0,
+        spill: Path | None = None,
+        own_proc: int | None = None,
+        scratch: Path | None = None,
+        is_over: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._retention_s = retention_s
+        self._spill = spill
+        own_procs = frozenset(() if own_proc is None else (own_proc,))
+        self._made = SegmentRows(cache_bytes, own_procs)
+        self._places: dict[str, Place] = {}
+        self._listed: list[ProcFolder] | None = None
+        self._is_over = is_over
+        self.scratch: Path = scratch or Path(tempfile.gettempdir())
+        self._stored = None if spill is None else StoredTables(spill)
+        self._stacks = StackTables(folder / STACK_FOLDER)
+
+    def refresh(self, timeout_s: float = _FLUSH_S) -> int:
+        """Has all processes write what has happened until now; says how many did in time."""
+        return _flush(self._folders(), timeout_s)
+
+    def refreshed(self, tables: Iterable[str], timeout_s: float = _FLUSH_S) -> HostTables:
+        """Gives the tables for one question: refreshed, and of the processes there are now.
+
+        Args:
+            tables: Those that it reads; processes are asked only if they are of what they record.
+            timeout_s: For how long they are waited for.
+        """
+        view = copy(self)
+        view._listed = self._folders()
+        if any(families_of(table) for table in tables):
+            _flush(view._listed, timeout_s)
+        return view
+
+    def batches(
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
+        """Gives the rows of a table, those on disk too.
+
+        Args:
+            table: Its name.
+            since_us: Leave out what is older, in microseconds since the epoch.
+            until_us: Leave out what is younger: the table as it was then.
+
+        Raises:
+            QueryError: There is no such table, or it is live and has no past.
+        """
+        parts = self.parts(table, since_us, until_us)
+        return [*read_files(parts.files, TABLES[table], since_us, until_us), *parts.batches]
+
+    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+        """Gives the rows of a table that are in memory, and the files that have the others.
+
+        Rows in files may be outside of the bounds.
+
+        Raises:
+            QueryError: There is no such table, or it is live and has no past.
+        """
+        if table not in TABLES:
+            known = ", ".join(sorted(TABLES))
+            raise QueryError(f"there is no table {table!r}: the tables are {known}")
+        if table in LIVE_TABLES:
+            return Parts(self._live(table, until_us))
+        # Dumps are not spilled.
+        is_kept = table in LASTING_TABLES or self._spill is not None
+        if not is_kept or table in PYSPY_TABLES:
+            oldest_us = int((time.time() - self._retention_s) * 1e6)
+            since_us = oldest_us if since_us is None else max(since_us, oldest_us)
+        if table in PYSPY_TABLES:
+            return Parts(self._stacks.batches(table, since_us, until_us))
+        for _ in range(_TRIES_MAX):
+            found, files, has_moved = self._recorded(table, since_us, until_us)
+            if not has_moved:
+                break
+        within = [_between(batch, since_us, until_us) for batch in found]
+        within = [batch for batch in within if batch.num_rows]
+        if table in ("actors", "meshes"):
+            # They may have been told of more than once.
+            past = read_files(files, TABLES[table], since_us, until_us)
+            return Parts(_one_each([*past, *within], is_latest=table == "actors"))
+        return Parts(within, files)
+
+    def said(self, word: str, timeout_s: float = _ANSWER_S) -> list[tuple[ProcFolder, Any]]:
+        """Asks all processes that live the same; gives what those say that answer in time."""
+        folders = self._folders()
+        living = {folder.path: folder for folder in folders if folder.is_alive}
+        answers = ask_all(list(living), word, timeout_s)
+        return [(living[path], answer) for path, answer in answers.items()]
+
+    @property
+    def cached_bytes(self) -> int:
+        """How much memory is in use for what was made of segments."""
+        return self._made.byte_count
+
+    def _folders(self) -> list[ProcFolder]:
+        if self._listed is not None:
+            return self._listed
+        return proc_folders(self._folder, self._spill, self._places)
+
+    def _live(self, table: str, until_us: int | None) -> list[pa.RecordBatch]:
+        """Gives a live table, now or as it was recorded last before a time."""
+        if until_us is None and not self._is_over:
+            return live_batches(table, self._folders())
+        files = [] if self._stored is None else self._stored.files(table)
+        if not files:
+            raise QueryError(
+                f"table {table!r} shows what is now, and nothing of it was recorded: ask for it"
+                " without as_of, or set snapshot_s in TelemetryConfig"
+            )
+        found = [one for one in files if until_us is None or one.first_us <= until_us]
+        if not found:
+            return []
+        # The youngest file has the youngest rows, but what was merged may overlap with others.
+        last_us = max(one.last_us if until_us is None else one.first_us for one in found)
+        wanted = [one for one in found if one.last_us >= last_us]
+        batches = read_files(wanted, TABLES[table], None, until_us)
+        moment = max(pc.max(one.column("timestamp_us")).as_py() for one in batches)
+        timed = map(TimedBatch.of, batches)
+        return [one for one in (_between(one, moment, moment) for one in timed) if one.num_rows]
+
+    def _recorded(
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> tuple[list[TimedBatch], list[StoredFile], bool]:
+        """Gives rows of segments, the files of all others, and whether some have moved meanwhile.
+
+        Segments are looked for first: one that is made a file meanwhile is found as that too, and
+        is then left out.
+        """
+        listed = [
+            (folder, segment, make, is_sealed)
+            for folder in self._folders()
+            for family, make in families_of(table)
+            for segment, is_sealed in folder.segments(family)
+            if until_us is None or segment.first_us <= until_us
+        ]
+        files = [] if self._stored is None else self._stored.files(table)
+        covered = {source for stored in files for source in stored.sources}
+        found: list[TimedBatch] = []
+        has_moved = False
+        for folder, segment, make, is_sealed in listed:
+            if self._stored is not None and source_of(folder, segment) in covered:
+                continue
+            if is_sealed and since_us is not None and _last_us(segment) < since_us:
+                continue
+            pieces = self._made.pieces(table, folder, segment, make, is_sealed)
+            if pieces is not None:
+                found += pieces
+            else:
+                has_moved = self._stored is not None
+        return found, [one for one in files if _is_within(one, since_us, until_us)], has_moved
+
+
+def _flush(folders: list[ProcFolder], timeout_s: float) -> int:
+    living = [one.path for one in folders if one.is_alive]
+    return len(ask_all(living, FLUSH, timeout_s))
+
+
+def _is_within(stored: StoredFile, since_us: int | None, until_us: int | None) -> bool:
+    is_late = since_us is not None and stored.last_us < since_us
+    return not is_late and not (until_us is not None and stored.first_us > until_us)
+
+
+def _last_us(segment: Segment) -> int:
+    """When a segment was last written to: nothing in it is younger."""
+    try:
+        return os.stat(segment.path).st_mtime_ns // 1000
+    except OSError:
+        # It has moved: whoever reads it will see.
+        return 1 << 62
+
+
+def _between(piece: TimedBatch, since_us: int | None, until_us: int | None) -> pa.RecordBatch:
+    batch = piece.batch
+    times = batch.column("timestamp_us")
+    mask = None
+    if since_us is not None and piece.first_us < since_us:
+        mask = pc.greater_equal(times, since_us)
+    if until_us is not None and piece.last_us > until_us:
+        is_old = pc.less_equal(times, until_us)
+        mask = is_old if mask is None else pc.and_(mask, is_old)
+    return batch if mask is None else batch.filter(mask)
+
+
+def _one_each(batches: list[pa.RecordBatch], *, is_latest: bool) -> list[pa.RecordBatch]:
+    """Leaves the latest row of each id, or the first."""
+    if not batches:
+        return []
+    table = pa.Table.from_batches(batches).combine_chunks()
+    if pc.count_distinct(table.column("id")).as_py() == table.num_rows:
+        return batches
+    order = np.argsort(table.column("timestamp_us").to_numpy(), kind="stable")
+    if is_latest:
+        order = order[::-1]
+    _, first = np.unique(table.column("id").to_numpy()[order], return_index=True)
+    kept: list[pa.RecordBatch] = table.take(pa.array(np.sort(order[first]))).to_batches()
+    return kept

@@ -1,0 +1,133 @@
+"""Rows made of segments: once, and of a segment that is still written only what has come since."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_telemetry._events.proc_folder import ProcFolder
+    from mesh_telemetry._events.segments import Segment
+
+    Key = tuple[str, str, int, int, int]
+    Make = Callable[..., pa.RecordBatch | None]
+
+__all__ = ["SegmentRows", "TimedBatch"]
+
+# What comes bit by bit is put together when it is in so many pieces.
+_PIECES_MAX = 8
+# What is kept of a segment besides its rows.
+_ENTRY_BYTES = 1024
+
+
+class TimedBatch(NamedTuple):
+    """Some rows, and from when to when they are, in microseconds since the epoch."""
+
+    batch: pa.RecordBatch
+    first_us: int
+    last_us: int
+
+    @staticmethod
+    def of(batch: pa.RecordBatch) -> TimedBatch:
+        """Looks when the rows of a batch are."""
+        bounds = pc.min_max(batch.column("timestamp_us")).as_py()
+        return TimedBatch(batch, bounds["min"] or 0, bounds["max"] or 0)
+
+
+class _Made(NamedTuple):
+    pieces: tuple[TimedBatch, ...]
+    length: int
+    """How much of the segment they are made of, in bytes."""
+    is_whole: bool
+    """Whether nothing more comes into it."""
+
+    @property
+    def byte_count(self) -> int:
+        size: int = sum(piece.batch.nbytes for piece in self.pieces)
+        return size + _ENTRY_BYTES
+
+
+class SegmentRows:
+    """Makes rows of segments, and keeps those that were asked for last.
+
+    Args:
+        bytes_max: How much memory they may take.
+        own_procs: Processes of telemetry itself, which are no part of any table.
+    """
+
+    def __init__(self, bytes_max: int, own_procs: frozenset[int]) -> None:
+        self._bytes_max = bytes_max
+        self._own_procs = own_procs
+        self._made: OrderedDict[Key, _Made] = OrderedDict()
+        self._turn = threading.Lock()
+        #: How much memory is in use.
+        self.byte_count = 0
+
+    def pieces(
+        self, table: str, folder: ProcFolder, segment: Segment, make: Make, is_sealed: bool
+    ) -> tuple[TimedBatch, ...] | None:
+        """Gives the rows of a table that are in a segment; None when it is not there any more.
+
+        Args:
+            table: Its name.
+            folder: That of the process.
+            segment: Which segment.
+            make: What makes rows of it, from one length of it to another.
+            is_sealed: Whether nothing more comes into it.
+        """
+        own_procs = folder.own_procs | self._own_procs
+        # A path says nothing: a segment is moved when it is spilled.
+        name = folder.path.name + segment.family
+        key = (table, name, segment.number, len(folder.own_ports), len(own_procs))
+        with self._turn:
+            made = self._made.get(key)
+            if made is not None:
+                self._made.move_to_end(key)
+        if made is not None and made.is_whole:
+            return made.pieces
+        try:
+            length = os.stat(segment.path).st_size
+        except OSError:
+            return None
+        if made is not None and made.length == length and not is_sealed:
+            return made.pieces
+        if made is None or made.length > length:
+            made = _Made((), 0, False)
+        if made.length < length:
+            pieces, start = made.pieces, made.length
+            if segment.family != "messages":
+                # Lines are numbered from the first of a segment.
+                pieces, start = (), 0
+            batch = make(table, segment.path, folder, own_procs, (start, length))
+            if batch is not None:
+                pieces = _joined((*pieces, TimedBatch.of(batch)))
+            made = made._replace(pieces=pieces, length=length)
+        self._keep(key, made._replace(is_whole=is_sealed))
+        return made.pieces
+
+    def _keep(self, key: Key, made: _Made) -> None:
+        size = made.byte_count
+        with self._turn:
+            before = self._made.pop(key, None)
+            self.byte_count -= before.byte_count if before is not None else 0
+            if size > self._bytes_max:
+                return
+            self._made[key] = made
+            self.byte_count += size
+            while self.byte_count > self._bytes_max:
+                _, oldest = self._made.popitem(last=False)
+                self.byte_count -= oldest.byte_count
+
+
+def _joined(pieces: tuple[TimedBatch, ...]) -> tuple[TimedBatch, ...]:
+    if len(pieces) <= _PIECES_MAX:
+        return pieces
+    whole = pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks()
+    return tuple(TimedBatch.of(batch) for batch in whole.to_batches())

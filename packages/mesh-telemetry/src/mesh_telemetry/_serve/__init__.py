@@ -1,0 +1,1 @@
+"""Answering other programs of the same user."""

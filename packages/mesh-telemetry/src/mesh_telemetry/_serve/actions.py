@@ -1,0 +1,74 @@
+"""What may be done to a running program over HTTP, besides asking: stopping a mesh of it."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from mesh_core import MeshError
+from mesh_telemetry._events.stops import BY_LEN_MAX
+from mesh_telemetry._keeper import cause_of
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mesh_telemetry._keeper import Keeper
+
+__all__ = ["action_routes"]
+
+_LIMIT_S = 10.0
+_PROC = re.compile(r"(\d{1,9})\.(\d{1,9})")
+_STATUSES = {"own": 403, "not_found": 404, "silent": 504}
+
+
+def action_routes(keeper: Keeper) -> list[Route]:
+    """Gives the route `POST /stop`.
+
+    It takes `mesh_id` and `proc` as `meshes.id` and `meshes.proc` have them, and as `by` who asks;
+    it answers when the owner has begun with the stop.
+    """
+
+    def stop(request: Request) -> Reply:
+        mesh_id, host, slot, by = _wanted(request.json_object())
+        answer = _asked(keeper, host, slot, mesh_id, by)
+        if "refused" in answer:
+            raise Refused(_STATUSES[answer["code"]], answer["code"], answer["refused"])
+        return json_reply({"mesh_id": mesh_id, "name": answer["name"], "state": "stopping"})
+
+    return [Route("POST", "/stop", stop)]
+
+
+def _wanted(said: dict[str, Any]) -> tuple[int, int, int, str]:
+    mesh_id, proc, by = said.get("mesh_id"), said.get("proc"), said.get("by", "the user")
+    if not isinstance(mesh_id, int) or isinstance(mesh_id, bool) or not 0 <= mesh_id < 1 << 64:
+        raise Refused(400, "bad_json", "no mesh_id: send a meshes.id")
+    place = _PROC.fullmatch(proc) if isinstance(proc, str) else None
+    if place is None:
+        raise Refused(400, "bad_json", "no proc: send the meshes.proc of the mesh, as 0.3")
+    if not (isinstance(by, str) and by.isascii() and by.isprintable() and len(by) <= BY_LEN_MAX):
+        text = f"by: send who asks, in {BY_LEN_MAX} printable ASCII characters at most"
+        raise Refused(400, "bad_json", text)
+    if mesh_id == 0:
+        text = "mesh 0 is the program and what looks after its hosts: end the program itself"
+        raise Refused(403, "root", text)
+    return mesh_id, int(place[1]), int(place[2]), by
+
+
+def _asked(keeper: Keeper, host: int, slot: int, mesh_id: int, by: str) -> dict[str, str]:
+    deadline = time.monotonic() + _LIMIT_S
+    try:
+        for handle in keeper.hosts.call_one().get(_LIMIT_S):
+            if handle.number == host:
+                if handle.rows is None:
+                    break
+                asked = handle.rows.stop_mesh.call_one(slot, mesh_id, by)
+                return asked.get(max(deadline - time.monotonic(), 0.0))
+        else:
+            return {"code": "not_found", "refused": f"there is no host {host} in the program"}
+    except TimeoutError:
+        pass
+    except MeshError as error:
+        return {"code": "silent", "refused": f"host {host} does not answer: {cause_of(error)}"}
+    return {"code": "silent", "refused": f"host {host} does not answer: ask again later"}

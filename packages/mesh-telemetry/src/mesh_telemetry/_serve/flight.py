@@ -1,0 +1,278 @@
+"""Queries over Arrow Flight SQL, for what has a driver for it: on loopback, and with a token."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Iterator, Mapping
+from threading import Thread
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._serve.flight_messages import (
+    Fields,
+    field_bytes,
+    message_of,
+    packed,
+    texts,
+    unpacked,
+)
+from mesh_telemetry._serve.query_routes import Answering
+
+__all__ = ["FlightSqlServer"]
+
+_CATALOG, _SCHEMA = "mesh", "public"
+_STOP_TIMEOUT_S = 5.0
+_HANDLE_SPLIT = b"\0"
+_TABLES = pa.schema(
+    [
+        ("catalog_name", pa.string()),
+        ("db_schema_name", pa.string()),
+        pa.field("table_name", pa.string(), nullable=False),
+        pa.field("table_type", pa.string(), nullable=False),
+    ]
+)
+_TABLE_SCHEMA = pa.field("table_schema", pa.binary(), nullable=False)
+_CATALOGS = pa.schema([pa.field("catalog_name", pa.string(), nullable=False)])
+_DB_SCHEMAS = pa.schema(
+    [("catalog_name", pa.string()), pa.field("db_schema_name", pa.string(), nullable=False)]
+)
+_TABLE_TYPES = pa.schema([pa.field("table_type", pa.string(), nullable=False)])
+_INFO_VALUE = pa.dense_union(
+    [
+        pa.field("string_value", pa.string()),
+        pa.field("bool_value", pa.bool_()),
+        pa.field("bigint_value", pa.int64()),
+        pa.field("int32_bitmask", pa.int32()),
+        pa.field("string_list", pa.list_(pa.string())),
+        pa.field(
+            "int32_to_int32_list_map", pa.map_(pa.int32(), pa.list_(pa.field("$data$", pa.int32())))
+        ),
+    ]
+)
+_INFO = pa.schema(
+    [
+        pa.field("info_name", pa.uint32(), nullable=False),
+        pa.field("value", _INFO_VALUE, nullable=False),
+    ]
+)
+# Name, version and Arrow version of the server, as Flight SQL numbers them.
+_INFO_TEXTS = {0: "mesh-telemetry", 1: "1", 2: pa.__version__}
+
+
+class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Answers clients of Flight SQL until it is closed.
+
+    It keeps nothing between calls: a prepared statement is its own handle.
+
+    Args:
+        answer: Answers a query with parameters, as of a time in microseconds or now; it is called
+            in several threads, and has a deadline of its own.
+        columns: Gives the columns of a query's answer without asking anybody.
+        schemas: The tables that there are.
+        token: What each call must bring along as `authorization: Bearer <token>`.
+        port: Where it listens on 127.0.0.1; 0 for any free port.
+
+    Raises:
+        TelemetryError: The token is empty, or the port is taken.
+    """
+
+    def __init__(
+        self,
+        answer: Answering,
+        columns: Callable[[str, list[object]], pa.Schema],
+        schemas: Mapping[str, pa.Schema],
+        token: str,
+        port: int = 0,
+    ) -> None:
+        if not token:
+            raise TelemetryError("an empty token lets everybody in: pass a random one")
+        try:
+            super().__init__(f"grpc://127.0.0.1:{port}", middleware={"token": _TokenCheck(token)})
+        except (OSError, pa.ArrowException) as error:
+            raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
+        self._answer = answer
+        self._columns = columns
+        self._schemas = schemas
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"grpc://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        """Answers no more."""
+        # It waits for calls that go on; a thread of its own keeps that wait from ours.
+        stopping = Thread(target=self.shutdown, name="mesh-telemetry-flight", daemon=True)
+        stopping.start()
+        stopping.join(_STOP_TIMEOUT_S)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get_flight_info(
+        self, context: Any, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        """Says what columns a command gives; its ticket is the command itself."""
+        name, fields = _command(descriptor.command)
+        schema = self._schema_of(name, fields)
+        endpoint = flight.FlightEndpoint(flight.Ticket(descriptor.command), [])
+        return flight.FlightInfo(schema, descriptor, [endpoint], -1, -1)
+
+    def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> Any:
+        """Says what columns a command gives."""
+        return flight.SchemaResult(self._schema_of(*_command(descriptor.command)))
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        """Gives the rows of a command."""
+        name, fields = _command(ticket.ticket)
+        return flight.RecordBatchStream(self._rows_of(name, fields))
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        """Names the actions: those of prepared statements."""
+        return [
+            ("CreatePreparedStatement", "Plans a query."),
+            ("ClosePreparedStatement", "Forgets a query."),
+        ]
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
+        """Makes a prepared statement, or forgets it."""
+        if action.type == "ClosePreparedStatement":
+            return
+        if action.type != "CreatePreparedStatement":
+            raise flight.FlightServerError(f"no action {action.type}: send queries that read")
+        _, fields = _command(action.body.to_pybytes())
+        sql = field_bytes(fields, 1)
+        reply = [(1, sql + _HANDLE_SPLIT)]
+        try:
+            reply.append((2, bytes(self._columns(sql.decode(), []).serialize())))
+        except QueryError:
+            # It wants parameters; whether there is more to it shows when they are there.
+            pass
+        yield flight.Result(packed("ActionCreatePreparedStatementResult", reply))
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Takes the parameters of a prepared statement into its handle."""
+        name, fields = _command(descriptor.command)
+        if name != "CommandPreparedStatementQuery":
+            raise flight.FlightServerError("nothing can be changed: send queries that read")
+        table = reader.read_all()
+        if table.num_rows > 1:
+            raise flight.FlightServerError("several rows of parameters: bind one row at a time")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        sql = field_bytes(fields, 1).partition(_HANDLE_SPLIT)[0]
+        handle = sql + _HANDLE_SPLIT + sink.getvalue().to_pybytes()
+        writer.write(pa.py_buffer(message_of([(1, handle)])))
+
+    def _schema_of(self, name: str, fields: Fields) -> pa.Schema:
+        if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
+            sql, parameters = _statement(name, fields)
+            return _told(lambda: self._columns(sql, parameters))
+        return self._rows_of(name, fields).schema
+
+    def _rows_of(self, name: str, fields: Fields) -> pa.Table:
+        if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
+            sql, parameters = _statement(name, fields)
+            return _told(lambda: self._answer(sql, parameters, None).table)
+        if name == "CommandGetCatalogs":
+            return pa.Table.from_pylist([{"catalog_name": _CATALOG}], _CATALOGS)
+        if name == "CommandGetDbSchemas":
+            rows = [{"catalog_name": _CATALOG, "db_schema_name": _SCHEMA}]
+            return pa.Table.from_pylist(rows if _matches(fields, 2, _SCHEMA) else [], _DB_SCHEMAS)
+        if name == "CommandGetTableTypes":
+            return pa.Table.from_pylist([{"table_type": "TABLE"}], _TABLE_TYPES)
+        if name == "CommandGetTables":
+            return self._tables(fields)
+        if name == "CommandGetSqlInfo":
+            return _sql_info(fields)
+        raise flight.FlightServerError(f"{name} is not answered: send queries that read")
+
+    def _tables(self, fields: Fields) -> pa.Table:
+        has_schema = bool(fields.get(5, [0])[-1])
+        kinds = texts(fields, 4)
+        rows = [
+            {
+                "catalog_name": _CATALOG,
+                "db_schema_name": _SCHEMA,
+                "table_name": table,
+                "table_type": "TABLE",
+                "table_schema": bytes(schema.serialize()),
+            }
+            for table, schema in sorted(self._schemas.items())
+            if _matches(fields, 3, table)
+            and _matches(fields, 2, _SCHEMA)
+            and (not kinds or "TABLE" in kinds)
+        ]
+        schema = _TABLES.append(_TABLE_SCHEMA) if has_schema else _TABLES
+        return pa.Table.from_pylist(rows, schema)
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._wanted = f"Bearer {token}".encode()
+
+    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
+        sent = [each for name, each in headers.items() if name.lower() == "authorization"]
+        given = sent[0][0].encode() if sent and sent[0] else b""
+        if not hmac.compare_digest(given, self._wanted):
+            raise flight.FlightUnauthenticatedError(
+                "no right token: send authorization: Bearer <token>"
+            )
+
+
+def _command(message: bytes) -> tuple[str, Fields]:
+    try:
+        return unpacked(message)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise flight.FlightServerError(str(error)) from error
+
+
+def _statement(name: str, fields: Fields) -> tuple[str, list[object]]:
+    """Gives the query of a command, and its parameters."""
+    handle = field_bytes(fields, 1)
+    if name == "CommandStatementQuery":
+        return handle.decode(), []
+    sql, _, bound = handle.partition(_HANDLE_SPLIT)
+    if not bound:
+        return sql.decode(), []
+    table = pa.ipc.open_stream(bound).read_all()
+    return sql.decode(), [column[0] for column in table.columns] if table.num_rows else []
+
+
+def _told(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except TelemetryError as error:
+        raise flight.FlightServerError(str(error)) from error
+
+
+def _matches(fields: Fields, number: int, name: str) -> bool:
+    """Says whether a name fits a pattern of LIKE, if there is one."""
+    if number not in fields:
+        return True
+    pattern = "".join(
+        {"%": ".*", "_": "."}.get(sign, re.escape(sign))
+        for sign in field_bytes(fields, number).decode()
+    )
+    return re.fullmatch(pattern, name) is not None
+
+
+def _sql_info(fields: Fields) -> pa.Table:
+    wanted = [each for each in fields.get(1, []) if isinstance(each, int)]
+    found = {n: text for n, text in _INFO_TEXTS.items() if not wanted or n in wanted}
+    values = pa.UnionArray.from_dense(
+        pa.array([0] * len(found), pa.int8()),
+        pa.array(range(len(found)), pa.int32()),
+        [
+            pa.array(found.values(), pa.string()),
+            *(pa.array([], _INFO_VALUE.field(at).type) for at in range(1, 6)),
+        ],
+        [_INFO_VALUE.field(at).name for at in range(6)],
+    )
+    return pa.Table.from_arrays([pa.array(found.keys(), pa.uint32()), values], schema=_INFO)

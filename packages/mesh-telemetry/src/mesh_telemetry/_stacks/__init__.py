@@ -1,0 +1,1 @@
+"""Stacks of processes, taken from outside."""

@@ -1,0 +1,107 @@
+"""The commands `mesh dump` and `mesh flame`: where a program stands, and what it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+import typer
+
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.served import served_program
+from mesh_telemetry._stacks.text import grouped, stacks_of, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["dump", "flame"]
+
+# What the program needs beyond the time that it is given.
+_MORE_S = 60.0
+_QUESTIONS = {
+    "threads": "select proc, pid, thread_id, thread_name, owns_gil from pyspy_stack_traces",
+    "frames": "select proc, pid, thread_id, frame_depth, name, filename, line from pyspy_frames",
+    "variables": "select proc, pid, thread_id, frame_depth, name, repr from pyspy_local_variables",
+}
+Pid = Annotated[int | None, typer.Option(help="Which program, where several can be asked.")]
+
+
+class _Door(Protocol):
+    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+
+    def print_json(self, value: Any) -> None: ...
+
+    def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None: ...
+
+
+def dump(
+    ctx: typer.Context,
+    proc: Annotated[
+        list[str] | None, typer.Option(help="Of this process alone, as 0.3; may be repeated.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Of processes that fulfil a condition over procs, in SQL.")
+    ] = None,
+    is_all: Annotated[
+        bool, typer.Option("--all", help="Also threads of Python and Mesh alone.")
+    ] = False,
+    native: Annotated[bool, typer.Option("--native", help="Also what runs in C.")] = False,
+    has_locals: Annotated[bool, typer.Option("--locals", help="Also local variables.")] = False,
+    pid: Pid = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to read all processes.")] = 10.0,
+    is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show where the threads of a running program stand, those that stand alike once.
+
+    They are read from outside, with py-spy: also where the interpreter hangs. Of which processes
+    there is none, and why, is said on the standard error.
+    """
+    if proc and where:
+        raise TelemetryError("--proc and --where: give one of them")
+    wanted = {"where": proc or where, "native": native, "locals": has_locals, "timeout": timeout}
+    with Asking(served_program(pid)) as asking:
+        made = asking.post("/pyspy/dump", wanted, timeout_s=timeout + _MORE_S)
+        rows = {
+            name: asking.query(f"{sql} where dump_id = $1", [made["dump_id"]], timeout_s=_MORE_S)[
+                "rows"
+            ]
+            for name, sql in _QUESTIONS.items()
+        }
+    if is_json:
+        door: _Door = ctx.obj
+        door.print_json(made | rows)
+        return
+    stacks = stacks_of(**rows)
+    shown = [stack for stack in stacks if is_all or stack.is_theirs]
+    for group in grouped(shown):
+        print("\n".join(written(group)), end="\n\n")
+    if len(shown) < len(stacks):
+        left = len(stacks) - len(shown)
+        print(f"{left} threads run Python and Mesh alone: --all shows them", file=sys.stderr)
+    for failure in made["failed"]:
+        print(f"without process {failure['proc']}: {failure['cause']}", file=sys.stderr)
+    for failure in made["hosts_failed"]:
+        print(f"without host {failure['host']}: {failure['cause']}", file=sys.stderr)
+
+
+def flame(
+    proc: Annotated[str, typer.Argument(metavar="PROC", help="The process, as 0.3.")],
+    seconds: Annotated[float, typer.Option(help="For how long.")] = 5.0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Where to write the SVG.")] = None,
+    native: Annotated[bool, typer.Option("--native", help="Also what runs in C.")] = False,
+    idle: Annotated[bool, typer.Option("--idle", help="Also threads that wait.")] = False,
+    pid: Pid = None,
+) -> None:
+    """Record what a process runs, and draw it: a flame graph, to be opened with a browser."""
+    wanted = {"proc": proc, "seconds": seconds, "native": native, "idle": idle, "rows": True}
+    with Asking(served_program(pid)) as asking:
+        made = asking.post("/pyspy/flame", wanted, timeout_s=seconds + _MORE_S)
+    path = out or Path(f"flame-{proc}.svg")
+    try:
+        path.write_text(made["svg"])
+    except OSError as error:
+        raise TelemetryError(f"{str(path)!r} cannot be written ({error.strerror})") from error
+    print(f"{path}: {sum(row['samples'] for row in made['rows'])} samples")

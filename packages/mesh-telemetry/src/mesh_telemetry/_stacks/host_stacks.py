@@ -1,0 +1,189 @@
+"""Stacks of the processes of one host: taken with py-spy, and kept there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mesh_telemetry._errors import PySpyError, TelemetryError
+from mesh_telemetry._events.folders import is_locked
+from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._stacks.dump import HostDump, ProcFailure
+from mesh_telemetry._stacks.folder import STACK_FOLDER, StackFolder
+from mesh_telemetry._stacks.pyspy_program import PySpy, PySpyFailed, found_program
+from mesh_telemetry._stacks.pyspy_tables import DumpOrigin
+from mesh_telemetry._stacks.tables import store_dump
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh_telemetry._events.proc_folder import ProcFolder
+    from mesh_telemetry._options import TelemetryConfig
+    from mesh_telemetry._stacks.dump import DumpOptions
+    from mesh_telemetry._stacks.flame_graph import FlameOptions
+    from mesh_telemetry._stacks.pyspy_program import Dumped
+
+__all__ = ["HostStacks"]
+
+_DUMPS_AT_ONCE = 4
+_RECORDINGS_AT_ONCE = 4
+# Beyond its seconds: to start, and to write the graph.
+_RECORDING_MORE_S = 30.0
+
+
+class HostStacks:
+    """What is known of stacks on a host, beyond what processes say themselves.
+
+    Args:
+        host_folder: That of the host.
+        host_name: What the machine calls itself.
+        config: What is kept.
+    """
+
+    def __init__(self, host_folder: Path, host_name: str, config: TelemetryConfig) -> None:
+        self._host_folder = host_folder
+        self._host_name = host_name
+        self._kept = StackFolder(
+            host_folder / STACK_FOLDER,
+            bytes_max=config.stacks_bytes,
+            retention_s=config.retention_s,
+        )
+        self._spies: set[PySpy] = set()
+        self._dumps = asyncio.Semaphore(_DUMPS_AT_ONCE)
+        self._recordings = 0
+
+    def store(self, dump_id: str, proc: str, said: str) -> None:
+        """Keeps a dump that somebody else has made.
+
+        Raises:
+            TelemetryError: It is no dump.
+            StorageError: There is no room for it.
+        """
+        now_us = time.time_ns() // 1000
+        store_dump(self._kept, said, DumpOrigin(dump_id, now_us, self._host_name, proc, proc))
+
+    async def dump(
+        self, dump_id: str, procs: frozenset[str] | None, options: DumpOptions, timeout_s: float
+    ) -> HostDump:
+        """Takes and keeps the stacks of processes.
+
+        Args:
+            dump_id: What to call them.
+            procs: Which, by name; None for all that live.
+            options: What is wanted of each.
+            timeout_s: Those that were not read by then have failed.
+
+        Raises:
+            PySpyError: py-spy is not on this host.
+        """
+        deadline = time.monotonic() + timeout_s
+        living = await asyncio.to_thread(self._living)
+        gone = sorted((procs or frozenset()) - living.keys())
+        wanted = sorted(living if procs is None else procs & living.keys())
+        failed = [self._failure(proc, "no such process lives here") for proc in gone]
+        if not wanted:
+            return HostDump((), tuple(failed))
+        spy = PySpy(found_program())
+        self._spies.add(spy)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._dumped(spy, dump_id, living[proc], options, deadline))
+                    for proc in wanted
+                ]
+        finally:
+            self._spies.discard(spy)
+        causes = dict(zip(wanted, (task.result() for task in tasks), strict=True))
+        failed += [self._failure(proc, cause) for proc, cause in causes.items() if cause]
+        return HostDump(tuple(proc for proc, cause in causes.items() if not cause), tuple(failed))
+
+    async def record(self, proc: str, options: FlameOptions) -> str:
+        """Records what a process runs; gives the flame graph as SVG.
+
+        Raises:
+            PySpyError: It could not be recorded.
+        """
+        folder = (await asyncio.to_thread(self._living)).get(proc)
+        if folder is None:
+            raise PySpyError(f"no process {proc} lives here: `procs` has those that do")
+        if self._recordings >= _RECORDINGS_AT_ONCE:
+            raise PySpyError(f"{_RECORDINGS_AT_ONCE} recordings at once: ask again later")
+        deadline = time.monotonic() + options.seconds + _RECORDING_MORE_S
+        spy = PySpy(found_program())
+        self._spies.add(spy)
+        self._recordings += 1
+        try:
+            into = self._kept.coming()
+            return await spy.record(folder.place.pid, options.words(), into, deadline)
+        except PySpyFailed as failed:
+            raise PySpyError(f"process {proc}: {_cause(failed, folder)}") from None
+        finally:
+            self._recordings -= 1
+            self._spies.discard(spy)
+
+    async def close(self) -> None:
+        """Ends what it does."""
+        await asyncio.gather(*(spy.close() for spy in list(self._spies)))
+        await asyncio.to_thread(self._kept.close)
+
+    def _living(self) -> dict[str, ProcFolder]:
+        """Gives the recorded processes of this host that live."""
+        folders = proc_folders(self._host_folder, None)
+        return {folder.place.proc: folder for folder in folders if folder.is_alive}
+
+    async def _dumped(
+        self,
+        spy: PySpy,
+        dump_id: str,
+        folder: ProcFolder,
+        options: DumpOptions,
+        deadline: float,
+    ) -> str | None:
+        """Takes and keeps the stacks of a process; says why, where that cannot be."""
+        try:
+            async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
+                await self._dumps.acquire()
+        except TimeoutError:
+            return "its turn has not come in time: allow more of it"
+        try:
+            dumped = await spy.dump(folder.place.pid, options.words(), deadline)
+            await asyncio.to_thread(self._keep, dump_id, folder, dumped)
+        except PySpyFailed as failed:
+            return _cause(failed, folder)
+        except TelemetryError as error:
+            return str(error)
+        finally:
+            self._dumps.release()
+        return None
+
+    def _keep(self, dump_id: str, folder: ProcFolder, dumped: Dumped) -> None:
+        place = folder.place
+        binary = ""
+        with suppress(OSError):
+            binary = os.readlink(f"/proc/{place.pid}/exe")
+        dump = {
+            "pid": place.pid,
+            "binary": binary,
+            "stack_traces": json.loads(dumped.said),
+            "capture_mode": "native" if dumped.is_native else "python_only",
+            "warnings": dumped.warnings,
+        }
+        origin = DumpOrigin(
+            dump_id,
+            time.time_ns() // 1000,
+            place.host_name,
+            place.proc,
+            f"{place.host_name}/{place.proc}",
+        )
+        store_dump(self._kept, dump, origin)
+
+    def _failure(self, proc: str, cause: str) -> ProcFailure:
+        return ProcFailure(self._host_name, proc, cause)
+
+
+def _cause(failed: PySpyFailed, folder: ProcFolder) -> str:
+    return str(failed) if is_locked(folder.path) else "it has ended meanwhile"

@@ -1,0 +1,95 @@
+"""Stacks over HTTP: dumps of all processes, and flame graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore
+from typing import TYPE_CHECKING, Any
+
+from mesh_telemetry._errors import PySpyError, QueryError, TelemetryError
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+
+if TYPE_CHECKING:
+    from mesh_telemetry._telemetry import Telemetry
+
+__all__ = ["pyspy_routes"]
+
+SVG = "image/svg+xml"
+_AT_ONCE = 4
+_TIMEOUT_S_MAX = 300.0
+
+
+def pyspy_routes(telemetry: Telemetry) -> list[Route]:
+    """Gives the routes `POST /pyspy/dump` and `POST /pyspy/flame`."""
+    slots = BoundedSemaphore(_AT_ONCE)
+
+    def dump(request: Request) -> Reply:
+        said = request.json_object()
+        where = said.get("where")
+        if not (where is None or isinstance(where, str) or _is_names(where)):
+            raise Refused(400, "bad_json", "where: send a condition over procs, or a list of names")
+        native, has_locals = _flag(said, "native"), _flag(said, "locals")
+        has_subprocesses, timeout = _flag(said, "subprocesses"), _seconds(said, "timeout", 10.0)
+        with _answered(slots):
+            made = telemetry.pyspy_dump(
+                where,
+                native=native,
+                locals=has_locals,
+                subprocesses=has_subprocesses,
+                timeout=timeout,
+            )
+        return json_reply(dataclasses.asdict(made) | {"is_full": made.is_full})
+
+    def flame(request: Request) -> Reply:
+        said = request.json_object()
+        proc = said.get("proc")
+        if not isinstance(proc, str):
+            raise Refused(400, "bad_json", "proc: send the name of a process, as 0.3")
+        seconds, has_rows = _seconds(said, "seconds", 5.0), _flag(said, "rows")
+        native, idle = _flag(said, "native"), _flag(said, "idle")
+        with _answered(slots):
+            graph = telemetry.flame_graph(proc, seconds=seconds, native=native, idle=idle)
+        if has_rows:
+            return json_reply({"svg": graph.svg, "rows": graph.table.to_pylist()})
+        return Reply(SVG, graph.svg.encode())
+
+    return [Route("POST", "/pyspy/dump", dump), Route("POST", "/pyspy/flame", flame)]
+
+
+@contextmanager
+def _answered(slots: BoundedSemaphore) -> Iterator[None]:
+    """Answers a few at once, and says why where it cannot."""
+    if not slots.acquire(blocking=False):
+        raise Refused(503, "busy", f"{_AT_ONCE} at once: ask again later")
+    try:
+        yield
+    except (QueryError, ValueError) as error:
+        raise Refused(400, "bad_query", str(error)) from error
+    except PySpyError as error:
+        raise Refused(502, "no_stacks", str(error)) from error
+    except TelemetryError as error:
+        raise Refused(500, "failed", str(error)) from error
+    finally:
+        slots.release()
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _flag(said: dict[str, Any], name: str) -> bool:
+    value = said.get(name, False)
+    if not isinstance(value, bool):
+        raise Refused(400, "bad_json", f"{name}: send true or false")
+    return value
+
+
+def _seconds(said: dict[str, Any], name: str, otherwise: float) -> float:
+    value = said.get(name, otherwise)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refused(400, "bad_json", f"{name}: send seconds")
+    if not 0 < value <= _TIMEOUT_S_MAX:
+        raise Refused(400, "bad_json", f"{name}: send above 0, and {_TIMEOUT_S_MAX:g} at most")
+    return float(value)

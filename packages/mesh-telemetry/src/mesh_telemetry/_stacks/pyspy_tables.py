@@ -1,0 +1,152 @@
+"""From a dump of py-spy's, in JSON, to the rows of four tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._rows.columns import batch_of
+from mesh_telemetry._rows.schemas import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import pyarrow as pa
+
+__all__ = ["PYSPY_TABLES", "DumpOrigin", "dump_rows"]
+
+PYSPY_TABLES = ("pyspy_dumps", "pyspy_stack_traces", "pyspy_frames", "pyspy_local_variables")
+
+
+@dataclass(frozen=True)
+class DumpOrigin:
+    """Of what a dump is, where that is not in it.
+
+    Attributes:
+        dump_id: Its name.
+        timestamp_us: When it is stored, in microseconds since the epoch.
+        host: The name of the machine.
+        proc: The process, as `0.3`.
+        proc_ref: What whoever has made it calls the process.
+    """
+
+    dump_id: str
+    timestamp_us: int
+    host: str
+    proc: str
+    proc_ref: str
+
+
+def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa.RecordBatch]:
+    """Reads a dump.
+
+    Args:
+        said: JSON: the list of threads that `py-spy dump --json` prints, or an object that has it
+            as `stack_traces` beside `pid`, `binary`, `capture_mode` and `warnings`; also as the
+            value of `Ok`. Or that object.
+        origin: Of what it is.
+
+    Returns:
+        The rows by table.
+
+    Raises:
+        TelemetryError: It is no dump, or one that has failed.
+    """
+    try:
+        dump = _unwrapped(json.loads(said) if isinstance(said, str) else said)
+        threads = dump["stack_traces"]
+        pid = dump.get("pid")
+        if pid is None:
+            pid = threads[0]["pid"] if threads else 0
+        made: dict[str, dict[str, list[Any]]] = {
+            "pyspy_dumps": {
+                "pid": [pid],
+                "binary": [dump.get("binary") or ""],
+                "proc_ref": [origin.proc_ref],
+                "capture_mode": [dump.get("capture_mode") or "python_only"],
+                "warnings_json": [json.dumps(dump.get("warnings") or [])],
+            },
+            "pyspy_stack_traces": _threads(threads, pid),
+            **_frames_and_locals(threads, pid),
+        }
+        return {table: _batch(table, columns, origin) for table, columns in made.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        # Also what Arrow raises.
+        raise TelemetryError(
+            f"no dump of py-spy's ({type(error).__name__}: {error}): give what `py-spy dump "
+            "--json` prints"
+        ) from error
+
+
+def _unwrapped(said: Any) -> Mapping[str, Any]:
+    """Gives a dump as an object, however it was wrapped."""
+    if isinstance(said, list):
+        return {"stack_traces": said}
+    if "Ok" in said:
+        said = said["Ok"]
+    if "stack_traces" not in said:
+        raise ValueError(f"it has no stack_traces, but {', '.join(map(str, said)) or 'nothing'}")
+    found: Mapping[str, Any] = said
+    return found
+
+
+def _threads(threads: Sequence[Any], pid: int) -> dict[str, list[Any]]:
+    return {
+        "pid": [thread.get("pid", pid) for thread in threads],
+        "thread_id": [thread["thread_id"] for thread in threads],
+        "thread_name": [thread.get("thread_name") for thread in threads],
+        "os_thread_id": [thread.get("os_thread_id") for thread in threads],
+        "active": [bool(thread.get("active")) for thread in threads],
+        "owns_gil": [bool(thread.get("owns_gil")) for thread in threads],
+    }
+
+
+def _frames_and_locals(threads: Sequence[Any], pid: int) -> dict[str, dict[str, list[Any]]]:
+    frames = [
+        ((thread.get("pid", pid), thread["thread_id"]), depth, frame)
+        for thread in threads
+        for depth, frame in enumerate(thread.get("frames") or ())
+    ]
+    variables = list(
+        chain.from_iterable(
+            ((thread, depth, variable) for variable in frame.get("locals") or ())
+            for thread, depth, frame in frames
+        )
+    )
+    return {
+        "pyspy_frames": {
+            "pid": [thread[0] for thread, _, _ in frames],
+            "thread_id": [thread[1] for thread, _, _ in frames],
+            "frame_depth": [depth for _, depth, _ in frames],
+            "name": [frame["name"] for _, _, frame in frames],
+            "filename": [frame["filename"] for _, _, frame in frames],
+            "module": [frame.get("module") for _, _, frame in frames],
+            "short_filename": [frame.get("short_filename") for _, _, frame in frames],
+            "line": [frame.get("line") or 0 for _, _, frame in frames],
+            "is_entry": [bool(frame.get("is_entry")) for _, _, frame in frames],
+        },
+        "pyspy_local_variables": {
+            "pid": [thread[0] for thread, _, _ in variables],
+            "thread_id": [thread[1] for thread, _, _ in variables],
+            "frame_depth": [depth for _, depth, _ in variables],
+            "name": [variable["name"] for _, _, variable in variables],
+            "addr": [variable.get("addr") or 0 for _, _, variable in variables],
+            "arg": [bool(variable.get("arg")) for _, _, variable in variables],
+            "repr": [variable.get("repr") for _, _, variable in variables],
+        },
+    }
+
+
+def _batch(table: str, columns: dict[str, list[Any]], origin: DumpOrigin) -> pa.RecordBatch:
+    length = len(next(iter(columns.values())))
+    where = {
+        "dump_id": origin.dump_id,
+        "timestamp_us": origin.timestamp_us,
+        "host": origin.host,
+        "proc": origin.proc,
+    }
+    return batch_of(TABLES[table], {**columns, **where}, length)

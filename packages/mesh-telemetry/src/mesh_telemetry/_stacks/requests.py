@@ -1,0 +1,206 @@
+"""Stacks of all processes: what is asked of each host, and what comes back."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mesh_core import MeshError
+from mesh_telemetry._errors import PySpyError, StorageError, TelemetryError
+from mesh_telemetry._keeper import cause_of
+from mesh_telemetry._query.coverage import HostFailure
+from mesh_telemetry._stacks.dump import ProcFailure, StackDump
+from mesh_telemetry._stacks.flame_graph import FlameGraph
+from mesh_telemetry._stacks.flame_stacks import folded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from os import PathLike
+    from typing import Any
+
+    from mesh_core import Future
+    from mesh_telemetry._host_rows import HostRows
+    from mesh_telemetry._keeper import HostHandle, Keeper
+    from mesh_telemetry._stacks.dump import DumpOptions
+    from mesh_telemetry._stacks.flame_graph import FlameOptions
+
+    Ask = Callable[[HostRows], Future[Any]]
+
+__all__ = ["dump_of", "flame_graph_of", "store_dump_of"]
+
+# A host gives up by itself; this is for one that does not.
+_MORE_S = 5.0
+_RECORDING_MORE_S = 40.0
+_HOSTS_S = 10.0
+_CAUSES_MAX = 3
+
+
+class _Outcome(NamedTuple):
+    """What came back for something that was asked of a host."""
+
+    value: Any
+    error: str | None
+
+
+def dump_of(
+    keeper: Keeper, procs: Sequence[str] | None, options: DumpOptions, timeout_s: float
+) -> StackDump:
+    """Has all hosts take stacks: of some processes, or of all.
+
+    Raises:
+        PySpyError: No stacks could be taken.
+    """
+    hosts = keeper.hosts.call_one().get(_HOSTS_S)
+    dump_id = uuid.uuid4().hex
+    named = None if procs is None else _by_host(procs)
+    asked = [host for host in hosts if named is None or str(host.number) in named]
+
+    def ask(host: HostHandle) -> Ask:
+        wanted = None if named is None else frozenset(named[str(host.number)])
+        return lambda rows: rows.dump_stacks.call_one(dump_id, wanted, options, timeout_s)
+
+    outcomes = _asked([(host, ask(host)) for host in asked], timeout_s + _MORE_S)
+    done: list[str] = []
+    failed: list[ProcFailure] = []
+    hosts_failed: list[HostFailure] = []
+    for host, outcome in zip(asked, outcomes, strict=True):
+        if outcome.error is not None:
+            hosts_failed.append(HostFailure(f"{host.name}/{host.number}", outcome.error))
+        else:
+            done += outcome.value.procs
+            failed += outcome.value.failed
+    known = {str(host.number) for host in hosts}
+    for number in sorted((named or {}).keys() - known):
+        failed += [ProcFailure("", proc, "its host is not known") for proc in (named or {})[number]]
+    if not done:
+        _complain(failed, hosts_failed)
+    return StackDump(dump_id, tuple(done), tuple(failed), tuple(hosts_failed))
+
+
+def flame_graph_of(
+    keeper: Keeper, procs: Sequence[str], options: FlameOptions, path: str | PathLike[str] | None
+) -> FlameGraph:
+    """Has processes recorded beside each other.
+
+    Raises:
+        PySpyError: None of them could be.
+    """
+    import pyarrow as pa
+
+    hosts = {str(host.number): host for host in keeper.hosts.call_one().get(_HOSTS_S)}
+    failed = []
+    asked = []
+    for proc in dict.fromkeys(procs):
+        host = hosts.get(proc.partition(".")[0])
+        if host is None:
+            failed.append(ProcFailure("", proc, "its host is not known"))
+        else:
+            asked.append((proc, host))
+
+    def ask(proc: str) -> Ask:
+        return lambda rows: rows.record_stacks.call_one(proc, options)
+
+    limit_s = options.seconds + _RECORDING_MORE_S
+    outcomes = _asked([(host, ask(proc)) for proc, host in asked], limit_s)
+    rows: list[tuple[str, str, int]] = []
+    svgs: dict[str, str] = {}
+    for (proc, host), outcome in zip(asked, outcomes, strict=True):
+        cause = outcome.error
+        if cause is None:
+            stacks = folded(outcome.value)
+            svgs[proc] = outcome.value
+            rows += [(proc, stack, samples) for stack, samples in stacks]
+            continue
+        failed.append(ProcFailure(host.name, proc, cause))
+    if not svgs:
+        _complain(failed, [])
+    table = pa.table(
+        {
+            "proc": pa.array([proc for proc, _, _ in rows], pa.string()),
+            "stack": pa.array([stack for _, stack, _ in rows], pa.string()),
+            "samples": pa.array([samples for _, _, samples in rows], pa.int64()),
+        }
+    )
+    _write(svgs, path)
+    return FlameGraph(table, svgs, tuple(failed))
+
+
+def store_dump_of(keeper: Keeper, dump_id: str, proc: str, said: str, timeout_s: float) -> None:
+    """Has the host of a process keep a dump; that of the program for one that is not known.
+
+    Raises:
+        TelemetryError: It is no dump, or the host does not answer.
+        StorageError: There is no room for it.
+    """
+    deadline = time.monotonic() + timeout_s
+    hosts = keeper.hosts.call_one().get(timeout_s)
+    at, _, _ = proc.partition(".")
+    host = next((one for one in hosts if str(one.number) == at), hosts[0])
+    if host.rows is None:
+        raise TelemetryError(f"host {host.name} does not answer ({host.error}): try again later")
+    storing = host.rows.store_pyspy_dump.call_one(dump_id, proc, said)
+    try:
+        storing.get(max(deadline - time.monotonic(), 0.0))
+    except TimeoutError:
+        storing.cancel()
+        raise TelemetryError(
+            f"host {host.name} has not answered in {timeout_s:g} s: allow more"
+        ) from None
+    except StorageError as error:
+        raise StorageError(cause_of(error)) from None
+    except MeshError as error:
+        raise TelemetryError(cause_of(error)) from None
+
+
+def _asked(asks: Sequence[tuple[HostHandle, Ask]], timeout_s: float) -> list[_Outcome]:
+    """Asks hosts beside each other; what is asked is given up when the asker gives up."""
+    deadline = time.monotonic() + timeout_s
+    futures = [(host, None if host.rows is None else ask(host.rows)) for host, ask in asks]
+    try:
+        return [_outcome(host, future, deadline) for host, future in futures]
+    finally:
+        for _, future in futures:
+            if future is not None and not future.done():
+                future.cancel()
+
+
+def _outcome(host: HostHandle, future: Future[Any] | None, deadline: float) -> _Outcome:
+    if future is None:
+        return _Outcome(None, host.error or "it is being started again")
+    try:
+        return _Outcome(future.get(max(deadline - time.monotonic(), 0.0)), None)
+    except TimeoutError:
+        return _Outcome(None, "it has not answered in time")
+    except MeshError as error:
+        return _Outcome(None, cause_of(error))
+
+
+def _by_host(procs: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for proc in procs:
+        found.setdefault(proc.partition(".")[0], []).append(proc)
+    return found
+
+
+def _complain(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFailure]) -> None:
+    """Raises where nothing was taken, unless there was nothing to take."""
+    causes = [f"host {one.host}: {one.cause}" for one in hosts_failed]
+    causes += [f"process {one.proc}: {one.cause}" for one in failed]
+    if causes:
+        more = len(causes) - _CAUSES_MAX
+        rest = f"; and {more} more" if more > 0 else ""
+        raise PySpyError(f"no stacks were taken: {'; '.join(causes[:_CAUSES_MAX])}{rest}")
+
+
+def _write(svgs: dict[str, str], path: str | PathLike[str] | None) -> None:
+    """Writes the picture into a file; of several processes one into each file of a folder."""
+    if path is None:
+        return
+    if len(svgs) == 1:
+        Path(path).write_text(next(iter(svgs.values())))
+        return
+    Path(path).mkdir(parents=True, exist_ok=True)
+    for proc, svg in svgs.items():
+        Path(path, f"{proc}.svg").write_text(svg)

@@ -1,0 +1,97 @@
+"""The rows of dumps that lie in the folder of a host.
+
+A file is the stream of each table, one after the other. It is mapped, not read: its columns take
+no memory besides that of the file, and are made once.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mesh_telemetry._rows.schemas import TABLES
+from mesh_telemetry._stacks.folder import StackFile, stack_files
+from mesh_telemetry._stacks.pyspy_tables import PYSPY_TABLES, dump_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from mesh_telemetry._stacks.folder import StackFolder
+    from mesh_telemetry._stacks.pyspy_tables import DumpOrigin
+
+__all__ = ["StackTables", "store_dump"]
+
+# What a stream has besides its batch, and more than that.
+_AROUND_BATCH = 8192
+
+
+def store_dump(folder: StackFolder, said: str | Mapping[str, Any], origin: DumpOrigin) -> None:
+    """Adds a dump to those of a host.
+
+    Raises:
+        TelemetryError: It is no dump.
+        StorageError: There is no room for it.
+    """
+    rows = dump_rows(said, origin)
+    size = sum(pa.ipc.get_record_batch_size(batch) + _AROUND_BATCH for batch in rows.values())
+
+    def write(path: Path) -> None:
+        with pa.OSFile(str(path), "wb") as sink:
+            for table in PYSPY_TABLES:
+                with pa.ipc.new_stream(sink, TABLES[table]) as writer:
+                    writer.write_batch(rows[table])
+
+    folder.add(origin.timestamp_us, size, write)
+
+
+class StackTables:
+    """Reads the dumps of a host.
+
+    Args:
+        folder: Where they lie.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._opened: dict[str, dict[str, pa.RecordBatch]] = {}
+        self._turn = threading.Lock()
+
+    def batches(
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
+        """Gives the rows of a table between two times, a batch for each process of a dump."""
+        files = stack_files(self._folder)
+        with self._turn:
+            for gone in self._opened.keys() - {file.path.name for file in files}:
+                del self._opened[gone]
+            wanted = [file for file in files if _is_between(file, since_us, until_us)]
+            rows = [self._rows(file) for file in wanted]
+        return [batches[table] for batches in rows if batches and batches[table].num_rows]
+
+    def _rows(self, file: StackFile) -> dict[str, pa.RecordBatch]:
+        """Gives the rows of a file; none where it has gone meanwhile."""
+        name = file.path.name
+        if name not in self._opened:
+            try:
+                self._opened[name] = _mapped(file.path)
+            except FileNotFoundError:
+                return {}
+        return self._opened[name]
+
+
+def _mapped(path: Path) -> dict[str, pa.RecordBatch]:
+    # The mapping stays as long as a column does, without a descriptor.
+    with pa.memory_map(str(path)) as source:
+        found = {}
+        for table in PYSPY_TABLES:
+            (found[table],) = pa.ipc.open_stream(source)
+        return found
+
+
+def _is_between(file: StackFile, since_us: int | None, until_us: int | None) -> bool:
+    is_new = since_us is None or file.timestamp_us >= since_us
+    return is_new and (until_us is None or file.timestamp_us <= until_us)
