@@ -257,6 +257,20 @@ def test_a_telemetry_process_that_was_killed_goes_on_where_it_was(
     assert counts[2] in (1, 2)
 
 
+def test_a_telemetry_process_that_is_killed_at_once_comes_back(
+    place: Path, receiver: Receiver
+) -> None:
+    with recorded(place, receiver) as telemetry:
+        procs = this_host().spawn_procs(name="team")
+        worker = procs.spawn("worker", Worker)
+        (handle,) = telemetry._started().hosts.call_one().get(LIMIT_S)
+        assert handle.rows is not None
+        kill_proc(handle.rows)
+        worker.work.call_one(3).get()
+        wait_until(lambda: 3 in outer(receiver), LIMIT_S)
+        procs.stop().get()
+
+
 def test_variables_of_opentelemetry_say_where_to() -> None:
     found = otlp_from(
         {

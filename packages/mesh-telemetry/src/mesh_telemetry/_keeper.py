@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from typing import NamedTuple
@@ -89,6 +90,7 @@ class Keeper(Actor):
         self._recording = Recording(run, config, (context().actor_instance.actor_id.port,))
         self._hosts: dict[int, _Kept] = {}
         self._collector: Collector | None = None
+        self._handle: Keeper | None = None
         self._failure_rules: list[FailureRule] = []
 
     def __supervise__(self, failure: MeshFailure) -> bool:
@@ -97,15 +99,15 @@ class Keeper(Actor):
             for mesh in failure.meshes:
                 if mesh in (kept.procs, kept.rows):
                     kept.lose(failure.error.how())
-            is_old = time.monotonic() - kept.started_at > _RETRY_S
-            if self._config.otlp is not None and kept.rows is None and is_old:
-                self._start(kept)
+            if self._config.otlp is not None and kept.rows is None:
+                self._start_again(kept)
         return True
 
     @endpoint
     def begin(self, keeper: Keeper) -> None:
         """Records the process of the program; `keeper` is the handle of this actor."""
         self._recording.check()
+        self._handle = keeper
         collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
         collector.initialized.get()
         self._collector = collector
@@ -185,6 +187,17 @@ class Keeper(Actor):
             kept.lose(cause_of(error))
         finally:
             is_ours.reset(token)
+
+    def _start_again(self, kept: _Kept) -> None:
+        """Starts what was lost, but not at once when that was started a moment ago."""
+        left_s = kept.started_at + _RETRY_S - time.monotonic()
+        if left_s <= 0:
+            self._start(kept)
+        elif self._handle is not None:
+            # Whoever asks for the hosts has those started again that are lost.
+            again = threading.Timer(left_s, self._handle.hosts.broadcast)
+            again.daemon = True
+            again.start()
 
     def _close(self) -> None:
         hosts, self._hosts = list(self._hosts.values()), {}
