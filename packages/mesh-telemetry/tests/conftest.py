@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """Where processes keep their events; nothing is left there at the end."""
-    made = Path(tempfile.mkdtemp(prefix="mesh-tel-", dir="/dev/shm"))
+    made = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     try:
         yield made
         assert list(made.iterdir()) == []

@@ -21,7 +21,7 @@ LIMIT_S = 30.0
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[tuple[ShownProgram, Serving]]:
-    place = Path(tempfile.mkdtemp(prefix="mesh-tel-", dir="/dev/shm"))
+    place = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_RUNTIME_DIR", str(place))
     try:

@@ -20,7 +20,7 @@ from mesh_telemetry._top.tree import MOVES
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     """A program on two hosts in which an actor has failed, and two wait for each other."""
-    made = Path(tempfile.mkdtemp(prefix="mesh-tel-", dir="/dev/shm"))
+    made = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
         try:

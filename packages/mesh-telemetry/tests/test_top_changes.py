@@ -29,7 +29,7 @@ COMMAND = Path(__file__).with_name("top_command.py")
 def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Where programs keep their events; those that were killed leave some."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    made = Path(tempfile.mkdtemp(prefix="mesh-tel-", dir="/dev/shm"))
+    made = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     try:
         yield made
     finally:

@@ -7,7 +7,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from mesh_core import Actor, Credentials, MeshError, attach_to_workers, endpoint
+import mesh_core
+from mesh_core import Actor, Credentials, MeshError, MeshFailure, attach_to_workers, endpoint
 from mesh_jobs._files import read_json
 from mesh_jobs._own_workers import all_workers
 
@@ -33,6 +34,12 @@ def end_hosts(folder: Path, order_id: str) -> None:
     """
     ticket = read_json(folder / "job.json")["ticket"]
     addresses = [address for *_, address in ticket["hosts"]]
+    # They are lost because they end; nothing is to become of that here.
+    mesh_core.unhandled_fault_hook = _expected
     hosts = attach_to_workers(addresses, credentials=Credentials.load(folder / "keys/controller"))
     with suppress(MeshError, TimeoutError):
         hosts.spawn_procs().spawn("enders", Ender).end.call(order_id).get(timeout=_LIMIT_S)
+
+
+def _expected(failure: MeshFailure) -> None:
+    """Hears of the end of what was ended."""
