@@ -11,6 +11,7 @@ import pytest
 
 from mesh_core import shutdown_context
 from mesh_core.testing import local_procs as local_procs
+from mesh_core.testing import wait_until
 
 TEST_TIMEOUT_S = 120
 
@@ -28,7 +29,8 @@ def place() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     try:
         yield made
-        assert list(made.iterdir()) == []
+        # What was stopped in the middle of something removes its folder a moment later.
+        wait_until(lambda: not list(made.iterdir()), 30.0)
     finally:
         shutil.rmtree(made, ignore_errors=True)
 

@@ -95,7 +95,6 @@ def test_a_person_looks_at_a_program(
         terminal.wait_for("name or class")
         terminal.press("-l", "trainers")
         terminal.press("Enter")
-        terminal.wait_for("like 'trainers'")
         wait_until(lambda: "root 0.0" not in terminal.seen(), LIMIT_S)
         terminal.press("g")
         terminal.press("j")
