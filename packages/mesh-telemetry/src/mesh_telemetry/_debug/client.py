@@ -7,8 +7,6 @@ import json
 import os
 import socket
 import sys
-import urllib.error
-import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._debug.routes import STREAM
-from mesh_telemetry._errors import DebugError, TelemetryError
+from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
+from mesh_telemetry._serve import asking_served
 
 if TYPE_CHECKING:
     from mesh_telemetry._serve.served import Served
@@ -37,18 +36,12 @@ def asked(served: Served, path: str, said: dict[str, Any], timeout_s: float) -> 
         DebugError: It says what is wrong.
         TelemetryError: It does not answer.
     """
-    headers = {"Authorization": f"Bearer {served.token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(served.url + path, json.dumps(said).encode(), headers)
-    # Loopback: what a proxy is set for lies elsewhere.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=timeout_s) as reply:
+        with asking_served.opened(served, path, json.dumps(said).encode(), timeout_s) as reply:
             answer: dict[str, Any] = json.load(reply)
             return answer
-    except urllib.error.HTTPError as error:
-        raise DebugError(_refusal(error.read())) from error
-    except OSError as error:
-        raise TelemetryError(f"program {served.pid} does not answer: {error}") from error
+    except QueryError as error:
+        raise DebugError(str(error)) from error
 
 
 def opened(served: Served, session: str, *, how: str, is_kept: bool) -> socket.socket:
@@ -77,7 +70,7 @@ def opened(served: Served, session: str, *, how: str, is_kept: bool) -> socket.s
         stream.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         status = _head_of(stream).split(None, 2)[1:2]
         if status != [b"101"]:
-            raise DebugError(_refusal(_rest_of(stream)))
+            raise DebugError(asking_served.refusal(_rest_of(stream)))
         stream.settimeout(None)
     except OSError as error:
         stream.close()
@@ -171,9 +164,3 @@ class _history:
         folder = Path(state, "mesh")
         folder.mkdir(parents=True, exist_ok=True)
         return folder / _HISTORY
-
-
-def _refusal(body: bytes) -> str:
-    with suppress(ValueError, KeyError, TypeError):
-        return str(json.loads(body)["error"]["message"])
-    return "the program does not say what is wrong"

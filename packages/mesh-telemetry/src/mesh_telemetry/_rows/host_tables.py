@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from mesh_telemetry._disk.conversion import families_of, source_of
 from mesh_telemetry._disk.stored_tables import Parts, StoredFile, StoredTables, read_files
 from mesh_telemetry._errors import QueryError
-from mesh_telemetry._events.door import FLUSH, ask_all
+from mesh_telemetry._events.door import FLUSH
 from mesh_telemetry._events.proc_folder import proc_folders
-from mesh_telemetry._rows.live_tables import live_batches
+from mesh_telemetry._rows.live_tables import live_batches, said_by
 from mesh_telemetry._rows.schemas import LASTING_TABLES, LIVE_TABLES, TABLES
 from mesh_telemetry._rows.segment_rows import SegmentRows, TimedBatch
 from mesh_telemetry._stacks.folder import STACK_FOLDER
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["HostTables"]
 
 _FLUSH_S = 0.5
-_ANSWER_S = 2.0
 # How often what is moved while it is read is looked for again.
 _TRIES_MAX = 5
 
@@ -148,12 +147,9 @@ class HostTables:
             return Parts(_one_each([*past, *within], is_latest=table == "actors"))
         return Parts(within, files)
 
-    def said(self, word: str, timeout_s: float = _ANSWER_S) -> list[tuple[ProcFolder, Any]]:
+    def said(self, word: str) -> list[tuple[ProcFolder, Any]]:
         """Asks all processes that live the same; gives what those say that answer in time."""
-        folders = self._folders()
-        living = {folder.path: folder for folder in folders if folder.is_alive}
-        answers = ask_all(list(living), word, timeout_s)
-        return [(living[path], answer) for path, answer in answers.items()]
+        return said_by(self._folders(), word)
 
     @property
     def cached_bytes(self) -> int:
@@ -219,8 +215,7 @@ class HostTables:
 
 
 def _flush(folders: list[ProcFolder], timeout_s: float) -> int:
-    living = [one.path for one in folders if one.is_alive]
-    return len(ask_all(living, FLUSH, timeout_s))
+    return len(said_by(folders, FLUSH, timeout_s))
 
 
 def _is_within(stored: StoredFile, since_us: int | None, until_us: int | None) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._events.proc_folder import ProcFolder
 
-__all__ = ["live_batches"]
+__all__ = ["live_batches", "said_by"]
 
 _ANSWER_S = 2.0
 # The tasks in which the core serves the actors of telemetry itself.
@@ -66,16 +66,23 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
             "waits": (WAITS, _wait_rows),
         }
         word, make = ask[table]
-        living = {folder.path: folder for folder in folders if folder.is_alive}
-        answers = ask_all(list(living), word, _ANSWER_S)
         rows = [
-            row for path, answer in answers.items() for row in make(answer, living[path], now_us)
+            row for folder, answer in said_by(folders, word) for row in make(answer, folder, now_us)
         ]
     if not rows:
         return []
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     columns["timestamp_us"] = [now_us] * len(rows)
     return [batch_of(TABLES[table], columns, len(rows))]
+
+
+def said_by(
+    folders: Sequence[ProcFolder], word: str, timeout_s: float = _ANSWER_S
+) -> list[tuple[ProcFolder, Any]]:
+    """Asks the processes that live the same; gives what those say that answer in time."""
+    living = {folder.path: folder for folder in folders if folder.is_alive}
+    answers = ask_all(list(living), word, timeout_s)
+    return [(living[path], answer) for path, answer in answers.items()]
 
 
 def _proc_row(folder: ProcFolder) -> dict[str, Any]:

@@ -7,12 +7,12 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._serve.served import Served
 
-__all__ = ["opened"]
+__all__ = ["opened", "refusal"]
 
 
 @contextmanager
@@ -42,6 +42,13 @@ def opened(
         with opener.open(request, timeout=timeout_s) as reply:
             yield reply
     except urllib.error.HTTPError as error:
-        raise QueryError(json.load(error)["error"]["message"]) from error
+        raise QueryError(refusal(error.read())) from error
     except (OSError, http.client.HTTPException) as error:
         raise TelemetryError(f"program {served.pid} does not answer: {error}") from error
+
+
+def refusal(body: bytes) -> str:
+    """Gives what a program has said of why it refuses."""
+    with suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(body)["error"]["message"])
+    return "the program does not say what is wrong"
