@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mesh_core.spi import failed_future, future_of
+from mesh_core.spi import failed_future, future_of, is_recorded
 from mesh_rdma import _core
 from mesh_rdma._buffer import checked_word
 from mesh_rdma._errors import RDMABoundsError, RDMAError, RDMATransportError
@@ -146,8 +146,9 @@ class RDMAAction:
         if native or not parts:
             parts.append(_core.submit(native, timeout))
         whole = parts[0] if len(parts) == 1 else Together(parts)
-        nbytes = sum(local.nbytes for _, _, local in self._steps) + _WORD * len(self._changes)
-        told(whole, "action", nbytes)
+        if is_recorded():
+            nbytes = sum(local.nbytes for _, _, local in self._steps) + _WORD * len(self._changes)
+            told(whole, "action", nbytes)
         return future_of(whole)
 
     def _check_word(self, src: Memory, dst: RDMABuffer, *numbers: int) -> None:

@@ -253,7 +253,8 @@ class RDMABuffer:
             (copy,) = begin_pulls([pull], timeout)
         except RDMAError as error:
             return failed_future(error)
-        told(copy, "copy", length, peer=self.owner)
+        if is_recorded():
+            told(copy, "copy", length, peer=self.owner)
         return future_of(copy)
 
     def fetch_add(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from mesh_core.spi import is_recorded, record_row
 from mesh_rdma._errors import RDMACancelled
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mesh_core.spi import Completion
 
 __all__ = ["TABLES", "told", "told_failed"]
-
-R = TypeVar("R")
 
 TABLES = {
     "rdma_transfers": (
@@ -37,32 +35,30 @@ TABLES = {
 
 
 def told(
-    completion: Completion[R] | None,
+    completion: Completion[Any] | None,
     kind: str,
     nbytes: int,
     *,
     transport: str | None = None,
     peer: str | None = None,
     started_ns: int = 0,
-) -> Completion[R] | None:
-    """Has a row told when a transfer ends; None is one that has ended at once.
+) -> None:
+    """Has a row told when a transfer ends; to be called while somebody subscribes.
 
     Args:
-        completion: The transfer, which is given back.
+        completion: The transfer; None is one that has ended at once.
         kind: What it does.
         nbytes: How many bytes it moves.
         transport: How.
         peer: Whose memory it is.
         started_ns: When it was begun, on `time.monotonic_ns`; now if left out.
     """
-    if is_recorded():
-        row = {"kind": kind, "transport": transport, "peer": peer, "bytes": nbytes}
-        tell = partial(_tell, completion, row, started_ns or time.monotonic_ns())
-        if completion is None:
-            tell()
-        else:
-            completion.when_done(tell)
-    return completion
+    row = {"kind": kind, "transport": transport, "peer": peer, "bytes": nbytes}
+    tell = partial(_tell, completion, row, started_ns or time.monotonic_ns())
+    if completion is None:
+        tell()
+    else:
+        completion.when_done(tell)
 
 
 def told_failed(error: Exception, kind: str, nbytes: int, peer: str) -> None:
