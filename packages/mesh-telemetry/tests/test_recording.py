@@ -325,7 +325,7 @@ def test_a_process_that_stands_still_keeps_its_rows(place: Path, local_procs: Lo
         try:
             wait_until(lambda: stat_of(pid).split(") ")[-1].startswith("T"), LIMIT_S)
             began = time.monotonic()
-            assert tables.refresh(2.0) == 2
+            assert tables.refresh(2.0) >= 2
             assert time.monotonic() - began < LIMIT_S / 2
             assert sum(batch.num_rows for batch in tables.batches("spans", None, None)) == 4
             (still,) = (row for row in rows(tables, "procs") if row["pid"] == pid)

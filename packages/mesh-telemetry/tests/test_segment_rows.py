@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
 
-from mesh_core.spi import MESSAGE_KINDS, MESSAGE_RECORD
+from mesh_core.spi import LOG_HEADER, MESSAGE_KINDS, MESSAGE_RECORD
 from mesh_telemetry._events.proc_folder import Place, ProcFolder
 from mesh_telemetry._events.segments import Segment, message_header
 from mesh_telemetry._rows.message_tables import message_batch
@@ -31,9 +32,14 @@ class Written:
         self.rows = SegmentRows(bytes_max, frozenset())
         self._folder = ProcFolder(folder, None, PLACE)
 
-    def append(self, content: bytes) -> None:
-        with open(self.path, "ab") as file:
+    def append(self, content: bytes, *, counted: int = 1) -> None:
+        """Adds bytes behind what is there, then counts so many more records."""
+        with open(self.path, "r+b") as file:
+            header = file.read(LOG_HEADER.size)
+            file.seek(0, os.SEEK_END)
             file.write(content)
+            file.seek(0)
+            file.write(message_header(0, LOG_HEADER.unpack(header)[2] + counted))
 
     def times(self, *, is_sealed: bool = False) -> list[int]:
         """Asks for the rows, and gives their times."""
@@ -65,7 +71,7 @@ def test_a_record_in_two_pieces_is_there_once(tmp_path: Path) -> None:
     written = Written(tmp_path)
     written.append(record(0) + record(1)[:20])
     assert written.times() == [0]
-    written.append(record(1)[20:] + record(2))
+    written.append(record(1)[20:] + record(2), counted=2)
     assert written.times() == [0, 1, 2]
 
 
@@ -79,9 +85,9 @@ def test_what_is_complete_is_made_once_wherever_it_goes(tmp_path: Path) -> None:
 
 def test_what_grew_shorter_is_made_again(tmp_path: Path) -> None:
     written = Written(tmp_path)
-    written.append(record(0) + record(1))
+    written.append(record(0) + record(1), counted=2)
     assert written.times() == [0, 1]
-    written.path.write_bytes(message_header(0) + record(5))
+    written.path.write_bytes(message_header(0, 1) + record(5))
     assert written.times() == [5]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mesh_telemetry._events.folders import Lock
-from mesh_telemetry._events.segments import LINES_HEADER, SegmentWriter
+from mesh_telemetry._events.segments import SegmentWriter
 from mesh_telemetry._otlp.segment_tail import SegmentTail
 
 PLACE = {
@@ -35,7 +35,7 @@ class Program:
         self.folder.mkdir()
         self.lock = Lock(self.folder, is_shared=False)
         (self.folder / "place.json").write_text(json.dumps(PLACE))
-        self.writer = SegmentWriter(self.folder, "logs", room, 3600.0, LINES_HEADER)
+        self.writer = SegmentWriter(self.folder, "logs", room, 3600.0)
         self.count = 0
 
     def say(self, count: int, length: int = 1) -> None:

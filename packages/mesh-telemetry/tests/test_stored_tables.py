@@ -18,7 +18,7 @@ from mesh_telemetry._disk.spill import bound
 from mesh_telemetry._disk.stored_runs import HostNote, note_host
 from mesh_telemetry._disk.stored_tables import StoredTables
 from mesh_telemetry._events.moving import COMING, move_proc, move_segment
-from mesh_telemetry._events.segments import LINES_HEADER, SegmentWriter, message_header, segments_of
+from mesh_telemetry._events.segments import SegmentWriter, message_header, segments_of
 from mesh_telemetry._query.engine import run_fragment
 from mesh_telemetry._query.fragment import Fragment
 from mesh_telemetry._rows.host_tables import HostTables
@@ -50,19 +50,20 @@ class Host:
         self.proc.mkdir(parents=True)
         (self.proc / "place.json").write_text(json.dumps(PLACE))
         (self.proc / "own").write_text("port 99\n")
-        lines = SegmentWriter(self.proc, "logs", 1 << 16, 60.0, LINES_HEADER)
+        lines = SegmentWriter(self.proc, "logs", 1 << 16, 60.0)
         for at in range(count):
             line = {"k": "log", "t": at, "actor": 30, "rank": 0, "text": f"line {at}", "peer": 1}
             lines.append(json.dumps(line).encode() + b"\n", 1, at)
-        header = message_header(0)
-        messages = SegmentWriter(self.proc, "messages", 1 << 15, 60.0, header)
-        for at in range(count // 2):
-            port = 99 if at % 10 == 0 else 50
-            messages.append(
-                MESSAGE_RECORD.pack(at * 1000, port, 2, at + 1, 4, 5, 1, 0, 0, 0, 0), 1, at
-            )
         lines.close()
-        messages.close()
+        for number, first in enumerate(range(0, count // 2, 60), 1):
+            records = [
+                MESSAGE_RECORD.pack(
+                    at * 1000, 99 if at % 10 == 0 else 50, 2, at + 1, 4, 5, 1, 0, 0, 0, 0
+                )
+                for at in range(first, min(first + 60, count // 2))
+            ]
+            path = self.proc / f"messages.{number:08d}.{first}.seg"
+            path.write_bytes(message_header(0, len(records)) + b"".join(records))
 
     def tables(self) -> HostTables:
         return HostTables(self.live, spill=self.spill, cache_bytes=1 << 24)

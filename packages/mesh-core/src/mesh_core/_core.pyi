@@ -1,6 +1,7 @@
 """The native part of `mesh_core`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol, SupportsIndex, final, overload
 
 from typing_extensions import Buffer
@@ -11,6 +12,7 @@ __all__ = [
     "CallHold",
     "Caller",
     "Engine",
+    "EventLog",
     "FrozenBuffer",
     "Full",
     "Gate",
@@ -233,9 +235,21 @@ class Engine:
     def stop_events(self) -> None: ...
     def know_endpoints(self, names: Sequence[bytes]) -> None: ...
     def take_events(self, max: int, known: int) -> tuple[bytes, int, list[bytes]]: ...
+    def open_log(self, waiting_max: int, since_start: bool) -> EventLog: ...
     def clock_ns(self) -> int: ...
     def has_queued(self, port: int, from_proc: int, from_port: int) -> bool: ...
     def waits(self) -> list[tuple[int, int, int]]: ...
+
+@final
+class EventLog:
+    def extend(
+        self, file: int, len: int, coming: str, prefix: str, suffix: str, time_base_ns: int
+    ) -> None: ...
+    def turn(self) -> None: ...
+    def state(
+        self, known: int
+    ) -> tuple[list[Path], list[tuple[Path, int]], int, int, int, int, int, list[bytes]]: ...
+    def close(self) -> None: ...
 
 @final
 class Keys:

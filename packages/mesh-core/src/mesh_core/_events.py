@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from mesh_core._core import Engine
+    from mesh_core._message_log import MessageLog
     from mesh_core._runtime import Runtime
 
 __all__ = [
@@ -173,17 +174,22 @@ class Recorder:
         # By their numbers in records; numbers outlive jobs, as streams do.
         self.endpoint_names: tuple[str, ...] = ("",)
         self._streams: tuple[EventStream, ...] = ()
+        self._logs: tuple[MessageLog, ...] = ()
         self.changed = threading.Condition(threading.Lock())
         # That of the job that runs, if one does: streams outlive jobs.
         self._engine: Engine | None = None
         self._offset_ns = 0
-        self._engine_offset_ns = 0
+        #: What to add to the time of a message to get nanoseconds since the epoch.
+        self.time_base_ns = 0
 
     def follow(self, current: Runtime | None) -> None:
         """Goes on with another job, or with none."""
         with self.changed:
+            engine = None if current is None else current.engine
             self._take_messages()
-            self._turn_to(None if current is None else current.engine)
+            self._turn_to(engine)
+            for log in self._logs:
+                log._turn_to(engine)
             if self._streams:
                 self._listen()
 
@@ -200,20 +206,18 @@ class Recorder:
 
         0 while messages are not recorded here: nobody is expected there.
         """
-        return _EARLY_MAX if any(stream._wants_messages for stream in self._streams) else 0
+        is_wanted = bool(self._logs) or any(stream._wants_messages for stream in self._streams)
+        return _EARLY_MAX if is_wanted else 0
 
     def join(self, stream: EventStream, since_start: bool) -> None:
         """Begins to give a stream what happens, or has happened before anybody subscribed."""
         engine = runtime().engine
         with self.changed:
             self._turn_to(engine)
-            if not self._streams:
-                # One offset for as long as anybody listens, so that no step of the clock is seen.
-                self._offset_ns = time.time_ns() - time.monotonic_ns()
-                self._engine_offset_ns = time.monotonic_ns() - engine.clock_ns() + self._offset_ns
-                if not since_start:
-                    # What was kept for somebody else, if anything was.
-                    engine.stop_events()
+            self._set_clock(engine)
+            if not self._streams and not since_start:
+                # What was kept for somebody else, if anything was.
+                engine.stop_events()
             self._take_messages()
             self._streams = (*self._streams, stream)
             self._listen()
@@ -225,9 +229,27 @@ class Recorder:
             if stream in self._streams:
                 self._take_messages()
                 self._streams = tuple(one for one in self._streams if one is not stream)
-                self.is_on = bool(self._streams)
+                self.is_on = bool(self._streams or self._logs)
                 self._listen()
             self.changed.notify_all()
+
+    def add_log(self, log: MessageLog) -> None:
+        """Begins to write messages into the files of a log."""
+        engine = runtime().engine
+        with self.changed:
+            self._turn_to(engine)
+            self._set_clock(engine)
+            self._logs = (*self._logs, log)
+            log._turn_to(engine)
+            self.is_on = True
+
+    def remove_log(self, log: MessageLog) -> None:
+        """Ends a log."""
+        with self.changed:
+            if log in self._logs:
+                log._turn_to(None)
+                self._logs = tuple(one for one in self._logs if one is not log)
+                self.is_on = bool(self._streams or self._logs)
 
     def take_messages(self) -> int:
         """Hands out the messages that the core has recorded; gives the time until which."""
@@ -235,6 +257,12 @@ class Recorder:
             until_ns = time.monotonic_ns() + self._offset_ns
             self._take_messages()
             return until_ns
+
+    def _set_clock(self, engine: Engine) -> None:
+        """Sets one offset for as long as anybody listens, so that no step of the clock is seen."""
+        if not self._streams and not self._logs:
+            self._offset_ns = time.time_ns() - time.monotonic_ns()
+            self.time_base_ns = time.monotonic_ns() - engine.clock_ns() + self._offset_ns
 
     def _turn_to(self, engine: Engine | None) -> None:
         """Goes on with the messages of an engine."""
@@ -284,6 +312,7 @@ class EventStream:
         self._records_len = 0
         self._messages: deque[Event] = deque()
         self._is_closed = False
+        self._count: memoryview | None = None
 
     @property
     def dropped(self) -> int:
@@ -306,31 +335,16 @@ class EventStream:
                 found.append(event)
         return found
 
-    def poll_records(self) -> bytes:
-        """Gives the messages that were sent and received since, as records, without waiting.
+    def count_into(self, count: memoryview) -> None:
+        """Counts events other than messages from now on, those that are lost too.
 
-        Costs a hundredth of what `poll` does; other kinds of events stay where they are. Records
-        are of 64 bytes; docs/protocol/events.md says what is in them. Their clock starts with the
-        process: `time_base_ns` makes it that of `Event.time_ns`. No kind is left out.
+        Another process that has mapped the memory sees so whether there is something new.
+
+        Args:
+            count: A writable view of one unsigned 64-bit number, to which 1 is added for each.
         """
-        recorder.take_messages()
         with recorder.changed:
-            records = b"".join(self._records)
-            self._records.clear()
-            self._records_len = 0
-        return records
-
-    @property
-    def time_base_ns(self) -> int:
-        """What to add to the time of a record to get nanoseconds since the epoch."""
-        return recorder._engine_offset_ns
-
-    def endpoint_names(self) -> tuple[str, ...]:
-        """Gives the names of endpoints by their numbers in the records that were polled so far.
-
-        Number 0, for messages to nothing of the kind, has an empty one. Names are added at the end.
-        """
-        return recorder.endpoint_names
+            self._count = count
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
         """Waits for events and gives one after the other.
@@ -389,6 +403,8 @@ class EventStream:
                 self._own.popleft()
                 self._dropped += 1
             self._own.append(event)
+            if self._count is not None:
+                self._count[0] += 1
 
     def _keep_records(self, records: bytes, dropped: int) -> None:
         self._dropped += dropped
@@ -423,7 +439,7 @@ class EventStream:
             self._records.appendleft(records[piece:])
             records = records[:piece]
         self._records_len -= len(records)
-        base, names = recorder._engine_offset_ns, recorder.endpoint_names
+        base, names = recorder.time_base_ns, recorder.endpoint_names
         for record in MESSAGE_RECORD.iter_unpack(records):
             at, port, peer, call, size, rank, kind, code, endpoint, sender, span = record
             name = MESSAGE_KINDS[kind]

@@ -30,6 +30,10 @@ from mesh_core._guards import guard_endpoints as guard_endpoints
 from mesh_core._guards import is_actor_ending as is_actor_ending
 from mesh_core._local_actor import local_actor as local_actor
 from mesh_core._log_line import LogLine as LogLine
+from mesh_core._message_log import LOG_HEADER as LOG_HEADER
+from mesh_core._message_log import LogState as LogState
+from mesh_core._message_log import MessageLog as MessageLog
+from mesh_core._message_log import log_messages as log_messages
 from mesh_core._shape import MeshTrait as MeshTrait
 from mesh_core._signals import on_signals as on_signals
 from mesh_core._spawn_callbacks import (

@@ -1,5 +1,6 @@
 //! The engine of this process, as Python drives it.
 
+use crate::event_log::PyEventLog;
 use crate::gate::PyGate;
 use crate::message::Message;
 use crate::segments::{Packed, Segments};
@@ -566,6 +567,11 @@ impl PyEngine {
         });
         let names = names.iter().map(|name| PyBytes::new(py, name)).collect();
         (PyBytes::new(py, &records), dropped, names)
+    }
+
+    /// Begins to write events into files, which are handed to it; so many wait while there is none.
+    fn open_log(&self, waiting_max: usize, since_start: bool) -> PyEventLog {
+        PyEventLog::open(&self.engine, waiting_max, since_start)
     }
 
     /// The time that events are stamped with, in nanoseconds.

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod engine;
+mod event_log;
 mod gate;
 mod message;
 mod region;
@@ -17,6 +18,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<message::Message>()?;
     module.add_class::<supervisor::PySupervisor>()?;
     module.add_class::<trust::PyKeys>()?;
+    module.add_class::<event_log::PyEventLog>()?;
     shared_buffer::register(module)?;
     region::register(module)?;
     gate::register(module)?;

@@ -1,9 +1,11 @@
 //! What happens in a process, for whoever subscribes.
 //!
-//! Nothing is kept while nobody does. A ring has a bound: when its reader is slow the oldest events
-//! are dropped and counted, and never a message.
+//! Nothing is kept while nobody does. Events wait in a ring for who takes them; it has a bound:
+//! when its reader is slow the oldest events are dropped and counted, and never a message. Or they
+//! go into the files of a log as they happen, for readers in other processes.
 
 mod endpoints;
+mod log;
 
 use crate::origin::Meta;
 use endpoints::Endpoints;
@@ -13,6 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 pub use endpoints::{NAME_LEN_MAX, NAMES_MAX};
+pub use log::{EventLog, HEADER_LEN, LogFile, LogNames, LogState, Written};
 
 /// Bytes of the record of one event.
 pub const RECORD_LEN: usize = 64;
@@ -98,10 +101,13 @@ impl Event {
     }
 }
 
-/// Events that wait for their reader.
+/// Events that wait for their reader, and the logs that they are written to.
 #[derive(Debug, Default)]
-pub struct EventRing {
+pub struct Events {
     ring: VecDeque<Event>,
+    logs: Vec<EventLog>,
+    /// How many logs there have been.
+    log_count: u32,
     /// 0 while nobody subscribes.
     len_max: usize,
     /// Nobody subscribes yet; who will is expected.
@@ -110,7 +116,7 @@ pub struct EventRing {
     endpoints: Endpoints,
 }
 
-impl EventRing {
+impl Events {
     /// Begins to record, or goes on with another bound.
     pub fn start(&mut self, len_max: usize) {
         (self.len_max, self.is_early) = (len_max, false);
@@ -124,6 +130,37 @@ impl EventRing {
         }
     }
 
+    /// Begins a log that keeps up to `waiting_max` events while it has no file; gives its number.
+    ///
+    /// With `since_start` it begins with what was kept for a subscriber that was expected; else
+    /// that is forgotten.
+    pub fn open_log(&mut self, waiting_max: usize, since_start: bool) -> u32 {
+        let mut log = EventLog::new(self.log_count, waiting_max);
+        self.log_count += 1;
+        if self.is_early {
+            let early = std::mem::take(&mut self.ring);
+            self.stop();
+            if since_start {
+                early.iter().for_each(|event| log.write(&event.record()));
+            }
+        }
+        log.note_endpoints(self.endpoints.len());
+        let number = log.number();
+        self.logs.push(log);
+        number
+    }
+
+    /// A log that was opened, and not closed since.
+    pub fn log(&mut self, number: u32) -> Option<&mut EventLog> {
+        self.logs.iter_mut().find(|log| log.number() == number)
+    }
+
+    /// Ends a log.
+    pub fn close_log(&mut self, number: u32) -> Option<EventLog> {
+        let at = self.logs.iter().position(|log| log.number() == number)?;
+        Some(self.logs.swap_remove(at))
+    }
+
     /// Gives endpoints the numbers that they have in this process, from 1 on, before anything is
     /// recorded: it may have been part of other jobs.
     pub fn know_endpoints(&mut self, names: &[&[u8]]) {
@@ -135,14 +172,15 @@ impl EventRing {
         self.endpoints.names(known)
     }
 
-    /// Ends recording and forgets what was not read; endpoints keep their numbers.
+    /// Ends what `start` began and forgets what was not read; logs go on.
     pub fn stop(&mut self) {
-        *self = Self { endpoints: std::mem::take(&mut self.endpoints), ..Self::default() };
+        (self.ring, self.len_max) = (VecDeque::new(), 0);
+        (self.is_early, self.dropped) = (false, 0);
     }
 
     /// Whether anybody subscribes, or is expected to.
     pub fn is_on(&self) -> bool {
-        self.len_max > 0
+        self.len_max > 0 || !self.logs.is_empty()
     }
 
     /// Says of a message where it comes from and what it is for; nothing while nobody subscribes.
@@ -152,12 +190,19 @@ impl EventRing {
         }
         let meta = Meta::read(head.kind, meta);
         let is_named = head.kind == Kind::Call && head.to.port.0 >= PortId::FIRST_FREE;
-        let endpoint = if is_named { self.endpoints.number(meta.endpoint()) } else { 0 };
+        let endpoint = if is_named { self.endpoint(meta.endpoint()) } else { 0 };
         Subject { sender: meta.sender(), span: meta.span(), endpoint }
     }
 
     /// Keeps an event, at the cost of the oldest one when the ring is full.
     pub fn push(&mut self, event: Event) {
+        if !self.logs.is_empty() {
+            let record = event.record();
+            self.logs.iter_mut().for_each(|log| log.write(&record));
+        }
+        if self.len_max == 0 {
+            return;
+        }
         if self.ring.len() >= self.len_max {
             if self.is_early {
                 return self.stop();
@@ -178,5 +223,15 @@ impl EventRing {
             records.extend_from_slice(&event.record());
         }
         (records, std::mem::take(&mut self.dropped))
+    }
+
+    fn endpoint(&mut self, name: &[u8]) -> u16 {
+        let known = self.endpoints.len();
+        let number = self.endpoints.number(name);
+        if self.endpoints.len() > known {
+            let count = self.endpoints.len();
+            self.logs.iter_mut().for_each(|log| log.note_endpoints(count));
+        }
+        number
     }
 }

@@ -44,7 +44,7 @@ pub use greeting::gone;
 pub use landing::Landed;
 pub use peer::LinkId;
 
-use crate::events::{Event, EventKind, EventRing, Subject};
+use crate::events::{Event, EventKind, Events, Subject};
 use crate::fault;
 use crate::hash::FastMap;
 use crate::mailbox::{Closed, Mailbox};
@@ -170,7 +170,7 @@ pub struct Node {
     relays: Relays,
     bulks: Bulks,
     effects: VecDeque<Effect>,
-    events: EventRing,
+    events: Events,
     now: Duration,
 }
 
@@ -195,7 +195,7 @@ impl Node {
             relays: Relays::default(),
             bulks: Bulks::default(),
             effects: VecDeque::new(),
-            events: EventRing::default(),
+            events: Events::default(),
             now: Duration::ZERO,
         };
         node.open_mailbox(PortId::AGENT, u32::MAX);
@@ -392,7 +392,7 @@ impl Node {
     }
 
     /// What happens here, for whoever subscribes.
-    pub fn events(&mut self) -> &mut EventRing {
+    pub fn events(&mut self) -> &mut Events {
         &mut self.events
     }
 

@@ -42,7 +42,7 @@ mod landing;
 mod memory;
 mod message;
 mod pagemap;
-mod pages;
+pub(crate) mod pages;
 pub mod pool;
 mod slots;
 

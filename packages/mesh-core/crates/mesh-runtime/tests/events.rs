@@ -1,7 +1,7 @@
 //! The ring of events, and the bytes of its records as `docs/protocol/events.md` has them.
 
 use mesh_runtime::events::{
-    Event, EventKind, EventRing, NAME_LEN_MAX, NAMES_MAX, RECORD_LEN, Subject,
+    Event, EventKind, Events, NAME_LEN_MAX, NAMES_MAX, RECORD_LEN, Subject,
 };
 use mesh_runtime::origin::{SENDER_LEN, TRACED_LEN, with_origin};
 use mesh_wire::frame::{Head, Kind};
@@ -38,7 +38,7 @@ fn a_record_has_the_documented_bytes() {
 
 #[test]
 fn a_full_ring_drops_the_oldest_and_counts() {
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     ring.start(2);
     for rank in 0..5 {
         ring.push(event(rank));
@@ -51,7 +51,7 @@ fn a_full_ring_drops_the_oldest_and_counts() {
 
 #[test]
 fn a_stopped_ring_is_off_and_empty() {
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     assert!(!ring.is_on());
     ring.start(2);
     ring.push(event(0));
@@ -62,7 +62,7 @@ fn a_stopped_ring_is_off_and_empty() {
 
 #[test]
 fn what_is_recorded_early_is_there_for_who_starts_in_time() {
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     ring.start_early(2);
     ring.push(event(0));
     ring.start(4);
@@ -75,7 +75,7 @@ fn what_is_recorded_early_is_there_for_who_starts_in_time() {
 
 #[test]
 fn a_ring_that_was_started_early_ends_when_it_is_full() {
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     ring.start_early(2);
     (0..2).for_each(|rank| ring.push(event(rank)));
     assert!(ring.is_on());
@@ -90,13 +90,13 @@ fn head(kind: Kind, port: u64) -> Head {
     Head::new(kind, to, Address::default())
 }
 
-fn names(ring: &EventRing, known: usize) -> Vec<&[u8]> {
+fn names(ring: &Events, known: usize) -> Vec<&[u8]> {
     ring.endpoints(known).collect()
 }
 
 #[test]
 fn endpoints_are_numbered_in_the_order_of_their_first_message() {
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     ring.start(1);
     let mut number = |meta: &[u8]| ring.subject(&head(Kind::Call, 16), meta).endpoint;
     let metas: [&[u8]; 4] =
@@ -108,7 +108,7 @@ fn endpoints_are_numbered_in_the_order_of_their_first_message() {
 
 #[test]
 fn what_is_no_call_of_an_actor_has_no_endpoint() {
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     ring.start(1);
     let internal = ring.subject(&head(Kind::Call, 16), b"\x04stop\0");
     let agent = ring.subject(&head(Kind::Call, PortId::AGENT.0), b"stop_actor");
@@ -120,14 +120,14 @@ fn what_is_no_call_of_an_actor_has_no_endpoint() {
 
 #[test]
 fn numbers_of_endpoints_outlive_recording_and_engines() {
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     ring.start(1);
     ring.subject(&head(Kind::Call, 16), b"\x00step\0");
     ring.stop();
     assert_eq!(ring.subject(&head(Kind::Call, 16), b"\x00save\0"), Subject::default());
     ring.start(1);
     assert_eq!(ring.subject(&head(Kind::Call, 16), b"\x00save\0").endpoint, 2);
-    let mut later = EventRing::default();
+    let mut later = Events::default();
     later.know_endpoints(&names(&ring, 0));
     later.start(1);
     assert_eq!(later.subject(&head(Kind::Call, 16), b"\x00save\0").endpoint, 2);
@@ -136,7 +136,7 @@ fn numbers_of_endpoints_outlive_recording_and_engines() {
 
 #[test]
 fn names_of_endpoints_are_bounded() {
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     ring.start(1);
     let call = |name: &str| [b"\0", name.as_bytes(), b"\0"].concat();
     let long = "n".repeat(NAME_LEN_MAX + 1);
@@ -154,7 +154,7 @@ fn a_message_says_who_has_sent_it_and_in_which_span() {
     let mut origin = [0; TRACED_LEN];
     origin[0] = 0x44;
     origin[24..32].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
-    let mut ring = EventRing::default();
+    let mut ring = Events::default();
     ring.start(1);
     for (kind, endpoint) in [(Kind::Call, 1), (Kind::Post, 0)] {
         let meta = with_origin(&origin, b"\x00step\0").expect("an origin");

@@ -10,7 +10,12 @@ from pathlib import Path
 
 from mesh_telemetry._events.endpoint_names import read_endpoints
 from mesh_telemetry._events.folders import is_locked
-from mesh_telemetry._events.segments import Segment, segments_of
+from mesh_telemetry._events.pulse import read_pulse
+from mesh_telemetry._events.segments import MESSAGES, Segment, message_counts, segments_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = ["Place", "ProcFolder", "proc_folders"]
 
@@ -67,6 +72,24 @@ class ProcFolder:
     def own_procs(self) -> frozenset[int]:
         """Processes of telemetry itself."""
         return self._own[1]
+
+    def has_more(self, families: Collection[str]) -> bool:
+        """Says whether something has happened that is not in its files yet.
+
+        Args:
+            families: Of which families of events this is asked.
+        """
+        if not self.is_alive:
+            return False
+        pulse = read_pulse(self.path)
+        if pulse is None or pulse.happened != pulse.written:
+            return True
+        messages = segments_of(self.path, MESSAGES) if MESSAGES in families else []
+        counts = message_counts(messages[-1].path) if messages else None
+        if counts is None:
+            return False
+        _, endpoint_count, waiting_count = counts
+        return waiting_count > 0 or endpoint_count > pulse.endpoint_count
 
     def endpoint_names(self) -> list[str]:
         """Gives the endpoints by their numbers in its records of messages, so far."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
-from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, MESSAGE_RECORD, standing, station, subscribe
+from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, log_messages, standing, station, subscribe
 from mesh_telemetry._debug.breakpoints import Breakpoints
 from mesh_telemetry._events.door import (
     ACTIVITY,
@@ -44,13 +44,10 @@ from mesh_telemetry._events.folders import (
     sweep,
 )
 from mesh_telemetry._events.measurements import Measurements
+from mesh_telemetry._events.message_segments import MessageSegments
 from mesh_telemetry._events.moving import make_folder, move_proc
-from mesh_telemetry._events.segments import (
-    FAMILIES,
-    LINES_HEADER,
-    SegmentWriter,
-    message_header,
-)
+from mesh_telemetry._events.pulse import Pulse
+from mesh_telemetry._events.segments import FAMILIES, MESSAGES, SegmentWriter
 from mesh_telemetry._events.stops import stop_here
 from mesh_telemetry._sources import live_rows
 from mesh_telemetry._stacks.folder import STACK_FOLDER
@@ -105,7 +102,7 @@ class Recorder:
         self._own_procs: set[int] = set()
         self._measurements = Measurements()
         self._lost: dict[tuple[str, str], list[int]] = {}
-        self._stream_dropped = {"messages": 0, "lives": 0}
+        self._stream_dropped = 0
         self._endpoint_count = 0
         self._lost_at = self._expired_at = -math.inf
         self._pid = os.getpid()
@@ -127,11 +124,17 @@ class Recorder:
         self._breakpoints = Breakpoints(self.folder, self._host_folder)
         self._door = Door(self.folder, self._answers(), {ROWS: live_rows})
         self._bell, self._ear = socket.socketpair()
-        rest = EVENT_KINDS - set(MESSAGE_KINDS)
-        self._messages = subscribe(MESSAGE_KINDS[1:], len_max=_MESSAGES_MAX, since_start=True)
-        self._events = subscribe(rest, len_max=_EVENTS_MAX)
+        self._pulse = Pulse(self.folder)
+        # First, as it has what has happened before anybody subscribed.
+        self._log = log_messages(_MESSAGES_MAX, since_start=True)
+        self._events = subscribe(EVENT_KINDS - set(MESSAGE_KINDS), len_max=_EVENTS_MAX)
+        self._events.count_into(self._pulse.happened)
         self._spill = None if spill is None else spill / name
         self._writers = self._make_writers()
+        self._messages = MessageSegments(
+            self.folder, self._log, self._room(MESSAGES), config.retention_s, self._spill
+        )
+        self._looked_at = time.monotonic()
         for port in own_ports:
             self._note_own(port, is_proc=False)
         self._standing = standing()
@@ -185,16 +188,16 @@ class Recorder:
             make_folder(self._spill)
             shutil.copy(self.folder / "place.json", self._spill)
         writers = {}
-        for family, share in FAMILIES.items():
-            is_messages = family == "messages"
-            header = message_header(self._messages.time_base_ns) if is_messages else LINES_HEADER
-            room = config.proc_bytes * share // sum(FAMILIES.values())
+        for family in FAMILIES.keys() - {MESSAGES}:
             # What there is does not become untrue with time.
             retention_s = math.inf if family == "lives" else config.retention_s
             writers[family] = SegmentWriter(
-                self.folder, family, room, retention_s, header, self._spill
+                self.folder, family, self._room(family), retention_s, self._spill
             )
         return writers
+
+    def _room(self, family: str) -> int:
+        return self._config.proc_bytes * FAMILIES[family] // sum(FAMILIES.values())
 
     def _write_place(self, place: Station) -> None:
         said = {
@@ -252,6 +255,7 @@ class Recorder:
 
     def _take(self) -> float:
         """Writes what has happened since; gives when to look again, in seconds."""
+        happened = self._pulse.happened[0]
         lines: dict[str, list[dict[str, Any]]] = {}
         self._state_again()
         known, self._standing = self._standing, []
@@ -267,13 +271,28 @@ class Recorder:
         lines["metrics"] = self._measurements.take()
         for family, some in lines.items():
             self._write_lines(family, some)
-        records = self._messages.poll_records()
-        self._write_messages(records)
+        period_s = self._tend_messages()
         self._count_dropped()
         self._write_lost()
         self._expire()
-        is_busy = len(records) > _MESSAGES_MAX * MESSAGE_RECORD.size // 16
-        return _BUSY_PERIOD_S if is_busy else _PERIOD_S
+        self._pulse.tell(happened, self._endpoint_count)
+        return period_s
+
+    def _tend_messages(self) -> float:
+        """Sees that messages have room; says for how long they do, in seconds."""
+        now = time.monotonic()
+        came, elapsed_s = self._messages.tend(), now - self._looked_at
+        self._looked_at = now
+        self._write_endpoints()
+        self._note_evicted(MESSAGES)
+        if self._messages.dropped:
+            reason = "disk" if self._messages.is_short else "ring"
+            self._lose(MESSAGES, reason, self._messages.dropped, 0)
+            self._messages.dropped = 0
+        if not came:
+            return _PERIOD_S
+        lasts_s = self._messages.ahead * elapsed_s / came
+        return min(max(lasts_s / 2, _BUSY_PERIOD_S), _PERIOD_S)
 
     def _state_again(self) -> None:
         """Says again what there is when some of what was said has gone: it may be of that."""
@@ -328,23 +347,14 @@ class Recorder:
             self._append(family, bytes(piece), count, first_us)
 
     def _write_endpoints(self) -> None:
-        """Writes the names of endpoints before the records that have their numbers."""
-        names = self._messages.endpoint_names()
-        if len(names) > self._endpoint_count:
+        """Writes the names of endpoints, whose numbers records have."""
+        names = self._log.endpoint_names()
+        if len(names) - 1 > self._endpoint_count:
             for folder in (self._spill, self.folder):
                 with suppress(OSError):
                     if folder is not None:
                         write_endpoints(folder, names)
-                        self._endpoint_count = len(names)
-
-    def _write_messages(self, records: bytes) -> None:
-        self._write_endpoints()
-        room = self._writers["messages"].room // MESSAGE_RECORD.size * MESSAGE_RECORD.size
-        base_ns = self._messages.time_base_ns
-        for start in range(0, len(records), room):
-            piece = records[start : start + room]
-            first_us = (MESSAGE_RECORD.unpack_from(piece)[0] + base_ns) // 1000
-            self._append("messages", piece, len(piece) // MESSAGE_RECORD.size, first_us)
+                        self._endpoint_count = len(names) - 1
 
     def _append(self, family: str, piece: bytes, count: int, first_us: int) -> None:
         """Writes a piece; where the disk is full, in the place of older ones."""
@@ -357,18 +367,21 @@ class Recorder:
                 if not self.folder.is_dir() or not writer.evict():
                     self._lose(family, "disk", count, len(piece))
                     break
-        if writer.evicted_count:
+        self._note_evicted(family)
+
+    def _note_evicted(self, family: str) -> None:
+        """Notes what has gone for want of room."""
+        sealed = (self._messages if family == MESSAGES else self._writers[family]).sealed
+        if sealed.evicted_count:
             self._is_short |= family == "lives"
-            self._lose(family, "room", writer.evicted_count, writer.evicted_bytes)
-            writer.evicted_count = writer.evicted_bytes = 0
+            self._lose(family, "room", sealed.evicted_count, sealed.evicted_bytes)
+            sealed.evicted_count = sealed.evicted_bytes = 0
 
     def _count_dropped(self) -> None:
-        streams = {"messages": self._messages, "lives": self._events}
-        for family, stream in streams.items():
-            new = stream.dropped - self._stream_dropped[family]
-            if new:
-                self._stream_dropped[family] += new
-                self._lose(family, "ring", new, 0)
+        new = self._events.dropped - self._stream_dropped
+        if new:
+            self._stream_dropped += new
+            self._lose("lives", "ring", new, 0)
 
     def _lose(self, family: str, reason: str, count: int, length: int) -> None:
         lost = self._lost.setdefault((family, reason), [0, 0])
@@ -393,6 +406,7 @@ class Recorder:
         now = time.monotonic()
         if now - self._expired_at >= _EXPIRE_S:
             self._expired_at = now
+            self._messages.expire()
             for writer in self._writers.values():
                 writer.expire()
 

@@ -1,30 +1,38 @@
 """Segment files: what a process has recorded of one family, in pieces of which the oldest go first.
 
-A segment is written at its end only, a record or a line in one piece with its neighbours, so that
-what a killed process leaves is whole but for the last of them. A reader takes what is there; a
-segment that is removed meanwhile stays readable for who has it open.
+Lines are written at the end of a segment, each in one piece with its neighbours, so that what a
+killed process leaves is whole but for the last of them. Messages are written by the core, into
+files that have their length before (`message_segments.py`) and say themselves how many there are. A
+reader takes what is there; a segment that is removed meanwhile stays readable for who has it open.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import sys
 import time
-from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from mesh_core.spi import MESSAGE_RECORD
-from mesh_telemetry._events.moving import move_segment
+from mesh_core.spi import LOG_HEADER, MESSAGE_RECORD
+from mesh_telemetry._events.sealed_segments import SealedSegments
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from io import FileIO
 
 __all__ = [
     "FAMILIES",
     "LINES_HEADER",
+    "MESSAGES",
+    "PARTS",
+    "SEGMENT_SUFFIX",
     "Segment",
     "SegmentWriter",
+    "message_counts",
     "message_header",
+    "message_length",
     "read_lines",
     "read_messages",
     "segments_of",
@@ -35,10 +43,13 @@ __all__ = [
 FAMILIES = {"messages": 10, "lives": 2, "logs": 2, "spans": 2, "metrics": 2, "rows": 2}
 LINES_HEADER = b"MESHLIN1\n"
 
-_PARTS = 8
-_SUFFIX = ".seg"
-_MESSAGES = struct.Struct("<8sq")
-_MESSAGES_MARK = b"MESHMSG2"
+#: The family that the core writes.
+MESSAGES = "messages"
+#: In so many segments does a family have what it may.
+PARTS = 8
+SEGMENT_SUFFIX = ".seg"
+
+_MESSAGES_MARK = b"MESHMSG3"
 
 
 class Segment(NamedTuple):
@@ -51,24 +62,45 @@ class Segment(NamedTuple):
     first_us: int
     """When the first event in it happened, in microseconds since the epoch."""
 
+    def length(self) -> int | None:
+        """Says how many bytes were written to it; None when it is gone."""
+        if self.family == MESSAGES:
+            counts = message_counts(self.path)
+            return None if counts is None else message_length(counts[0])
+        try:
+            return os.stat(self.path).st_size
+        except OSError:
+            return None
 
-class _Kept(NamedTuple):
-    path: Path
-    length: int
-    event_count: int
-    last_s: float
+    def last_us(self) -> int | None:
+        """Says when it was last written to: nothing in it is younger; None when it is gone."""
+        try:
+            written_us = os.stat(self.path).st_mtime_ns // 1000
+        except OSError:
+            return None
+        length = self.length() if self.family == MESSAGES else None
+        if length is None or length == message_length(0):
+            return written_us
+        # A file does not know when it was written to through memory.
+        last = read_messages(self.path, (length - MESSAGE_RECORD.size, length))
+        if last is None or not last[1]:
+            return written_us
+        time_ns, *_ = MESSAGE_RECORD.unpack(last[1])
+        return int(time_ns + last[0]) // 1000
 
 
 class SegmentWriter:
-    """Writes the segments of one family, within a number of bytes.
+    """Writes the segments of one family of lines, within a number of bytes.
 
     Args:
         folder: That of the process.
         family: Which events.
         bytes_max: How much room all its segments may take.
         retention_s: After how many seconds a segment goes.
-        header: What each segment begins with.
         spill: Where segments go that have no room here; they are removed if left out.
+
+    Attributes:
+        sealed: Those that nothing more comes into.
     """
 
     def __init__(
@@ -77,35 +109,28 @@ class SegmentWriter:
         family: str,
         bytes_max: int,
         retention_s: float,
-        header: bytes,
         spill: Path | None = None,
     ) -> None:
         self._folder = folder
         self._family = family
         self._bytes_max = bytes_max
-        self._segment_bytes = max(bytes_max // _PARTS, len(header) + 1)
+        self._segment_bytes = max(bytes_max // PARTS, len(LINES_HEADER) + 1)
         self._retention_s = retention_s
-        self._header = header
-        self._spill = spill
-        self._sealed: deque[_Kept] = deque()
-        self._sealed_bytes = 0
+        self.sealed = SealedSegments(retention_s, spill)
         self._fd = -1
         self._path = folder
         self._number = 0
         self._opened_s = 0.0
         self._bytes = 0
         self._count = 0
-        #: What had no room, since somebody has last set these to 0.
-        self.evicted_count = 0
-        self.evicted_bytes = 0
 
     @property
     def room(self) -> int:
         """How many bytes one piece may have."""
-        return self._segment_bytes - len(self._header)
+        return self._segment_bytes - len(LINES_HEADER)
 
     def append(self, piece: bytes, count: int, first_us: int) -> None:
-        """Adds whole records or lines, `count` of them, the first of which is of `first_us`.
+        """Adds whole lines, `count` of them, the first of which is of `first_us`.
 
         Raises:
             OSError: It cannot be written, as when the disk is full; nothing is added then.
@@ -134,29 +159,22 @@ class SegmentWriter:
             return
         os.close(self._fd)
         self._fd = -1
-        self._sealed.append(_Kept(self._path, self._bytes, self._count, time.time()))
-        self._sealed_bytes += self._bytes
+        self.sealed.add(self._path, self._bytes, self._count)
         self._bytes = self._count = 0
 
     def expire(self) -> None:
         """Removes what is too old."""
         now = time.time()
-        if self._fd >= 0 and now - self._opened_s > self._retention_s / _PARTS:
+        if self._fd >= 0 and now - self._opened_s > self._retention_s / PARTS:
             self.seal()
-        while self._sealed and now - self._sealed[0].last_s > self._retention_s:
-            self._drop_oldest()
+        self.sealed.expire()
 
     def evict(self) -> bool:
         """Removes the oldest segment; says whether there was one."""
-        if not self._sealed:
-            self.seal()
-        if not self._sealed:
-            return False
-        oldest, is_moved = self._drop_oldest()
-        if not is_moved:
-            self.evicted_count += oldest.event_count
-            self.evicted_bytes += oldest.length
-        return True
+        if self.sealed.evict():
+            return True
+        self.seal()
+        return self.sealed.evict()
 
     def close(self) -> None:
         """Ends writing; a fork that calls this harms nothing."""
@@ -165,43 +183,49 @@ class SegmentWriter:
             os.close(fd)
 
     def _make_room(self, length: int) -> None:
-        needed = length + (len(self._header) if self._fd < 0 else 0)
-        while self._sealed and self._sealed_bytes + self._bytes + needed > self._bytes_max:
-            self.evict()
+        needed = length + (len(LINES_HEADER) if self._fd < 0 else 0)
+        self.sealed.shrink(self._bytes_max - self._bytes - needed)
 
     def _open(self, first_us: int) -> None:
         self._number += 1
-        name = f"{self._family}.{self._number:08d}.{first_us}{_SUFFIX}"
+        name = f"{self._family}.{self._number:08d}.{first_us}{SEGMENT_SUFFIX}"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._path = self._folder / name
         self._fd = os.open(self._path, flags, 0o600)
         self._opened_s = time.time()
         self._bytes = self._count = 0
         try:
-            os.write(self._fd, self._header)
+            os.write(self._fd, LINES_HEADER)
         except OSError:
             self.close()
             with suppress(OSError):
                 os.unlink(self._path)
             raise
-        self._bytes = len(self._header)
-
-    def _drop_oldest(self) -> tuple[_Kept, bool]:
-        """Moves the oldest segment away, or removes it; says which, and whether it was moved."""
-        oldest = self._sealed.popleft()
-        self._sealed_bytes -= oldest.length
-        if self._spill is not None:
-            with suppress(OSError):
-                move_segment(oldest.path, self._spill)
-                return oldest, True
-        with suppress(OSError):
-            os.unlink(oldest.path)
-        return oldest, False
+        self._bytes = len(LINES_HEADER)
 
 
-def message_header(time_base_ns: int) -> bytes:
+def message_header(time_base_ns: int, count: int = 0) -> bytes:
     """Gives what a segment of messages begins with: what to add to the times of its records."""
-    return _MESSAGES.pack(_MESSAGES_MARK, time_base_ns)
+    return LOG_HEADER.pack(_MESSAGES_MARK, time_base_ns, count, 0, 0)
+
+
+def message_length(count: int) -> int:
+    """Says how long a segment of so many messages is, in bytes."""
+    return LOG_HEADER.size + count * MESSAGE_RECORD.size
+
+
+def message_counts(path: str) -> tuple[int, int, int] | None:
+    """Says of a segment of messages how many it has, how many endpoints, and how many wait.
+
+    What waits happened after them, and is not in a file yet. None when the segment is gone, or is
+    none.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:
+            found = _read_header(file)
+    except OSError:
+        return None
+    return None if found is None else found[1:]
 
 
 def segments_of(folder: Path, family: str) -> list[Segment]:
@@ -210,38 +234,43 @@ def segments_of(folder: Path, family: str) -> list[Segment]:
     with suppress(OSError):
         for name in os.listdir(folder):
             parts = name.split(".")
-            if len(parts) == 4 and parts[0] == family and name.endswith(_SUFFIX):
+            if len(parts) == 4 and parts[0] == family and name.endswith(SEGMENT_SUFFIX):
                 path = os.path.join(folder, name)
                 found.append(Segment(path, family, int(parts[1]), int(parts[2])))
     return sorted(found, key=lambda segment: segment.number)
 
 
 def read_messages(path: str, span: tuple[int, int] | None = None) -> tuple[int, bytes] | None:
-    """Gives the records of a segment, without a torn one, and what to add to their times.
+    """Gives the records of a segment, and what to add to their times.
 
-    None when the segment is gone, or has nothing.
+    None when the segment is gone, or is none.
 
     Args:
         path: The file.
         span: Only what has come when it was longer than the first, and not longer than the
             second of these lengths, in bytes.
     """
-    start, end = span or (0, sys.maxsize)
     try:
         with open(path, "rb", buffering=0) as file:
-            header = file.read(_MESSAGES.size)
-            # A record that was torn at the start is whole now.
-            before = max(0, start - _MESSAGES.size) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
-            file.seek(_MESSAGES.size + before)
-            content = file.read(end - file.tell() if span else -1)
-    except (OSError, ValueError):
-        return None
-    if len(header) < _MESSAGES.size:
-        return None
-    mark, time_base_ns = _MESSAGES.unpack(header)
-    if mark != _MESSAGES_MARK:
+            header = _read_header(file)
+            if header is None:
+                return None
+            time_base_ns, count, _, _ = header
+            start, end = span or (0, sys.maxsize)
+            start, end = max(start, LOG_HEADER.size), min(end, message_length(count))
+            file.seek(start)
+            content = file.read(max(0, end - start))
+    except OSError:
         return None
     return time_base_ns, content[: len(content) // MESSAGE_RECORD.size * MESSAGE_RECORD.size]
+
+
+def _read_header(file: FileIO) -> tuple[int, int, int, int] | None:
+    header = file.read(LOG_HEADER.size)
+    if len(header) < LOG_HEADER.size:
+        return None
+    mark, time_base_ns, count, endpoint_count, waiting_count = LOG_HEADER.unpack(header)
+    return (time_base_ns, count, endpoint_count, waiting_count) if mark == _MESSAGES_MARK else None
 
 
 def read_lines(path: str, length: int | None = None) -> list[bytes]:

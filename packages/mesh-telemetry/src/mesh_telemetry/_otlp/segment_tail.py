@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mesh_core.spi import MESSAGE_RECORD
 from mesh_telemetry._events.proc_folder import ProcFolder, proc_folders
-from mesh_telemetry._events.segments import LINES_HEADER, message_header
+from mesh_telemetry._events.segments import (
+    LINES_HEADER,
+    MESSAGES,
+    message_header,
+    message_length,
+    read_messages,
+)
 from mesh_telemetry._rows.line_tables import LINE_TABLES, line_batch
 from mesh_telemetry._rows.message_tables import MESSAGE_TABLES, message_batch
 
@@ -26,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Fresh", "SegmentTail"]
 
-_HEADER_LEN = {"messages": len(message_header(0))}
-_MESSAGES = "messages"
 # Longer than a line ever is: what it is made of is cut.
 _LINE_LEN_MAX = 1 << 20
 
@@ -75,7 +79,7 @@ class SegmentTail:
         self._bytes_max = bytes_max
         families = {LINE_TABLES[table][0] for table in tables if table in LINE_TABLES}
         if any(table in MESSAGE_TABLES and table not in LINE_TABLES for table in tables):
-            families.add(_MESSAGES)
+            families.add(MESSAGES)
         self._families = sorted(families)
         #: Of each family of each process, the segment and how much of it was read.
         self._marks: dict[str, list[int]] = {}
@@ -130,7 +134,10 @@ class SegmentTail:
             if segment.number > number:
                 self.lost_segments += segment.number - number - 1
                 offset = _header_len(family)
-            piece = _piece(segment, family, offset, left)
+            if family == MESSAGES:
+                piece = _message_piece(segment, offset, left)
+            else:
+                piece = _line_piece(segment, offset, left)
             self._marks[key] = [segment.number, offset + len(piece.body)]
             if piece.body:
                 for table, rows in tables.items():
@@ -142,7 +149,7 @@ class SegmentTail:
 
     def _rows(self, table: str, family: str, piece: _Piece, folder: ProcFolder) -> list[Row]:
         """Makes rows of a piece, as if it were a segment."""
-        is_message = family == _MESSAGES
+        is_message = family == MESSAGES
         if not is_message and (table not in LINE_TABLES or LINE_TABLES[table][0] != family):
             return []
         if is_message and (table not in MESSAGE_TABLES or table in LINE_TABLES):
@@ -166,26 +173,36 @@ class _Piece(NamedTuple):
     """Whether there is more than was read."""
 
 
-def _piece(segment: Segment, family: str, offset: int, length_max: int) -> _Piece:
-    """Reads whole records or lines of a segment; nothing when it is gone."""
+def _line_piece(segment: Segment, offset: int, length_max: int) -> _Piece:
+    """Reads whole lines of a segment; nothing when it is gone."""
     try:
         with open(segment.path, "rb") as file:
-            head = file.read(_header_len(family))
+            head = file.read(len(LINES_HEADER))
             file.seek(offset)
             # One line at least, however long it is.
             body = file.read(max(length_max, _LINE_LEN_MAX))
             is_cut = bool(file.read(1))
     except OSError:
         return _Piece(b"", b"", False)
-    if family == _MESSAGES:
-        whole = len(body) // MESSAGE_RECORD.size * MESSAGE_RECORD.size
-    else:
-        whole = body.rfind(b"\n") + 1
-    return _Piece(head, body[:whole], is_cut)
+    return _Piece(head, body[: body.rfind(b"\n") + 1], is_cut)
+
+
+def _message_piece(segment: Segment, offset: int, length_max: int) -> _Piece:
+    """Reads whole records of a segment; nothing when it is gone."""
+    length = segment.length()
+    if length is None:
+        return _Piece(b"", b"", False)
+    record = MESSAGE_RECORD.size
+    end = min(length, offset + max(length_max, record) // record * record)
+    found = read_messages(segment.path, (offset, end))
+    if found is None:
+        return _Piece(b"", b"", False)
+    time_base_ns, body = found
+    return _Piece(message_header(time_base_ns, len(body) // record), body, end < length)
 
 
 def _header_len(family: str) -> int:
-    return _HEADER_LEN.get(family, len(LINES_HEADER))
+    return message_length(0) if family == MESSAGES else len(LINES_HEADER)
 
 
 def _write(file: int, content: bytes) -> None:

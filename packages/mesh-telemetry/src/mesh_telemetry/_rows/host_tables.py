@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from copy import copy
@@ -18,6 +17,7 @@ from mesh_telemetry._disk.stored_tables import Parts, StoredFile, StoredTables, 
 from mesh_telemetry._errors import QueryError
 from mesh_telemetry._events.door import FLUSH
 from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._events.segments import FAMILIES
 from mesh_telemetry._rows.live_tables import live_batches, said_by
 from mesh_telemetry._rows.schemas import LASTING_TABLES, LIVE_TABLES, TABLES
 from mesh_telemetry._rows.segment_rows import SegmentRows, TimedBatch
@@ -26,11 +26,10 @@ from mesh_telemetry._stacks.pyspy_tables import PYSPY_TABLES
 from mesh_telemetry._stacks.tables import StackTables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
     from mesh_telemetry._events.proc_folder import Place, ProcFolder
-    from mesh_telemetry._events.segments import Segment
 
 __all__ = ["HostTables"]
 
@@ -84,7 +83,7 @@ class HostTables:
 
     def refresh(self, timeout_s: float = _FLUSH_S) -> int:
         """Has all processes write what has happened until now; says how many did in time."""
-        return _flush(self._folders(), timeout_s)
+        return _flush(self._folders(), FAMILIES, timeout_s)
 
     def refreshed(self, tables: Iterable[str], timeout_s: float = _FLUSH_S) -> HostTables:
         """Gives the tables for one question: refreshed, and of the processes there are now.
@@ -95,8 +94,9 @@ class HostTables:
         """
         view = copy(self)
         view._listed = self._folders()
-        if any(families_of(table) for table in tables):
-            _flush(view._listed, timeout_s)
+        families = {family for table in tables for family, _ in families_of(table)}
+        if families:
+            _flush(view._listed, families, timeout_s)
         return view
 
     def batches(
@@ -204,8 +204,11 @@ class HostTables:
         for folder, segment, make, is_sealed in listed:
             if self._stored is not None and source_of(folder, segment) in covered:
                 continue
-            if is_sealed and since_us is not None and _last_us(segment) < since_us:
-                continue
+            if is_sealed and since_us is not None:
+                # None has moved: whoever reads it will see.
+                last_us = segment.last_us()
+                if last_us is not None and last_us < since_us:
+                    continue
             pieces = self._made.pieces(table, folder, segment, make, is_sealed)
             if pieces is not None:
                 found += pieces
@@ -214,22 +217,21 @@ class HostTables:
         return found, [one for one in files if _is_within(one, since_us, until_us)], has_moved
 
 
-def _flush(folders: list[ProcFolder], timeout_s: float) -> int:
-    return len(said_by(folders, FLUSH, timeout_s))
+def _flush(folders: list[ProcFolder], families: Collection[str], timeout_s: float) -> int:
+    """Has those write that have some of these families to write; says how many have nothing left.
+
+    Who is dead is not counted.
+    """
+    living = [folder for folder in folders if folder.is_alive]
+    behind = [folder for folder in living if folder.has_more(families)]
+    if not behind:
+        return len(living)
+    return len(living) - len(behind) + len(said_by(behind, FLUSH, timeout_s))
 
 
 def _is_within(stored: StoredFile, since_us: int | None, until_us: int | None) -> bool:
     is_late = since_us is not None and stored.last_us < since_us
     return not is_late and not (until_us is not None and stored.first_us > until_us)
-
-
-def _last_us(segment: Segment) -> int:
-    """When a segment was last written to: nothing in it is younger."""
-    try:
-        return os.stat(segment.path).st_mtime_ns // 1000
-    except OSError:
-        # It has moved: whoever reads it will see.
-        return 1 << 62
 
 
 def _between(piece: TimedBatch, since_us: int | None, until_us: int | None) -> pa.RecordBatch:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from mesh_telemetry._events.segments import MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,9 +93,8 @@ class SegmentRows:
                 self._made.move_to_end(key)
         if made is not None and made.is_whole:
             return made.pieces
-        try:
-            length = os.stat(segment.path).st_size
-        except OSError:
+        length = segment.length()
+        if length is None:
             return None
         if made is not None and made.length == length and not is_sealed:
             return made.pieces
@@ -102,7 +102,7 @@ class SegmentRows:
             made = _Made((), 0, False)
         if made.length < length:
             pieces, start = made.pieces, made.length
-            if segment.family != "messages":
+            if segment.family != MESSAGES:
                 # Lines are numbered from the first of a segment.
                 pieces, start = (), 0
             batch = make(table, segment.path, folder, own_procs, (start, length))

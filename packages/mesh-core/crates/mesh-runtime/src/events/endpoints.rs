@@ -45,6 +45,11 @@ impl Endpoints {
         }
     }
 
+    /// How many have a number.
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
     /// The names behind the first `known`.
     pub(super) fn names(&self, known: usize) -> impl Iterator<Item = &[u8]> {
         self.names.iter().skip(known).map(|name| &**name)

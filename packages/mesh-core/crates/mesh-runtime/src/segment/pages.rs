@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bytes of a huge page.
 pub(super) const HUGE_LEN: usize = 2 << 20;
@@ -38,19 +38,20 @@ pub(super) fn whole_pages(range: &Range<usize>) -> Range<usize> {
 
 /// Who sees what is written to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Sharing {
+pub(crate) enum Sharing {
     /// Everyone who has mapped the file.
     Shared,
     /// Only this mapping: a page is copied when it is first written.
     Private,
 }
 
-/// Mapped pages of a memfd from its first byte on, unmapped when dropped.
+/// Mapped pages of a file from its first byte on, unmapped when dropped.
 ///
-/// The file must be sealed against shrinking and at least as long as the mapping, so that no
-/// access faults; [`super::memory::Memory`] and [`super::cache::SegmentCache`] see to it.
+/// The file must be at least as long as the mapping for as long as it is there, so that no access
+/// faults; [`super::memory::Memory`] and [`super::cache::SegmentCache`] see to it by seals, and
+/// who hands over a [`crate::events::LogFile`] leaves it alone.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     start: NonNull<u8>,
     len: usize,
 }
@@ -62,7 +63,7 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// Maps the first `len` bytes of `file`.
-    pub(super) fn map(file: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Self> {
+    pub(crate) fn map(file: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Self> {
         let len = len.max(1).next_multiple_of(page_len());
         let flags = match sharing {
             Sharing::Shared => libc::MAP_SHARED,
@@ -113,6 +114,24 @@ impl Pages {
         // sources are borrowed until we return; a slice given to us cannot lie in the mapping,
         // since bytes are never lent out of one that is written.
         unsafe { copier.copy(&stretches) };
+    }
+
+    /// Copies some bytes to an offset.
+    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len.saturating_sub(offset), "{offset} is too far out");
+        // SAFETY: the target is inside our mapping, which `&mut` lends to us alone; bytes are never
+        // lent out of one that is written, so that the source lies elsewhere.
+        unsafe {
+            self.at(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len())
+        };
+    }
+
+    /// Writes a number, and before it for every reader all that was put before.
+    pub(crate) fn publish(&self, offset: usize, number: u64) {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "{offset} is no place for it");
+        // SAFETY: the eight bytes are inside the mapping, and aligned as it begins with a page.
+        let place = unsafe { AtomicU64::from_ptr(self.at(offset).as_ptr().cast()) };
+        place.store(number.to_le(), Ordering::Release);
     }
 
     /// The first `len` bytes.

@@ -1,0 +1,219 @@
+"""The message log: files that have each message when it has happened, also of who was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from whole_program import run
+
+from mesh_core import Actor, ProcDied, endpoint, this_proc
+from mesh_core.spi import LOG_HEADER, MESSAGE_KINDS, MESSAGE_RECORD, log_messages, subscribe
+from mesh_core.testing import LocalProcs, kill_proc, local_procs, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from mesh_core.spi import MessageLog
+
+__all__ = ["local_procs"]
+
+CALL = ["sent", "received", "taken", "answered", "completed"]
+MARK = b"MESHTEST"
+
+
+class Worker(Actor):
+    def __init__(self) -> None:
+        self.log: MessageLog | None = None
+
+    @endpoint
+    def add(self, n: int) -> int:
+        return n + 1
+
+    @endpoint
+    def log_to(self, folder: Path, *, since_start: bool) -> None:
+        self.log = log_messages(100, since_start=since_start)
+        extend(self.log, folder, 1)
+
+
+def extend(log: MessageLog, folder: Path, number: int, records: int = 500) -> None:
+    """Hands a file to a log."""
+    coming = folder / f"{number}.coming"
+    length = LOG_HEADER.size + records * MESSAGE_RECORD.size
+    with open(coming, "w+b") as file:
+        file.write(LOG_HEADER.pack(MARK, log.time_base_ns, 0, 0, 0))
+        file.truncate(length)
+        file.flush()
+        log.extend(file.fileno(), length, coming, f"{folder}/{number}.", ".seg")
+
+
+def records_in(folder: Path) -> Iterator[tuple[Any, ...]]:
+    """Gives the records of all files that were begun, as another process finds them."""
+    for path in sorted(folder.glob("*.seg")):
+        content = path.read_bytes()
+        _, base_ns, count, _, _ = LOG_HEADER.unpack_from(content)
+        end = LOG_HEADER.size + count * MESSAGE_RECORD.size
+        for record in MESSAGE_RECORD.iter_unpack(content[LOG_HEADER.size : end]):
+            yield record[0] + base_ns, *record[1:]
+
+
+def kinds(folder: Path, names: tuple[str, ...], name: str) -> list[str]:
+    """Gives what has happened to the calls of an endpoint."""
+    return [MESSAGE_KINDS[record[6]] for record in records_in(folder) if names[record[8]] == name]
+
+
+def taken(folder: Path) -> list[tuple[Any, ...]]:
+    """Gives the calls of endpoints that were taken out to be served."""
+    return [
+        record
+        for record in records_in(folder)
+        if MESSAGE_KINDS[record[6]] == "taken" and record[8] != 0
+    ]
+
+
+def test_a_call_is_in_the_file_when_it_has_returned(tmp_path: Path) -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    log = log_messages(100)
+    try:
+        extend(log, tmp_path, 1)
+        for count in range(1, 4):
+            worker.add.call_one(1).get()
+            log.state()
+            assert kinds(tmp_path, log.endpoint_names(), "add") == CALL * count
+        (first, *_) = records_in(tmp_path)
+        assert abs(first[0] - time.time_ns()) < 60 * 10**9
+        (path,) = tmp_path.iterdir()
+        assert path.name == f"1.{first[0] // 1000}.seg"
+    finally:
+        ended = log.close().ended
+    assert [path for path, _ in ended] == [path]
+    worker.add.call_one(1).get()
+    assert len(list(records_in(tmp_path))) == (ended[0][1] - 64) // 64
+    worker.stop().get()
+
+
+def test_what_comes_before_there_is_a_file_waits_for_it(tmp_path: Path) -> None:
+    worker = this_proc().spawn("worker", Worker)
+    log = log_messages(100)
+    try:
+        for _ in range(5):
+            worker.add.call_one(0).get()
+        assert log.state().wants_file
+        extend(log, tmp_path, 1, records=8)
+        assert log.state().wants_file
+        extend(log, tmp_path, 2)
+        state = log.state()
+        assert (state.wants_file, state.dropped) == (False, 0)
+        assert [path.name[0] for path in state.begun] == ["2"]
+        assert [length for _, length in state.ended] == [64 * 9]
+        assert kinds(tmp_path, log.endpoint_names(), "add") == CALL * 5
+    finally:
+        log.close()
+    worker.stop().get()
+
+
+def test_without_a_file_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
+    worker = this_proc().spawn("worker", Worker)
+    worker.add.call_one(0).get()
+    log = log_messages(7)
+    try:
+        for _ in range(4):
+            worker.add.call_one(0).get()
+        assert log.state().dropped == 13
+        extend(log, tmp_path, 1)
+        assert kinds(tmp_path, log.endpoint_names(), "add") == [*CALL[-2:], *CALL]
+    finally:
+        log.close()
+    worker.stop().get()
+
+
+def test_a_process_that_is_killed_leaves_all_it_had(
+    tmp_path: Path, local_procs: LocalProcs
+) -> None:
+    procs = local_procs()
+    worker = procs.spawn("worker", Worker)
+    worker.log_to.call_one(tmp_path, since_start=False).get()
+    for _ in range(20):
+        worker.add.call_one(0).get()
+    kill_proc(procs, 0, signal.SIGKILL)
+    assert len(taken(tmp_path)) == 20
+    with pytest.raises(ProcDied):
+        worker.add.call_one(0).get()
+
+
+def test_a_log_may_begin_with_the_first_messages_of_its_process(
+    tmp_path: Path, local_procs: LocalProcs
+) -> None:
+    for since_start in (True, False):
+        folder = tmp_path / str(since_start)
+        folder.mkdir()
+        with subscribe(CALL):
+            worker = local_procs().spawn("worker", Worker)
+            worker.add.call_one(0).get()
+            worker.log_to.call_one(folder, since_start=since_start).get()
+        assert len(taken(folder)) == (2 if since_start else 0)
+
+
+def test_a_log_outlives_a_job(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    ended = run(
+        tmp_path,
+        f"""
+        from pathlib import Path
+        from mesh_core.spi import LOG_HEADER, MESSAGE_RECORD, log_messages
+        log = log_messages(1000)
+        for number, name in enumerate(("say", "add")):
+            worker = this_host().spawn_procs().spawn("worker", Worker)
+            path = Path({str(folder)!r}) / str(number)
+            with open(path, "w+b") as file:
+                file.write(LOG_HEADER.pack(b"MESHTEST", log.time_base_ns, 0, 0, 0))
+                file.truncate(1 << 16)
+                file.flush()
+                log.extend(file.fileno(), 1 << 16, path, f"{{path}}.", ".seg")
+            getattr(worker, name).call_one().get()
+            shutdown_context().get()
+            (ended,) = log.state().ended
+            print(ended[0].name[0], log.endpoint_names())
+        """,
+    )
+    assert (ended.status, ended.out.splitlines()) == (
+        0,
+        ["0 ('', 'say')", "1 ('', 'say', 'add')"],
+    )
+    assert len(list(records_in(folder))) > 10
+
+
+def test_a_fork_writes_to_no_log(tmp_path: Path) -> None:
+    worker = this_proc().spawn("worker", Worker)
+    log = log_messages(100)
+    try:
+        extend(log, tmp_path, 1)
+        worker.add.call_one(0).get()
+        before = len(list(records_in(tmp_path)))
+        pid = os.fork()
+        if pid == 0:
+            with subscribe(["span_begin"]) as stream:
+                os._exit(len(stream.poll()))
+        wait_until(lambda: os.waitpid(pid, os.WNOHANG) == (pid, 0))
+        assert len(list(records_in(tmp_path))) == before
+    finally:
+        log.close()
+    worker.stop().get()
+
+
+def test_a_log_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="waiting_max 0 is less than 1"):
+        log_messages(0)
+    log = log_messages(1)
+    try:
+        with open(tmp_path / "short", "w+b") as file, pytest.raises(OSError, match="no room"):
+            log.extend(file.fileno(), 100, tmp_path / "short", "short.", ".seg")
+    finally:
+        log.close()

@@ -1,0 +1,83 @@
+"""The segments of one family of a process that nothing more comes into, within bytes and age."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from contextlib import suppress
+from typing import NamedTuple
+
+from mesh_telemetry._events.moving import move_segment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["SealedSegments"]
+
+
+class _Sealed(NamedTuple):
+    path: Path
+    length: int
+    event_count: int
+    last_s: float
+
+
+class SealedSegments:
+    """What has been written, the oldest of which goes first.
+
+    Args:
+        retention_s: After how many seconds a segment goes.
+        spill: Where segments go that have no room here; they are removed if left out.
+
+    Attributes:
+        byte_count: How much room they take.
+        evicted_count: How many events had no room, since somebody has last set this to 0.
+        evicted_bytes: The same in bytes.
+    """
+
+    def __init__(self, retention_s: float, spill: Path | None) -> None:
+        self._retention_s = retention_s
+        self._spill = spill
+        self._segments: deque[_Sealed] = deque()
+        self.byte_count = 0
+        self.evicted_count = 0
+        self.evicted_bytes = 0
+
+    def add(self, path: Path, length: int, event_count: int) -> None:
+        """Adds the youngest one."""
+        self._segments.append(_Sealed(path, length, event_count, time.time()))
+        self.byte_count += length
+
+    def evict(self) -> bool:
+        """Moves the oldest one away, or removes it; says whether there was one."""
+        if not self._segments:
+            return False
+        oldest, is_moved = self._drop_oldest()
+        if not is_moved:
+            self.evicted_count += oldest.event_count
+            self.evicted_bytes += oldest.length
+        return True
+
+    def shrink(self, bytes_max: int) -> None:
+        """Evicts until those that are left take no more than that."""
+        while self.byte_count > bytes_max and self.evict():
+            pass
+
+    def expire(self) -> None:
+        """Removes what is too old."""
+        now = time.time()
+        while self._segments and now - self._segments[0].last_s > self._retention_s:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> tuple[_Sealed, bool]:
+        oldest = self._segments.popleft()
+        self.byte_count -= oldest.length
+        if self._spill is not None:
+            with suppress(OSError):
+                move_segment(oldest.path, self._spill)
+                return oldest, True
+        with suppress(OSError):
+            os.unlink(oldest.path)
+        return oldest, False

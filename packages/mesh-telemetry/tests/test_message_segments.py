@@ -1,0 +1,136 @@
+"""Segments of messages: written by the core, within their room, the youngest always there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh_core import Actor, endpoint, this_proc
+from mesh_core.spi import MESSAGE_RECORD, log_messages
+from mesh_telemetry._events.message_segments import MessageSegments
+from mesh_telemetry._events.segments import message_counts, message_length, segments_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROOM = 64 << 10
+
+
+class Worker(Actor):
+    @endpoint
+    def add(self, n: int) -> int:
+        return n + 1
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    mesh = this_proc().spawn("worker", Worker)
+    mesh.add.call_one(0).get()
+    yield mesh
+    mesh.stop().get()
+
+
+def segments(folder: Path, retention_s: float = 60.0, spill: Path | None = None) -> MessageSegments:
+    return MessageSegments(folder, log_messages(10_000), ROOM, retention_s, spill)
+
+
+def counts(folder: Path) -> list[int]:
+    """Says how many messages each segment has, oldest first."""
+    found = [message_counts(one.path) for one in segments_of(folder, "messages")]
+    return [one[0] for one in found if one is not None]
+
+
+def calls(worker: Worker, kept: MessageSegments, count: int) -> int:
+    """Calls so often, tending now and then; gives how much came of it, in bytes."""
+    came = 0
+    for at in range(count):
+        worker.add.call_one(at).get()
+        if at % 10 == 0:
+            came += kept.tend()
+    return came + kept.tend()
+
+
+def test_messages_stay_within_their_room(tmp_path: Path, worker: Worker) -> None:
+    kept = segments(tmp_path)
+    came = 0
+    try:
+        for _ in range(20):
+            came += calls(worker, kept, 50)
+            assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= ROOM
+        assert kept.sealed.evicted_count > 0
+        assert kept.dropped == 0
+        found = counts(tmp_path)
+        # All but what is handed over ahead is used.
+        assert sum(found) * MESSAGE_RECORD.size > ROOM // 2
+        begun = len(found) + kept.sealed.evicted_bytes // message_length(found[0])
+        records = sum(found) + kept.sealed.evicted_count
+        assert came == records * MESSAGE_RECORD.size + begun * message_length(0)
+        assert records >= 5 * 20 * 50
+    finally:
+        kept.close()
+
+
+def test_what_is_not_used_is_given_back_at_the_end(tmp_path: Path, worker: Worker) -> None:
+    kept = segments(tmp_path)
+    calls(worker, kept, 3)
+    kept.close()
+    (path,) = tmp_path.iterdir()
+    (count,) = counts(tmp_path)
+    assert count >= 15
+    assert path.stat().st_size == message_length(count)
+
+
+def test_what_waits_has_room_at_the_next_look(tmp_path: Path, worker: Worker) -> None:
+    kept = segments(tmp_path)
+    try:
+        for at in range(100):
+            worker.add.call_one(at).get()
+        kept.tend()
+        last = segments_of(tmp_path, "messages")[-1]
+        found = message_counts(last.path)
+        assert found is not None
+        assert found[2] == 0
+        assert sum(counts(tmp_path)) >= 500
+        assert kept.dropped == 0
+    finally:
+        kept.close()
+
+
+def test_segments_go_by_age_and_spilled_ones_elsewhere(tmp_path: Path, worker: Worker) -> None:
+    here, spill = tmp_path / "here", tmp_path / "spill"
+    here.mkdir()
+    kept = segments(here, retention_s=0.0, spill=spill)
+    try:
+        calls(worker, kept, 3)
+        kept.expire()
+        assert counts(here) == []
+        worker.add.call_one(1).get()
+        (there,) = counts(spill)
+        assert there >= 15
+        (last,) = segments_of(spill, "messages")
+        assert last.last_us() is not None
+        assert last.first_us <= (last.last_us() or 0)
+        (left,) = counts(here)
+        assert left >= 5
+    finally:
+        kept.close()
+
+
+def test_without_a_folder_messages_are_dropped_and_counted(tmp_path: Path, worker: Worker) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    kept = MessageSegments(folder, log_messages(20), ROOM, 60.0)
+    try:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        for at in range(100):
+            worker.add.call_one(at).get()
+        kept.tend()
+        kept.tend()
+        assert kept.is_short
+        assert kept.dropped > 0
+    finally:
+        kept.close()
