@@ -39,8 +39,10 @@ impl PyEventLog {
 #[pymethods]
 impl PyEventLog {
     /// Adds a file, `len` bytes of which have pages.
+    #[expect(clippy::too_many_arguments, reason = "a file and its names")]
     fn extend(
         &self,
+        py: Python<'_>,
         file: RawFd,
         len: usize,
         coming: PathBuf,
@@ -49,7 +51,7 @@ impl PyEventLog {
         time_base_ns: i64,
     ) -> PyResult<()> {
         let names = LogNames { coming, prefix, suffix, time_base_ns };
-        let file = LogFile::open(borrowed(file), len, names)?;
+        let file = py.detach(|| LogFile::open(borrowed(file), len, names))?;
         self.engine.with_node(|node| {
             if let Some(log) = node.events().log(self.number) {
                 log.extend(file);

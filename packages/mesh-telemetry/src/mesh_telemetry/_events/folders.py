@@ -122,10 +122,10 @@ def open_host_folder(
     raise StorageError(f"{str(folder)!r} is removed again and again: name another directory")
 
 
-def is_locked(folder: Path) -> bool:
+def is_locked(folder: str | Path) -> bool:
     """Says whether somebody who lives holds the lock of a folder, or is about to."""
     try:
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return _is_new(folder)
     except OSError:
@@ -239,8 +239,8 @@ def _subfolders(folder: Path) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def _is_new(folder: Path) -> bool:
+def _is_new(folder: str | Path) -> bool:
     try:
-        return time.time() - folder.stat().st_mtime < _NEW_S
+        return time.time() - os.stat(folder).st_mtime < _NEW_S
     except OSError:
         return False

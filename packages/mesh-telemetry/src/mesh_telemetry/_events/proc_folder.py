@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from mesh_telemetry._events.endpoint_names import read_endpoints
 from mesh_telemetry._events.folders import is_locked
@@ -17,7 +19,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Place", "ProcFolder", "proc_folders"]
+__all__ = ["KnownFolder", "Place", "ProcFolder", "proc_folders"]
+
+# In the name of a folder, between slot, process and something random.
+_DOTS = 2
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,37 @@ class Place:
         return f"{self.host}.{self.slot}"
 
 
+class OwnNumbers(NamedTuple):
+    """Ports and processes of telemetry itself, as a file says that was so long."""
+
+    ports: frozenset[int]
+    procs: frozenset[int]
+    length: int
+
+
+class KnownFolder:
+    """What needs not be read again of a folder when the next question comes.
+
+    Attributes:
+        path: The folder.
+        place: Which process.
+        own: What was read of its own numbers; more may have come.
+    """
+
+    def __init__(self, path: Path, place: Place) -> None:
+        self.path = path
+        self.place = place
+        self.own = OwnNumbers(frozenset(), frozenset(), 0)
+
+
 class ProcFolder:
     """What one process has left.
+
+    Args:
+        path: The folder.
+        spilled: As below.
+        place: As below.
+        known: What was read of it before.
 
     Attributes:
         path: The folder.
@@ -57,11 +91,16 @@ class ProcFolder:
         is_alive: Whether the process still records.
     """
 
-    def __init__(self, path: Path, spilled: Path | None, place: Place) -> None:
+    def __init__(
+        self, path: Path, spilled: Path | None, place: Place, known: KnownFolder | None = None
+    ) -> None:
         self.path = path
         self.spilled = spilled
         self.place = place
-        self.is_alive = path != spilled and is_locked(path)
+        self._known = known or KnownFolder(path, place)
+        # Text, as paths are slow to put together.
+        self._folder = str(path)
+        self.is_alive = path != spilled and is_locked(self._folder)
 
     @property
     def own_ports(self) -> frozenset[int]:
@@ -81,10 +120,10 @@ class ProcFolder:
         """
         if not self.is_alive:
             return False
-        pulse = read_pulse(self.path)
+        pulse = read_pulse(self._folder)
         if pulse is None or pulse.happened != pulse.written:
             return True
-        messages = segments_of(self.path, MESSAGES) if MESSAGES in families else []
+        messages = segments_of(self._folder, MESSAGES) if MESSAGES in families else []
         counts = message_counts(messages[-1].path) if messages else None
         if counts is None:
             return False
@@ -100,25 +139,28 @@ class ProcFolder:
     def segments(self, family: str) -> list[tuple[Segment, bool]]:
         """Gives its segments, oldest first, and of each whether nothing more comes into it."""
         # In this order: one that is moved meanwhile is found twice, and not at all the other way.
-        kept = segments_of(self.path, family)
-        spilled = [] if self.spilled is None else segments_of(self.spilled, family)
-        by_number = {segment.number: segment for segment in [*kept, *spilled]}
-        found = [by_number[number] for number in sorted(by_number)]
+        kept = segments_of(self._folder, family)
+        found = kept
+        if self.spilled is not None:
+            spilled = segments_of(self.spilled, family)
+            by_number = {segment.number: segment for segment in [*kept, *spilled]}
+            found = [by_number[number] for number in sorted(by_number)]
         last = len(found) - 1
         return [(one, at < last or not self.is_alive) for at, one in enumerate(found)]
 
     @cached_property
     def _own(self) -> tuple[frozenset[int], frozenset[int]]:
         # Read when it is first needed: by then what was asked for has been written.
-        ports, procs = _own(self.path)
+        known = self._known.own = _own(self._folder, self._known.own)
+        ports, procs = known.ports, known.procs
         if self.spilled is not None and self.spilled != self.path:
-            noted = _own(self.spilled)
-            ports, procs = ports | noted[0], procs | noted[1]
+            noted = _own(str(self.spilled))
+            ports, procs = ports | noted.ports, procs | noted.procs
         return ports, procs
 
 
 def proc_folders(
-    host_folder: Path, spill: Path | None, known: dict[str, Place] | None = None
+    host_folder: Path, spill: Path | None, known: dict[tuple[Path, str], KnownFolder] | None = None
 ) -> list[ProcFolder]:
     """Gives what the processes of a host have left, in the order in which they began.
 
@@ -129,30 +171,40 @@ def proc_folders(
     """
     known = {} if known is None else known
     found: dict[str, ProcFolder] = {}
-    seen: dict[str, Place] = {}
+    seen: dict[tuple[Path, str], KnownFolder] = {}
 
-    def look(folder: Path) -> Place | None:
-        place = known.get(folder.name) or _place(folder)
-        if place is not None:
-            seen[folder.name] = place
-        return place
+    def look(parent: Path, name: str) -> KnownFolder | None:
+        key = parent, name
+        there = known.get(key)
+        if there is None:
+            path = parent / name
+            place = _place(path)
+            there = None if place is None else KnownFolder(path, place)
+        if there is not None:
+            seen[key] = there
+        return there
 
-    with suppress(OSError):
-        for path in host_folder.iterdir():
-            place = look(path)
-            if place is not None:
-                spilled = None if spill is None else spill / path.name
-                found[path.name] = ProcFolder(path, spilled, place)
+    for name in _names(host_folder):
+        there = look(host_folder, name)
+        if there is not None:
+            spilled = None if spill is None else spill / name
+            found[name] = ProcFolder(there.path, spilled, there.place, there)
     if spill is not None:
-        with suppress(OSError):
-            for path in spill.iterdir():
-                place = None if path.name in found else look(path)
-                if place is not None:
-                    found[path.name] = ProcFolder(path, path, place)
+        for name in _names(spill):
+            there = None if name in found else look(spill, name)
+            if there is not None:
+                found[name] = ProcFolder(there.path, there.path, there.place, there)
     for gone in known.keys() - seen.keys():
         known.pop(gone, None)
     known.update(seen)
     return sorted(found.values(), key=lambda folder: folder.place.started_us)
+
+
+def _names(folder: Path) -> list[str]:
+    """Gives the names of what may be folders of processes."""
+    with suppress(OSError):
+        return [name for name in os.listdir(folder) if name.count(".") == _DOTS]
+    return []
 
 
 def _place(folder: Path) -> Place | None:
@@ -161,11 +213,19 @@ def _place(folder: Path) -> Place | None:
     return None
 
 
-def _own(folder: Path) -> tuple[frozenset[int], frozenset[int]]:
+def _own(folder: str, known: OwnNumbers | None = None) -> OwnNumbers:
+    """Reads the numbers of telemetry itself, to which others are only added."""
+    path = f"{folder}/own"
     ports: set[int] = set()
     procs: set[int] = set()
+    length = 0
     with suppress(OSError):
-        for line in (folder / "own").read_text().splitlines():
+        if known is not None and os.stat(path).st_size == known.length:
+            return known
+        with open(path) as file:
+            content = file.read()
+        length = len(content)
+        for line in content.splitlines():
             kind, _, number = line.partition(" ")
             (procs if kind == "proc" else ports).add(int(number))
-    return frozenset(ports), frozenset(procs)
+    return OwnNumbers(frozenset(ports), frozenset(procs), length)

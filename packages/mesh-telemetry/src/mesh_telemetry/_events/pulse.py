@@ -62,11 +62,16 @@ class PulseRead(NamedTuple):
     endpoint_count: int
 
 
-def read_pulse(folder: Path) -> PulseRead | None:
+def read_pulse(folder: str) -> PulseRead | None:
     """Reads what a process says of its files; None where it does not."""
     try:
-        with open(folder / _NAME, "rb", buffering=0) as file:
-            content = file.read(_WORDS.size)
+        file = os.open(f"{folder}/{_NAME}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        content = os.read(file, _WORDS.size)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
     return PulseRead(*_WORDS.unpack(content)) if len(content) == _WORDS.size else None

@@ -228,16 +228,21 @@ def message_counts(path: str) -> tuple[int, int, int] | None:
     return None if found is None else found[1:]
 
 
-def segments_of(folder: Path, family: str) -> list[Segment]:
+def segments_of(folder: str | Path, family: str) -> list[Segment]:
     """Gives the segments of a family in a folder, oldest first."""
     found = []
+    start = f"{family}."
     with suppress(OSError):
         for name in os.listdir(folder):
-            parts = name.split(".")
-            if len(parts) == 4 and parts[0] == family and name.endswith(SEGMENT_SUFFIX):
+            if name.startswith(start) and name.endswith(SEGMENT_SUFFIX):
+                _, number, first_us, _ = name.split(".")
                 path = os.path.join(folder, name)
-                found.append(Segment(path, family, int(parts[1]), int(parts[2])))
-    return sorted(found, key=lambda segment: segment.number)
+                found.append(Segment(path, family, int(number), int(first_us)))
+    return sorted(found, key=_number)
+
+
+def _number(segment: Segment) -> int:
+    return segment.number
 
 
 def read_messages(path: str, span: tuple[int, int] | None = None) -> tuple[int, bytes] | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
-    from mesh_telemetry._events.proc_folder import Place, ProcFolder
+    from mesh_telemetry._events.proc_folder import KnownFolder, ProcFolder
 
 __all__ = ["HostTables"]
 
@@ -74,7 +74,7 @@ class HostTables:
         self._spill = spill
         own_procs = frozenset(() if own_proc is None else (own_proc,))
         self._made = SegmentRows(cache_bytes, own_procs)
-        self._places: dict[str, Place] = {}
+        self._known: dict[tuple[Path, str], KnownFolder] = {}
         self._listed: list[ProcFolder] | None = None
         self._is_over = is_over
         self.scratch: Path = scratch or Path(tempfile.gettempdir())
@@ -159,7 +159,7 @@ class HostTables:
     def _folders(self) -> list[ProcFolder]:
         if self._listed is not None:
             return self._listed
-        return proc_folders(self._folder, self._spill, self._places)
+        return proc_folders(self._folder, self._spill, self._known)
 
     def _live(self, table: str, until_us: int | None) -> list[pa.RecordBatch]:
         """Gives a live table, now or as it was recorded last before a time."""

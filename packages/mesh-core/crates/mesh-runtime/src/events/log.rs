@@ -50,7 +50,10 @@ impl LogFile {
         if count_max == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no room for a record"));
         }
-        Ok(Self { pages: Pages::map(file, len, Sharing::Shared)?, count_max, names })
+        let pages = Pages::map(file, len, Sharing::Shared)?;
+        // So that nobody who sends a message waits for a page.
+        pages.own(&(0..len))?;
+        Ok(Self { pages, count_max, names })
     }
 }
 

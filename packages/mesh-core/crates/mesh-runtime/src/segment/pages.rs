@@ -154,8 +154,9 @@ impl Pages {
         self.advise(range, libc::MADV_DONTNEED)
     }
 
-    /// Gives a private mapping its own copy of every page in `range`, without changing a byte.
-    pub(super) fn own(&self, range: &Range<usize>) -> io::Result<()> {
+    /// Faults in every page of `range` for writing, without changing a byte: a private mapping gets
+    /// its own copy of each.
+    pub(crate) fn own(&self, range: &Range<usize>) -> io::Result<()> {
         match self.advise(range, libc::MADV_POPULATE_WRITE) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 self.touch(range);
