@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import urllib.error
 import urllib.request
@@ -10,11 +11,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from http.client import HTTPConnection
+from pathlib import Path
 from threading import Event
 
 import pyarrow as pa
 import pytest
+from recorded_program import config
 
+from mesh_telemetry import Telemetry
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure, Shipped
 from mesh_telemetry._query.stream import Stream
@@ -139,11 +143,41 @@ def test_what_cannot_be_answered_has_a_code(
 
 
 def test_it_describes_itself(server: HttpServer) -> None:
-    status, _, body = request(server, "/openapi.json")
-    assert status == 200
-    paths = {"/query", "/stop", "/pyspy/dump", "/pyspy/flame", "/openapi.json"}
-    assert set(json.loads(body)["paths"]) == paths
+    status, headers, body = request(server, "/openapi.json")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert "/query" in json.loads(body)["paths"]
     assert request(server, "/other")[0] == 404
+
+
+def test_all_that_a_program_answers_is_described(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
+        routes = serving._http.routes
+        token = f"Bearer {serving.token}"
+        _, _, body = request(serving._http, "/openapi.json", Authorization=token)
+    paths = json.loads(body)["paths"]
+    described = {
+        (method.upper(), re.sub(r"{\w+}", "*", path)): (path, operation)
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+        if method != "parameters"
+    }
+    found = set()
+    for route in routes:
+        # A file of the dashboard is one of those in its folder.
+        folder = re.sub(r"^/dash/[^/]+$", "/dash/*", route.path)
+        found.add((route.method, folder))
+        assert (route.method, folder) in described, f"{route.method} {route.path} is not described"
+        path, operation = described[route.method, folder]
+        assert operation["summary"]
+        assert "default" in operation["responses"]
+        assert (operation.get("security") == []) is route.is_open
+        parameters = [*paths[path].get("parameters", []), *operation.get("parameters", [])]
+        named = [one["name"] for one in parameters if one["in"] == "path"]
+        assert named == re.findall(r"{(\w+)}", path)
+    assert found == set(described), "what is described is not there"
 
 
 def test_an_empty_token_is_none() -> None:
