@@ -25,7 +25,7 @@ from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.query_routes import ARROW, query_routes
 from mesh_telemetry._serve.query_routes import COVERAGE as COVERAGE_KEY
-from mesh_telemetry._serve.routes import Reply, Route
+from mesh_telemetry._serve.routes import Reply, Request, Route, json_reply
 
 TOKEN = "a token of the test"
 COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))
@@ -209,6 +209,51 @@ def test_a_route_can_have_the_connection() -> None:
                         continue
                     client.sendall(b"hello")
                     assert said.read() == b"HELLO"
+
+
+class Watching:
+    """A route that is done when it is let, or when who has asked has hung up."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.is_gone = Event(), Event()
+        self.gate = Event()
+        self.cancelled: list[bool] = []
+
+    def __call__(self, asked: Request) -> Reply:
+        with asked.cancellation() as cancellation:
+            cancellation.call(self.is_gone.set)
+            cancellation.call(self.gate.set)
+            self.is_asked.set()
+            self.gate.wait(20)
+        self.cancelled.append(cancellation.is_cancelled)
+        return json_reply({})
+
+
+def test_a_route_is_told_when_who_asks_hangs_up() -> None:
+    watching = Watching()
+    with HttpServer([Route("GET", "/", watching)], TOKEN) as server:
+        asking = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=20)
+        asking.request("GET", "/", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert watching.is_asked.wait(20)
+        assert not watching.is_gone.is_set()
+        asking.close()
+        assert watching.is_gone.wait(20)
+
+
+def test_who_asks_twice_at_once_has_not_hung_up() -> None:
+    watching = Watching()
+    with HttpServer([Route("GET", "/", watching)], TOKEN) as server:
+        port = int(server.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            head = f"GET / HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+            client.sendall(head)
+            assert watching.is_asked.wait(20)
+            client.sendall(head)
+            watching.gate.set()
+            with client.makefile("rb") as said:
+                while len(watching.cancelled) < 2:
+                    assert said.readline()
+    assert watching.cancelled == [False, False]
 
 
 def test_rows_are_streamed_to_who_asks_for_that() -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._keeper import HostHandle
     from mesh_telemetry._profile.file import TraceFile
     from mesh_telemetry._query.coverage import Answer, Coverage
+    from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.fragment import Fragment
     from mesh_telemetry._query.host_asking import HostAsking
     from mesh_telemetry._query.planned import Plans
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._serve.serving import Serving
     from mesh_telemetry._sources import SourceTable
     from mesh_telemetry._stacks.dump import StackDump
-    from mesh_telemetry._stacks.flame_graph import FlameGraph
+    from mesh_telemetry._stacks.flame_graph import FlameGraph, FlameOptions
 
 __all__ = ["Telemetry"]
 
@@ -475,8 +476,14 @@ class Telemetry:
             *action_routes(self._started()),
             *debug_routes(self._debugging, self.debug_on_failure),
             *profile_routes(self._asked_at_length, self.tables()),
-            *pyspy_routes(self),
+            *pyspy_routes(self.pyspy_dump, self._recorded),
         ]
+
+    def _recorded(self, proc: str, options: FlameOptions, cancellation: Cancellation) -> FlameGraph:
+        """Does what `flame_graph` does, until somebody wants it no more."""
+        from mesh_telemetry._stacks.requests import flame_graph_of
+
+        return flame_graph_of(self._started(), [proc], options, None, cancellation)
 
     def debug_sessions(self) -> list[dict[str, Any]]:
         """Gives what stands at a breakpoint or a failure now, as in the table `debug_sessions`.

@@ -162,7 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body() if self.command == "POST" else b""
         arguments = dict(parse_qsl(asked.query))
         try:
-            return route.work(Request(tail, arguments, dict(self.headers.items()), body))
+            headers = dict(self.headers.items())
+            return route.work(Request(tail, arguments, headers, body, self.connection))
         except Refused:
             raise
         except Exception as error:

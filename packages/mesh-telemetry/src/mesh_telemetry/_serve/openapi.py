@@ -259,7 +259,7 @@ _ACTION_PATHS = {
         _done("The dump_id of the rows, and which have failed.", _content(_JSON)),
     ),
     "/pyspy/flame": _post(
-        "Records what a process runs with py-spy, and draws it.",
+        "Records what a process runs with py-spy, and draws it; who hangs up ends it.",
         _FLAME,
         _done("The flame graph.", _content("image/svg+xml") | _content(_JSON)),
     ),
