@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import urllib.error
 import urllib.request
@@ -10,18 +11,21 @@ from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from http.client import HTTPConnection
+from pathlib import Path
 from threading import Event
 
 import pyarrow as pa
 import pytest
+from recorded_program import config
 
+from mesh_telemetry import Telemetry
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure, Shipped
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.query_routes import ARROW, query_routes
 from mesh_telemetry._serve.query_routes import COVERAGE as COVERAGE_KEY
-from mesh_telemetry._serve.routes import Reply, Route
+from mesh_telemetry._serve.routes import Reply, Request, Route, json_reply
 
 TOKEN = "a token of the test"
 COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))
@@ -139,11 +143,41 @@ def test_what_cannot_be_answered_has_a_code(
 
 
 def test_it_describes_itself(server: HttpServer) -> None:
-    status, _, body = request(server, "/openapi.json")
-    assert status == 200
-    paths = {"/query", "/stop", "/pyspy/dump", "/pyspy/flame", "/openapi.json"}
-    assert set(json.loads(body)["paths"]) == paths
+    status, headers, body = request(server, "/openapi.json")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert "/query" in json.loads(body)["paths"]
     assert request(server, "/other")[0] == 404
+
+
+def test_all_that_a_program_answers_is_described(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Telemetry(config(place)) as telemetry, telemetry.serve() as serving:
+        routes = serving._http.routes
+        token = f"Bearer {serving.token}"
+        _, _, body = request(serving._http, "/openapi.json", Authorization=token)
+    paths = json.loads(body)["paths"]
+    described = {
+        (method.upper(), re.sub(r"{\w+}", "*", path)): (path, operation)
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+        if method != "parameters"
+    }
+    found = set()
+    for route in routes:
+        # A file of the dashboard is one of those in its folder.
+        folder = re.sub(r"^/dash/[^/]+$", "/dash/*", route.path)
+        found.add((route.method, folder))
+        assert (route.method, folder) in described, f"{route.method} {route.path} is not described"
+        path, operation = described[route.method, folder]
+        assert operation["summary"]
+        assert "default" in operation["responses"]
+        assert (operation.get("security") == []) is route.is_open
+        parameters = [*paths[path].get("parameters", []), *operation.get("parameters", [])]
+        named = [one["name"] for one in parameters if one["in"] == "path"]
+        assert named == re.findall(r"{(\w+)}", path)
+    assert found == set(described), "what is described is not there"
 
 
 def test_an_empty_token_is_none() -> None:
@@ -175,6 +209,51 @@ def test_a_route_can_have_the_connection() -> None:
                         continue
                     client.sendall(b"hello")
                     assert said.read() == b"HELLO"
+
+
+class Watching:
+    """A route that is done when it is let, or when who has asked has hung up."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.is_gone = Event(), Event()
+        self.gate = Event()
+        self.cancelled: list[bool] = []
+
+    def __call__(self, asked: Request) -> Reply:
+        with asked.cancellation() as cancellation:
+            cancellation.call(self.is_gone.set)
+            cancellation.call(self.gate.set)
+            self.is_asked.set()
+            self.gate.wait(20)
+        self.cancelled.append(cancellation.is_cancelled)
+        return json_reply({})
+
+
+def test_a_route_is_told_when_who_asks_hangs_up() -> None:
+    watching = Watching()
+    with HttpServer([Route("GET", "/", watching)], TOKEN) as server:
+        asking = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=20)
+        asking.request("GET", "/", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert watching.is_asked.wait(20)
+        assert not watching.is_gone.is_set()
+        asking.close()
+        assert watching.is_gone.wait(20)
+
+
+def test_who_asks_twice_at_once_has_not_hung_up() -> None:
+    watching = Watching()
+    with HttpServer([Route("GET", "/", watching)], TOKEN) as server:
+        port = int(server.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            head = f"GET / HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+            client.sendall(head)
+            assert watching.is_asked.wait(20)
+            client.sendall(head)
+            watching.gate.set()
+            with client.makefile("rb") as said:
+                while len(watching.cancelled) < 2:
+                    assert said.readline()
+    assert watching.cancelled == [False, False]
 
 
 def test_rows_are_streamed_to_who_asks_for_that() -> None:

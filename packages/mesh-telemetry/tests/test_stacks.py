@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from recorded_actors import LIMIT_S
@@ -289,3 +292,19 @@ def test_a_recording_that_is_given_up_ends(stand_in: Any, tmp_path: Path) -> Non
     pid = int(wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
     recording.cancel()
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), LIMIT_S)
+
+
+def test_a_recording_ends_when_who_asked_hangs_up(
+    stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    telemetry = stand_in(program_of(tmp_path, f"echo $$ > {tmp_path}/pid\nexec sleep 600"))
+    with telemetry.serve() as serving:
+        client = HTTPConnection(urlsplit(serving.url).netloc, timeout=LIMIT_S)
+        said = json.dumps({"proc": "0.0", "seconds": 300})
+        client.request("POST", "/pyspy/flame", said, {"Authorization": f"Bearer {serving.token}"})
+        path = tmp_path / "pid"
+        pid = int(wait_until(lambda: path.exists() and path.read_text(), LIMIT_S))
+        assert os.path.exists(f"/proc/{pid}")
+        client.close()
+        wait_until(lambda: not os.path.exists(f"/proc/{pid}"), LIMIT_S)

@@ -122,11 +122,18 @@ class Keeper(Actor):
         self._see(hosts)
 
     @endpoint
-    def watch(self, procs: ProcMesh) -> None:
-        """Records processes that were there before."""
+    def watch(self, procs: ProcMesh) -> list[tuple[int, Collector]]:
+        """Records processes that were there before; gives what `Collector.watch` gives."""
         assert self._collector is not None, "the handle asks only after `begin`"
-        self._collector.watch.call_one(procs).get()
+        found = self._collector.watch.call_one(procs).get()
         self._see(procs.host_mesh)
+        return found
+
+    @endpoint
+    def collectors_lost(self, lost: list[tuple[int, int]]) -> None:
+        """Hears from who was told first what is not recorded any more; see `Collector.lost`."""
+        if self._collector is not None:
+            self._collector.lost.call_one(lost).get()
 
     @endpoint
     def hosts(self) -> list[HostHandle]:

@@ -16,6 +16,7 @@ from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._options import TelemetryConfig, with_otlp
 from mesh_telemetry._query.moments import microseconds
+from mesh_telemetry._watching import watch_until_begun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._keeper import HostHandle
     from mesh_telemetry._profile.file import TraceFile
     from mesh_telemetry._query.coverage import Answer, Coverage
+    from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.fragment import Fragment
     from mesh_telemetry._query.host_asking import HostAsking
     from mesh_telemetry._query.planned import Plans
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._serve.serving import Serving
     from mesh_telemetry._sources import SourceTable
     from mesh_telemetry._stacks.dump import StackDump
-    from mesh_telemetry._stacks.flame_graph import FlameGraph
+    from mesh_telemetry._stacks.flame_graph import FlameGraph, FlameOptions
 
 __all__ = ["Telemetry"]
 
@@ -105,15 +107,28 @@ class Telemetry:
         self._keeper, self._pid = keeper, os.getpid()
         return self
 
-    def watch(self, procs: ProcMesh) -> None:
+    def watch(self, procs: ProcMesh, *, timeout: float = 30.0) -> None:
         """Records processes that were spawned before, from now on, and what they spawn.
 
-        Twice is the same as once.
+        What happens there after it has returned is recorded. Twice is the same as once.
+
+        Args:
+            procs: Which.
+            timeout: Seconds in which all of them have to begin.
 
         Raises:
-            TelemetryError: It is not started.
+            TelemetryError: It is not started, or some processes are not recorded: the message says
+                why. The others are, and watching again tries it again.
+            ValueError: `timeout` is not above 0.
+
+        Example:
+            >>> telemetry.watch(procs)
+            >>> trainers.step.call(1).get()
+            >>> telemetry.query("select * from messages where endpoint = 'step'").table
         """
-        self._started().watch.call_one(procs).get()
+        if not timeout > 0:
+            raise ValueError(f"timeout {timeout} is not above 0")
+        watch_until_begun(self._started(), procs, timeout)
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """Gives the schemas of all tables, by name."""
@@ -475,8 +490,14 @@ class Telemetry:
             *action_routes(self._started()),
             *debug_routes(self._debugging, self.debug_on_failure),
             *profile_routes(self._asked_at_length, self.tables()),
-            *pyspy_routes(self),
+            *pyspy_routes(self.pyspy_dump, self._recorded),
         ]
+
+    def _recorded(self, proc: str, options: FlameOptions, cancellation: Cancellation) -> FlameGraph:
+        """Does what `flame_graph` does, until somebody wants it no more."""
+        from mesh_telemetry._stacks.requests import flame_graph_of
+
+        return flame_graph_of(self._started(), [proc], options, None, cancellation)
 
     def debug_sessions(self) -> list[dict[str, Any]]:
         """Gives what stands at a breakpoint or a failure now, as in the table `debug_sessions`.

@@ -1,102 +1,41 @@
-"""The side of `mesh debug`: asks a program over HTTP, and talks to a session in a terminal."""
+"""The side of `mesh debug`: opens a stream to a session, and talks to it in a terminal."""
 
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._debug.routes import STREAM
-from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
-from mesh_telemetry._serve import asking_served
 
 if TYPE_CHECKING:
-    from mesh_telemetry._serve.served import Served
+    from mesh_telemetry._serve.asking import Asking
 
-__all__ = ["Terminal", "asked", "opened"]
+__all__ = ["Terminal", "opened"]
 
 _CONNECT_S = 60.0
 _PIECE_LEN = 1 << 16
-_HEAD_LEN_MAX = 1 << 14
 _HISTORY = "debug-history"
 _HISTORY_LEN = 1000
 
 
-def asked(served: Served, path: str, said: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-    """Asks a program something.
-
-    Raises:
-        DebugError: It says what is wrong.
-        TelemetryError: It does not answer.
-    """
-    try:
-        with asking_served.opened(served, path, json.dumps(said).encode(), timeout_s) as reply:
-            answer: dict[str, Any] = json.load(reply)
-            return answer
-    except QueryError as error:
-        raise DebugError(str(error)) from error
-
-
-def opened(served: Served, session: str, *, how: str, is_kept: bool) -> socket.socket:
+def opened(asking: Asking, session: str, *, how: str, is_kept: bool) -> socket.socket:
     """Opens a stream to a session.
 
     Raises:
         DebugError: It is not there, or somebody else is attached.
         TelemetryError: The program does not answer.
     """
-    place = urlsplit(served.url)
     client = f"{getpass.getuser()} (pid {os.getpid()})"
-    body = json.dumps({"how": how, "client": client, "is_kept": is_kept}).encode()
-    lines = (
-        f"POST /debug/attach/{quote(session, safe='')} HTTP/1.1",
-        f"Host: {place.netloc}",
-        f"Authorization: Bearer {served.token}",
-        "Connection: Upgrade",
-        f"Upgrade: {STREAM}",
-        f"Content-Length: {len(body)}",
-    )
-    try:
-        stream = socket.create_connection((place.hostname, place.port or 80), _CONNECT_S)
-    except OSError as error:
-        raise TelemetryError(f"program {served.pid} does not answer: {error}") from error
-    try:
-        stream.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        status = _head_of(stream).split(None, 2)[1:2]
-        if status != [b"101"]:
-            raise DebugError(asking_served.refusal(_rest_of(stream)))
-        stream.settimeout(None)
-    except OSError as error:
-        stream.close()
-        raise TelemetryError(f"program {served.pid} does not answer: {error}") from error
-    except BaseException:
-        stream.close()
-        raise
-    return stream
-
-
-def _head_of(stream: socket.socket) -> bytes:
-    """Reads the head of an answer, and not a byte of what follows: that belongs to the session."""
-    head = bytearray()
-    while not head.endswith(b"\r\n\r\n"):
-        byte = stream.recv(1)
-        if not byte or len(head) > _HEAD_LEN_MAX:
-            raise ConnectionResetError("it has closed the connection")
-        head += byte
-    return bytes(head)
-
-
-def _rest_of(stream: socket.socket) -> bytes:
-    body = bytearray()
-    while piece := stream.recv(_PIECE_LEN):
-        body += piece
-    return bytes(body)
+    greeting = {"how": how, "client": client, "is_kept": is_kept}
+    path = f"/debug/attach/{quote(session, safe='')}"
+    return asking.upgraded(path, greeting, STREAM, timeout_s=_CONNECT_S)
 
 
 class Terminal:

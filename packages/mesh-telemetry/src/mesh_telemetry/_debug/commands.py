@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # Whoever loads this has it: mesh-jobs, whose command this is a part of.
 import typer
 
-from mesh_telemetry._debug.client import Terminal, asked, opened
+from mesh_telemetry._debug.client import Terminal, opened
 from mesh_telemetry._debug.editor import relay_editor
 from mesh_telemetry._errors import DebugError
-from mesh_telemetry._serve.served import Served, served_program
+from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.served import served_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,7 +52,8 @@ def list_sessions(
 ) -> None:
     """Show what stands, and where."""
     door: _Door = ctx.obj
-    sessions = _sessions(served_program(pid))
+    with Asking(served_program(pid)) as asking:
+        sessions = _sessions(asking)
     if is_json:
         door.print_json(sessions)
         return
@@ -77,12 +79,12 @@ def attach(
     ] = 5678,
 ) -> None:
     """Look around in a session, with pdb or an editor; it goes on when you leave."""
-    served = served_program(pid)
-    chosen = session or _only(served)
-    if is_dap:
-        relay_editor(opened(served, chosen, how="dap", is_kept=False), port)
-        return
-    Terminal(opened(served, chosen, how="attach", is_kept=is_kept)).talk()
+    with Asking(served_program(pid)) as asking:
+        chosen = session or _only(asking)
+        if is_dap:
+            relay_editor(opened(asking, chosen, how="dap", is_kept=False), port)
+            return
+        Terminal(opened(asking, chosen, how="attach", is_kept=is_kept)).talk()
 
 
 @debug.command()
@@ -97,10 +99,10 @@ def cast(
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run a command of pdb in many sessions; equal answers are shown once."""
-    served = served_program(pid)
-    found = _chosen_sessions(served, sessions, mesh, ranks)
-    said = {"sessions": [one["id"] for one in found], "command": command, "timeout_s": timeout}
-    answers = asked(served, "/debug/run", said, timeout + _ANSWER_S)["sessions"]
+    with Asking(served_program(pid)) as asking:
+        found = _chosen_sessions(asking, sessions, mesh, ranks)
+        said = {"sessions": [one["id"] for one in found], "command": command, "timeout_s": timeout}
+        answers = asking.post("/debug/run", said, timeout_s=timeout + _ANSWER_S)["sessions"]
     if is_json:
         door: _Door = ctx.obj
         door.print_json([{**one, **answer} for one, answer in zip(found, answers, strict=True)])
@@ -124,10 +126,10 @@ def go_on(
     """Let sessions go on, without their breakpoints."""
     if not (sessions or is_all or mesh or ranks):
         raise DebugError("which sessions: name them, or --all, --mesh or --ranks")
-    served = served_program(pid)
-    found = _chosen_sessions(served, sessions, mesh, ranks)
-    said = {"sessions": [one["id"] for one in found]}
-    answers = asked(served, "/debug/continue", said, _ANSWER_S)["sessions"]
+    with Asking(served_program(pid)) as asking:
+        found = _chosen_sessions(asking, sessions, mesh, ranks)
+        said = {"sessions": [one["id"] for one in found]}
+        answers = asking.post("/debug/continue", said, timeout_s=_ANSWER_S)["sessions"]
     for one, answer in zip(found, answers, strict=True):
         print(f"{_who(one)}: {answer['error'] or 'goes on'}")
     _fail_of(answers)
@@ -144,16 +146,17 @@ def on_failure(
 ) -> None:
     """Have exceptions stand where they were raised, from now on, before they are told."""
     said = {"mesh": mesh, "limit_s": limit, "is_on": not is_off}
-    asked(served_program(pid), "/debug/on-failure", said, _ANSWER_S)
+    with Asking(served_program(pid)) as asking:
+        asking.post("/debug/on-failure", said, timeout_s=_ANSWER_S)
 
 
-def _sessions(served: Served) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = asked(served, "/query", {"sql": _SQL}, _ANSWER_S)["rows"]
+def _sessions(asking: Asking) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = asking.query(_SQL, timeout_s=_ANSWER_S)["rows"]
     return rows
 
 
-def _only(served: Served) -> str:
-    found = _sessions(served)
+def _only(asking: Asking) -> str:
+    found = _sessions(asking)
     if not found:
         raise DebugError(
             "nothing stands: have the code call breakpoint(), or mesh debug on-failure"
@@ -165,9 +168,9 @@ def _only(served: Served) -> str:
 
 
 def _chosen_sessions(
-    served: Served, ids: list[str] | None, mesh: str | None, ranks: str | None
+    asking: Asking, ids: list[str] | None, mesh: str | None, ranks: str | None
 ) -> list[dict[str, Any]]:
-    found = _sessions(served)
+    found = _sessions(asking)
     missing = set(ids or ()) - {one["id"] for one in found}
     if missing:
         names = ", ".join(sorted(missing))

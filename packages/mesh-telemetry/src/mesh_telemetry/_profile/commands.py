@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ import typer
 
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._profile.trace_output import trace_output
-from mesh_telemetry._serve.asking_served import opened
+from mesh_telemetry._serve.asking import Asking
 from mesh_telemetry._serve.served import Served, served_program
 
 __all__ = ["profile"]
@@ -63,11 +62,9 @@ def _fetch(served: Served, since_us: int, until_us: int, output: Path) -> int:
     """Writes a trace as it comes; what was there is replaced when all of it has come."""
     asked = urlencode({"since_us": since_us, "until_us": until_us})
     try:
-        with (
-            trace_output(output) as file,
-            opened(served, f"/profile?{asked}", None, _SILENCE_S) as reply,
-        ):
-            shutil.copyfileobj(reply, file)
+        with trace_output(output) as file, Asking(served) as asking:
+            for piece in asking.pieces(f"/profile?{asked}", timeout_s=_SILENCE_S):
+                file.write(piece)
         return output.stat().st_size
     except OSError as error:
         raise TelemetryError(f"{str(output)!r} cannot be written: {error}") from error

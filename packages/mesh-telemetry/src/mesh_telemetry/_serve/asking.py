@@ -6,22 +6,25 @@ import http.client
 import json
 import socket
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
 from mesh_telemetry._serve.served import Served
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
 __all__ = ["Asking", "ProgramGone", "lives"]
 
 _TIMEOUT_S = 10.0
+_PIECE_LEN = 1 << 16
+# What a status says; all others say that it could not be done.
+_REFUSALS = {400: QueryError, 409: DebugError}
 
 
 class ProgramGone(TelemetryError):
@@ -47,7 +50,7 @@ class Asking:
         self.served: Served = served
         self._place = urlsplit(served.url).netloc
         self._turn = threading.Lock()
-        self._open: set[http.client.HTTPConnection] = set()
+        self._open: set[socket.socket] = set()
         self._is_over = False
 
     def query(
@@ -74,40 +77,59 @@ class Asking:
             ProgramGone: The program has ended, or serves no more.
             TelemetryError: It is refused, or not answered in time.
         """
-        body = json.dumps(value).encode()
-        headers = {
-            "Authorization": f"Bearer {self.served.token}",
-            "Content-Type": "application/json",
-        }
-        # Loopback: what a proxy is set for lies elsewhere.
-        connection = http.client.HTTPConnection(self._place, timeout=timeout_s)
-        with self._turn:
-            if self._is_over:
-                raise ProgramGone(f"program {self.served.pid} is asked no more")
-            self._open.add(connection)
-        try:
-            connection.connect()
-            if self._is_over:
-                raise ProgramGone(f"program {self.served.pid} is asked no more")
-            connection.request("POST", path, body, headers)
-            reply = connection.getresponse()
+        with self._answered("POST", path, value, timeout_s) as (_, reply):
             answer: dict[str, Any] = json.loads(reply.read())
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise self._silent(error) from error
-        finally:
-            with self._turn:
-                self._open.discard(connection)
-            connection.close()
-        if reply.status == 200:
             return answer
-        kind = QueryError if reply.status == 400 else TelemetryError
-        raise kind(answer["error"]["message"])
+
+    def pieces(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> Iterator[bytes]:
+        """Gives what lies at a path, as it comes.
+
+        Args:
+            path: With its arguments.
+            timeout_s: How long the program may say nothing, in seconds.
+
+        Raises:
+            QueryError: It is refused as wrong.
+            ProgramGone: The program has ended, or serves no more.
+            TelemetryError: It is refused, or has not come to its end.
+        """
+        with self._answered("GET", path, None, timeout_s) as (_, reply):
+            while piece := reply.read1(_PIECE_LEN):
+                yield piece
+            if reply.length:
+                raise http.client.IncompleteRead(b"", reply.length)
+
+    def upgraded(
+        self, path: str, value: object, kind: str, *, timeout_s: float = _TIMEOUT_S
+    ) -> socket.socket:
+        """Sends JSON somewhere, and gives the connection: nothing of HTTP follows on it.
+
+        It is the caller's from then on, also when this is closed.
+
+        Args:
+            path: Where to.
+            value: What is sent.
+            kind: What the connection is to become.
+            timeout_s: How long the program may say nothing before that, in seconds.
+
+        Raises:
+            DebugError: What it is to lead to is not there, or in use.
+            QueryError: It is refused as wrong.
+            ProgramGone: The program has ended, or serves no more.
+            TelemetryError: It is refused, or not answered in time.
+        """
+        with self._answered("POST", path, value, timeout_s, kind) as (connection, _):
+            stream = connection.sock
+            stream.settimeout(None)
+            # It is not closed with the rest.
+            connection.sock = None
+        return stream
 
     def close(self) -> None:
         """Asks no more; who waits for an answer is told."""
         with self._turn:
             self._is_over = True
-            waiting = [one.sock for one in self._open if one.sock is not None]
+            waiting = list(self._open)
         for sock in waiting:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -123,6 +145,42 @@ class Asking:
     ) -> None:
         self.close()
 
+    @contextmanager
+    def _answered(
+        self, method: str, path: str, value: object, timeout_s: float, kind: str | None = None
+    ) -> Iterator[tuple[http.client.HTTPConnection, http.client.HTTPResponse]]:
+        """Sends something, and has what is answered read within the block."""
+        headers = {"Authorization": f"Bearer {self.served.token}"}
+        if kind is not None:
+            headers |= {"Connection": "Upgrade", "Upgrade": kind}
+        body = None
+        if method == "POST":
+            body = json.dumps(value).encode()
+            headers["Content-Type"] = "application/json"
+        # Loopback: what a proxy is set for lies elsewhere.
+        connection = http.client.HTTPConnection(self._place, timeout=timeout_s)
+        connection.response_class = http.client.HTTPResponse if kind is None else _Head
+        sock = None
+        try:
+            connection.connect()
+            sock = connection.sock
+            with self._turn:
+                if self._is_over:
+                    raise ProgramGone(f"program {self.served.pid} is asked no more")
+                self._open.add(sock)
+            connection.request(method, path, body, headers)
+            with connection.getresponse() as reply:
+                if reply.status != (200 if kind is None else 101):
+                    refusal = _REFUSALS.get(reply.status, TelemetryError)
+                    raise refusal(_refusal(reply.read()))
+                yield connection, reply
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise self._silent(error) from error
+        finally:
+            with self._turn:
+                self._open.discard(sock)
+            connection.close()
+
     def _silent(self, error: Exception) -> TelemetryError:
         pid = self.served.pid
         if not lives(pid):
@@ -130,6 +188,23 @@ class Asking:
         if isinstance(error, ConnectionRefusedError):
             return ProgramGone(f"program {pid} serves telemetry no more")
         return TelemetryError(f"program {pid} does not answer: {error}")
+
+
+class _Head(http.client.HTTPResponse):
+    """An answer of which the head alone is read: what follows belongs to somebody else."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp.close()
+        # A buffer of one byte holds nothing of what follows.
+        self.fp = sock.makefile("rb", 1)
+
+
+def _refusal(body: bytes) -> str:
+    """Gives what a program has said of why it refuses."""
+    with suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(body)["error"]["message"])
+    return "the program does not say what is wrong"
 
 
 def lives(pid: int) -> bool:

@@ -31,6 +31,9 @@ class HttpServer:
             of open routes.
         port: Where it listens on 127.0.0.1; 0 for any free port.
 
+    Attributes:
+        routes: The same, the first that fits is the one.
+
     Raises:
         TelemetryError: The port is taken, or the token is empty.
 
@@ -49,8 +52,9 @@ class HttpServer:
         class Handler(_Handler):
             pass
 
-        # The longest first, so that the first that fits is the one.
-        Handler.routes = sorted(routes, key=lambda route: len(route.path), reverse=True)
+        # The longest first.
+        self.routes: Sequence[Route] = sorted(routes, key=lambda one: len(one.path), reverse=True)
+        Handler.routes = self.routes
         Handler.token = token
         try:
             self._server = _Server(("127.0.0.1", port), Handler)
@@ -158,7 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body() if self.command == "POST" else b""
         arguments = dict(parse_qsl(asked.query))
         try:
-            return route.work(Request(tail, arguments, dict(self.headers.items()), body))
+            headers = dict(self.headers.items())
+            return route.work(Request(tail, arguments, headers, body, self.connection))
         except Refused:
             raise
         except Exception as error:

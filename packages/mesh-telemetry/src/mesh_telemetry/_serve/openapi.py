@@ -1,4 +1,7 @@
-"""What the HTTP server answers, in words that programs read."""
+"""What the HTTP server answers, in words that programs read.
+
+Each route of a program that serves is here; a path that ends in a name stands for all that do.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from typing import Any
 
 __all__ = ["OPENAPI"]
 
+_JSON = "application/json"
 _ERROR = {
     "description": "It cannot be answered; the message says what to do.",
     "content": {
-        "application/json": {
+        _JSON: {
             "schema": {
                 "type": "object",
                 "properties": {
@@ -81,6 +85,62 @@ _FLAME = {
         **{name: _OPTIONS[name] for name in ("seconds", "native", "idle")},
     },
 }
+_SESSIONS = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Which: debug_sessions.id.",
+}
+_ATTACH = {
+    "type": "object",
+    "properties": {
+        "how": {
+            "enum": ["attach", "dap"],
+            "description": "For pdb in lines of JSON, or as a Debug Adapter Protocol.",
+        },
+        "client": {"type": "string", "description": "Who attaches, for others that want to."},
+        "is_kept": {"type": "boolean", "description": "It is to stand on when that one leaves."},
+    },
+}
+_RUN = {
+    "type": "object",
+    "required": ["sessions", "command"],
+    "properties": {
+        "sessions": _SESSIONS,
+        "command": {"type": "string", "description": "One line for pdb, as p loss."},
+        "timeout_s": {"type": "number", "description": "Seconds to wait for each, 30 if left out."},
+    },
+}
+_CONTINUE = {"type": "object", "required": ["sessions"], "properties": {"sessions": _SESSIONS}}
+_ON_FAILURE = {
+    "type": "object",
+    "properties": {
+        "mesh": {
+            "type": ["string", "null"],
+            "description": "The name of actors or processes; all if left out.",
+        },
+        "limit_s": {
+            "type": "number",
+            "description": "Seconds until one goes on at which nobody looks, 600 if left out.",
+        },
+        "is_on": {"type": "boolean", "description": "False for no more of it."},
+    },
+}
+_SESSION_ANSWERS = {
+    "type": "object",
+    "properties": {
+        "sessions": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "text": {"type": "string", "description": "What it has said."},
+                    "error": {"type": ["string", "null"], "description": "Why it has not."},
+                },
+            },
+        }
+    },
+}
 _COVERAGE = {
     "type": "object",
     "properties": {
@@ -108,85 +168,157 @@ _COVERAGE = {
     },
 }
 
+_ROWS = {
+    "type": "object",
+    "properties": {
+        "columns": {"type": "array", "items": {"type": "string"}},
+        "rows": {"type": "array", "items": {"type": "object"}},
+        "coverage": _COVERAGE,
+    },
+}
+_TOPIC = {
+    "type": "object",
+    "properties": {"value": {"type": "object"}, "coverage": _COVERAGE},
+}
+_TOPIC_ARGUMENTS = {
+    "name": "arguments",
+    "in": "query",
+    "description": "What the topic is asked for, each by its name.",
+    "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+}
+
+
+def _content(kind: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Describes a body."""
+    return {kind: {} if schema is None else {"schema": schema}}
+
+
+def _done(text: str, content: dict[str, Any] | None = None, status: int = 200) -> dict[str, Any]:
+    """Describes what is answered, or refused."""
+    answer = {"description": text} | ({} if content is None else {"content": content})
+    return {str(status): answer, "default": _ERROR}
+
+
+def _post(summary: str, wanted: dict[str, Any], responses: dict[str, Any]) -> dict[str, Any]:
+    """Describes something that is asked for with JSON."""
+    body = {"required": True, "content": _content(_JSON, wanted)}
+    return {"post": {"summary": summary, "requestBody": body, "responses": responses}}
+
+
+def _get(
+    summary: str, responses: dict[str, Any], *parameters: dict[str, Any], is_open: bool = False
+) -> dict[str, Any]:
+    """Describes something that is asked for with its address alone."""
+    operation: dict[str, Any] = {"summary": summary, "responses": responses}
+    if parameters:
+        operation["parameters"] = list(parameters)
+    if is_open:
+        operation["security"] = []
+    return {"get": operation}
+
+
+def _named(name: str, text: str) -> dict[str, Any]:
+    """Describes the name that a path ends in."""
+    schema = {"type": "string"}
+    return {"name": name, "in": "path", "required": True, "description": text, "schema": schema}
+
+
+def _time(name: str, text: str) -> dict[str, Any]:
+    """Describes a time in an address."""
+    text = f"{text}, in microseconds since the epoch."
+    return {"name": name, "in": "query", "description": text, "schema": {"type": "integer"}}
+
+
+_QUERY_PATHS = {
+    "/query": _post(
+        "Asks the running system.",
+        _QUESTION,
+        _done(
+            "The rows. As Arrow if that is accepted, with the coverage as JSON in the header"
+            " Mesh-Coverage.",
+            _content(_JSON, _ROWS) | _content("application/vnd.apache.arrow.stream"),
+        ),
+    ),
+    "/openapi.json": _get("Says what can be asked.", _done("This document.", _content(_JSON))),
+}
+_ACTION_PATHS = {
+    "/stop": _post(
+        "Has a mesh stopped by the process that owns it, in good order.",
+        _STOP,
+        _done("Its owner has begun: its name, and its number.", _content(_JSON)),
+    ),
+    "/profile": _get(
+        "Writes a trace for ui.perfetto.dev.",
+        _done("The trace, as it is made.", _content("application/vnd.perfetto.trace")),
+        _time("since_us", "From when on, as far as rows go if left out"),
+        _time("until_us", "Until before when, now if left out"),
+    ),
+    "/pyspy/dump": _post(
+        "Takes the stacks of processes with py-spy, and keeps them as rows.",
+        _DUMP,
+        _done("The dump_id of the rows, and which have failed.", _content(_JSON)),
+    ),
+    "/pyspy/flame": _post(
+        "Records what a process runs with py-spy, and draws it; who hangs up ends it.",
+        _FLAME,
+        _done("The flame graph.", _content("image/svg+xml") | _content(_JSON)),
+    ),
+}
+_DEBUG_PATHS = {
+    "/debug/attach/{session}": _post(
+        "Attaches to what stands at a breakpoint or a failure.",
+        _ATTACH,
+        _done(
+            "The connection is that of the session. It sends lines of JSON: text to show, or a"
+            " prompt, or at its end why. To a prompt it is sent a line of pdb. The code goes on"
+            " when the connection is closed, but not where is_kept was sent.",
+            status=101,
+        ),
+    )
+    | {"parameters": [_named("session", "Which: debug_sessions.id.")]},
+    "/debug/run": _post(
+        "Runs a command in several sessions.",
+        _RUN,
+        _done("What each has said, in the same order.", _content(_JSON, _SESSION_ANSWERS)),
+    ),
+    "/debug/continue": _post(
+        "Lets sessions go on, without their breakpoints.",
+        _CONTINUE,
+        _done("Which have, in the same order.", _content(_JSON, _SESSION_ANSWERS)),
+    ),
+    "/debug/on-failure": _post(
+        "Has exceptions stand where they were raised, from now on.",
+        _ON_FAILURE,
+        _done("All hosts have been told.", _content(_JSON)),
+    ),
+}
+_TOPIC_NAME = _named("name", "Which topic; the refusal of one that is none names them.")
+_DASHBOARD_PATHS = {
+    "/": _get("Shows the dashboard.", _done("A page.", _content("text/html")), is_open=True),
+    "/dash/{file}": _get(
+        "Gives a part of the dashboard.",
+        _done("The file."),
+        _named("file", "Its name."),
+        is_open=True,
+    ),
+    "/topics/{name}": _get(
+        "Asks once for what a page of the dashboard shows.",
+        _done("It, and which hosts it is of.", _content(_JSON, _TOPIC)),
+        _TOPIC_NAME,
+        _TOPIC_ARGUMENTS,
+    ),
+    "/live/{name}": _get(
+        "Asks again each second for what a page of the dashboard shows.",
+        _done("The same as events, each time that it has changed.", _content("text/event-stream")),
+        _TOPIC_NAME,
+        _TOPIC_ARGUMENTS,
+    ),
+}
+
 OPENAPI: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "mesh-telemetry", "version": "1"},
     "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     "security": [{"token": []}],
-    "paths": {
-        "/query": {
-            "post": {
-                "summary": "Asks the running system.",
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": _QUESTION}},
-                },
-                "responses": {
-                    "200": {
-                        "description": "The rows. As Arrow if that is accepted, with the coverage"
-                        " as JSON in the header Mesh-Coverage.",
-                        "content": {
-                            "application/json": {
-                                "schema": {
-                                    "type": "object",
-                                    "properties": {
-                                        "columns": {"type": "array", "items": {"type": "string"}},
-                                        "rows": {"type": "array", "items": {"type": "object"}},
-                                        "coverage": _COVERAGE,
-                                    },
-                                }
-                            },
-                            "application/vnd.apache.arrow.stream": {},
-                        },
-                    },
-                    "default": _ERROR,
-                },
-            }
-        },
-        "/stop": {
-            "post": {
-                "summary": "Has a mesh stopped by the process that owns it, in good order.",
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": _STOP}},
-                },
-                "responses": {
-                    "200": {"description": "Its owner has begun: its name, and its number."},
-                    "default": _ERROR,
-                },
-            }
-        },
-        "/pyspy/dump": {
-            "post": {
-                "summary": "Takes the stacks of processes with py-spy, and keeps them as rows.",
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": _DUMP}},
-                },
-                "responses": {
-                    "200": {"description": "The dump_id of the rows, and which have failed."},
-                    "default": _ERROR,
-                },
-            }
-        },
-        "/pyspy/flame": {
-            "post": {
-                "summary": "Records what a process runs with py-spy, and draws it.",
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": _FLAME}},
-                },
-                "responses": {
-                    "200": {"description": "The flame graph.", "content": {"image/svg+xml": {}}},
-                    "default": _ERROR,
-                },
-            }
-        },
-        "/openapi.json": {
-            "get": {
-                "summary": "Says what can be asked.",
-                "responses": {"200": {"description": "This document."}},
-            }
-        },
-    },
+    "paths": _QUERY_PATHS | _ACTION_PATHS | _DEBUG_PATHS | _DASHBOARD_PATHS,
 }

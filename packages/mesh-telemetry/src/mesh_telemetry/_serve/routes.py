@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+from mesh_telemetry._query.deadline import Cancellation
+from mesh_telemetry._serve.hanging_up import told_of_hanging_up
 
 __all__ = ["JSON", "Refused", "Reply", "Request", "Route", "json_reply"]
 
@@ -15,13 +19,14 @@ JSON = "application/json"
 class Request(NamedTuple):
     """What somebody asks.
 
-    `tail` is what follows the path of the route, where that ends in `*`.
+    `tail` is what follows the path of the route, where that ends in `*`. `connection` is theirs.
     """
 
     tail: str
     arguments: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+    connection: socket.socket
 
     def json_object(self) -> dict[str, Any]:
         """Gives the body, which has to be a JSON object.
@@ -36,6 +41,13 @@ class Request(NamedTuple):
         if not isinstance(value, dict):
             raise Refused(400, "bad_json", "no object: send JSON in braces")
         return value
+
+    @contextmanager
+    def cancellation(self) -> Iterator[Cancellation]:
+        """Gives what is cancelled when who asks hangs up within the block."""
+        cancellation = Cancellation()
+        with told_of_hanging_up(self.connection, cancellation.cancel):
+            yield cancellation
 
 
 class Reply(NamedTuple):

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
 
 from mesh_telemetry._errors import PySpyError, QueryError, TelemetryError
 from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._stacks.flame_graph import FlameOptions
 
 if TYPE_CHECKING:
-    from mesh_telemetry._telemetry import Telemetry
+    from mesh_telemetry._query.deadline import Cancellation
+    from mesh_telemetry._stacks.dump import StackDump
+    from mesh_telemetry._stacks.flame_graph import FlameGraph
+
+    Record = Callable[[str, FlameOptions, Cancellation], FlameGraph]
 
 __all__ = ["pyspy_routes"]
 
 SVG = "image/svg+xml"
 _AT_ONCE = 4
 _TIMEOUT_S_MAX = 300.0
+_RATE = 100
 
 
-def pyspy_routes(telemetry: Telemetry) -> list[Route]:
-    """Gives the routes `POST /pyspy/dump` and `POST /pyspy/flame`."""
+def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
+    """Gives the routes `POST /pyspy/dump` and `POST /pyspy/flame`.
+
+    Args:
+        take: `Telemetry.pyspy_dump`.
+        record: Records what a process runs, until it is cancelled.
+    """
     slots = BoundedSemaphore(_AT_ONCE)
 
     def dump(request: Request) -> Reply:
@@ -33,7 +44,7 @@ def pyspy_routes(telemetry: Telemetry) -> list[Route]:
         native, has_locals = _flag(said, "native"), _flag(said, "locals")
         has_subprocesses, timeout = _flag(said, "subprocesses"), _seconds(said, "timeout", 10.0)
         with _answered(slots):
-            made = telemetry.pyspy_dump(
+            made = take(
                 where,
                 native=native,
                 locals=has_locals,
@@ -49,8 +60,10 @@ def pyspy_routes(telemetry: Telemetry) -> list[Route]:
             raise Refused(400, "bad_json", "proc: send the name of a process, as 0.3")
         seconds, has_rows = _seconds(said, "seconds", 5.0), _flag(said, "rows")
         native, idle = _flag(said, "native"), _flag(said, "idle")
-        with _answered(slots):
-            graph = telemetry.flame_graph(proc, seconds=seconds, native=native, idle=idle)
+        # Who hangs up wants no picture: a recording goes on for minutes, and has few places.
+        with _answered(slots), request.cancellation() as cancellation:
+            options = FlameOptions(seconds, _RATE, native, idle)
+            graph = record(proc, options, cancellation)
         if has_rows:
             return json_reply({"svg": graph.svg, "rows": graph.table.to_pylist()})
         return Reply(SVG, graph.svg.encode())

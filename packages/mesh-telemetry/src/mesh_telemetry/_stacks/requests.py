@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mesh_core import Future
     from mesh_telemetry._host_rows import HostRows
     from mesh_telemetry._keeper import HostHandle, Keeper
+    from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._stacks.dump import DumpOptions
     from mesh_telemetry._stacks.flame_graph import FlameOptions
 
@@ -80,9 +81,20 @@ def dump_of(
 
 
 def flame_graph_of(
-    keeper: Keeper, procs: Sequence[str], options: FlameOptions, path: str | PathLike[str] | None
+    keeper: Keeper,
+    procs: Sequence[str],
+    options: FlameOptions,
+    path: str | PathLike[str] | None,
+    cancellation: Cancellation | None = None,
 ) -> FlameGraph:
     """Has processes recorded beside each other.
+
+    Args:
+        keeper: Who knows the hosts.
+        procs: Which, as `0.3`.
+        options: How.
+        path: Where to write the picture, or the pictures.
+        cancellation: How somebody ends it: py-spy ends on all hosts.
 
     Raises:
         PySpyError: None of them could be.
@@ -103,7 +115,7 @@ def flame_graph_of(
         return lambda rows: rows.record_stacks.call_one(proc, options)
 
     limit_s = options.seconds + _RECORDING_MORE_S
-    outcomes = _asked([(host, ask(proc)) for proc, host in asked], limit_s)
+    outcomes = _asked([(host, ask(proc)) for proc, host in asked], limit_s, cancellation)
     rows: list[tuple[str, str, int]] = []
     svgs: dict[str, str] = {}
     for (proc, host), outcome in zip(asked, outcomes, strict=True):
@@ -154,16 +166,26 @@ def store_dump_of(keeper: Keeper, dump_id: str, proc: str, said: str, timeout_s:
         raise TelemetryError(cause_of(error)) from None
 
 
-def _asked(asks: Sequence[tuple[HostHandle, Ask]], timeout_s: float) -> list[_Outcome]:
+def _asked(
+    asks: Sequence[tuple[HostHandle, Ask]],
+    timeout_s: float,
+    cancellation: Cancellation | None = None,
+) -> list[_Outcome]:
     """Asks hosts beside each other; what is asked is given up when the asker gives up."""
     deadline = time.monotonic() + timeout_s
     futures = [(host, None if host.rows is None else ask(host.rows)) for host, ask in asks]
+
+    def give_up() -> None:
+        for _, future in futures:
+            if future is not None:
+                future.cancel()
+
     try:
+        if cancellation is not None:
+            cancellation.call(give_up)
         return [_outcome(host, future, deadline) for host, future in futures]
     finally:
-        for _, future in futures:
-            if future is not None and not future.done():
-                future.cancel()
+        give_up()
 
 
 def _outcome(host: HostHandle, future: Future[Any] | None, deadline: float) -> _Outcome:

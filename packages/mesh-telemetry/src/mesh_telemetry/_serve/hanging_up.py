@@ -1,0 +1,44 @@
+"""Who has asked, and hangs up before there is an answer."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+__all__ = ["told_of_hanging_up"]
+
+
+@contextmanager
+def told_of_hanging_up(connection: socket.socket, tell: Callable[[], object]) -> Iterator[None]:
+    """Calls something when the other side of a connection closes it within the block.
+
+    It is called in a thread of its own, at most once, and has ended when the block has.
+
+    Args:
+        connection: Nothing is read from it.
+        tell: What is called.
+    """
+    ours, theirs = socket.socketpair()
+    watching = Thread(
+        target=_watch, args=(connection, theirs, tell), name="mesh-telemetry-hang-up", daemon=True
+    )
+    with theirs, ours:
+        watching.start()
+        try:
+            yield
+        finally:
+            ours.close()
+            watching.join()
+
+
+def _watch(connection: socket.socket, block: socket.socket, tell: Callable[[], object]) -> None:
+    poll = select.poll()
+    # Not what comes in: that may be the next request.
+    poll.register(connection, select.POLLRDHUP)
+    poll.register(block, select.POLLIN)
+    is_over = any(number == block.fileno() for number, _ in poll.poll())
+    if not is_over:
+        tell()

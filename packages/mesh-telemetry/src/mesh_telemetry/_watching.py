@@ -1,0 +1,93 @@
+"""Waits until processes are recorded that were there before."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from mesh_core import ActorError, MeshError, SupervisionError
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._keeper import Keeper, cause_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from mesh_core import Future, ProcMesh
+
+__all__ = ["watch_until_begun"]
+
+_CAUSES_MAX = 3
+_TELL_S = 5.0
+
+
+def watch_until_begun(keeper: Keeper, procs: ProcMesh, timeout_s: float) -> None:
+    """Has processes recorded, and waits until they are: here, as others ask the keeper meanwhile.
+
+    Raises:
+        TelemetryError: Some are not, or not in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        found = keeper.watch.call_one(procs).get(timeout_s)
+        begun = [(number, collectors.initialized) for number, collectors in found]
+        failures = _failures(begun, deadline)
+    except TimeoutError:
+        raise TelemetryError(
+            f"{procs} has processes that are not recorded after {timeout_s:g} s: see what they do, "
+            "and watch again, or allow more time"
+        ) from None
+    except MeshError as error:
+        raise _not_recorded(procs, [cause_of(error)]) from error
+    if not failures:
+        return
+    lost = [
+        (number, failure.where.rank)
+        for number, failure in failures
+        if isinstance(failure, SupervisionError) and failure.where.rank is not None
+    ]
+    # Who watches again is to find what is lost, however soon that is.
+    with suppress(MeshError, TimeoutError):
+        keeper.collectors_lost.call_one(lost).get(_TELL_S)
+    raise _not_recorded(procs, [_cause(failure) for _, failure in failures]) from failures[0][1]
+
+
+def _failures(
+    begun: Sequence[tuple[int, Future[Literal[True]]]], deadline: float
+) -> list[tuple[int, BaseException]]:
+    """Waits for collectors, and gives what went wrong with each that there is not.
+
+    Raises:
+        TimeoutError: The time is over, and nothing else went wrong.
+    """
+    failures: list[tuple[int, BaseException]] = []
+    late: TimeoutError | None = None
+    for number, future in begun:
+        try:
+            future.get(max(deadline - time.monotonic(), 0.0))
+        except TimeoutError as error:
+            late = error
+        except MeshError as error:
+            failures += [(number, failure) for _, failure in error.failures]
+    if late is not None and not failures:
+        raise late
+    return failures
+
+
+def _cause(failure: BaseException) -> str:
+    """Says what went wrong, and in which process."""
+    cause = cause_of(failure.__cause__ or failure)
+    if isinstance(failure, SupervisionError) and not isinstance(failure, ActorError):
+        return f"process {failure.where.proc}: {cause}"
+    return cause
+
+
+def _not_recorded(procs: ProcMesh, causes: list[str]) -> TelemetryError:
+    shown = causes[:_CAUSES_MAX]
+    if len(causes) > len(shown):
+        shown.append(f"and {len(causes) - len(shown)} more")
+    return TelemetryError(
+        f"{procs} has processes that are not recorded ({'; '.join(shown)}): see to that, and watch "
+        "again"
+    )

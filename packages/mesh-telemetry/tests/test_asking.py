@@ -1,0 +1,167 @@
+"""Asking a program that serves: what comes back, and what is said where nothing does."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
+from mesh_telemetry._serve.asking import Asking, ProgramGone
+from mesh_telemetry._serve.http import HttpServer
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._serve.served import Served
+
+LIMIT_S = 30.0
+TOKEN = "a token of the test"
+
+
+def refuse(request: Request) -> Reply:
+    raise Refused(int(request.tail), "refused", f"no {request.tail}: do otherwise")
+
+
+def broken() -> Iterator[bytes]:
+    yield b"the beginning"
+    raise ConnectionAbortedError
+
+
+def greet(client: socket.socket) -> None:
+    client.sendall(b"hello ")
+    client.sendall(client.recv(100).upper())
+
+
+class Program:
+    """Serves, and holds back one answer."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.is_asked = threading.Event()
+        routes = [
+            Route("POST", "/echo", lambda request: json_reply(request.json_object())),
+            Route("POST", "/late", self._late),
+            Route("POST", "/refuse/*", refuse),
+            Route("GET", "/refuse/*", refuse),
+            Route("POST", "/nothing", lambda _: Reply("text/plain", b"no JSON")),
+            Route("GET", "/long", lambda _: Reply("text/plain", iter([b"x" * 70_000] * 3))),
+            Route("GET", "/short", lambda _: Reply("text/plain", b"all of it")),
+            Route("GET", "/broken", lambda _: Reply("text/plain", broken())),
+            Route("POST", "/greet", lambda _: Reply("greeting", b"", take_over=greet)),
+        ]
+        self.server = HttpServer(routes, TOKEN)
+        self.served = Served(os.getpid(), "program", self.server.url, "", TOKEN)
+
+    def _late(self, request: Request) -> Reply:
+        self.is_asked.set()
+        self.gate.wait(LIMIT_S)
+        return json_reply({})
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    made = Program()
+    yield made
+    made.gate.set()
+    made.server.close()
+
+
+@pytest.fixture
+def asking(program: Program) -> Iterator[Asking]:
+    with Asking(program.served) as made:
+        yield made
+
+
+def test_json_is_sent_and_comes_back(asking: Asking) -> None:
+    assert asking.post("/echo", {"a": [1, None]}) == {"a": [1, None]}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, QueryError), (409, DebugError), (503, TelemetryError)]
+)
+def test_a_refusal_says_why(asking: Asking, status: int, kind: type[Exception]) -> None:
+    for ask in (
+        lambda: asking.post(f"/refuse/{status}", {}),
+        lambda: list(asking.pieces(f"/refuse/{status}")),
+        lambda: asking.upgraded(f"/refuse/{status}", {}, "greeting"),
+    ):
+        with pytest.raises(TelemetryError, match=f"^no {status}: do otherwise$") as told:
+            ask()
+        assert type(told.value) is kind
+
+
+def test_what_is_no_answer_is_none(asking: Asking) -> None:
+    with pytest.raises(TelemetryError, match="does not answer"):
+        asking.post("/nothing", {})
+
+
+def test_pieces_come_until_their_end(asking: Asking) -> None:
+    assert b"".join(asking.pieces("/long")) == b"x" * 210_000
+    assert b"".join(asking.pieces("/short")) == b"all of it"
+
+
+def test_what_breaks_off_is_told(asking: Asking) -> None:
+    pieces = asking.pieces("/broken")
+    assert next(pieces) == b"the beginning"
+    with pytest.raises(TelemetryError, match="does not answer"):
+        list(pieces)
+
+
+def test_a_failure_of_who_reads_pieces_is_their_own(asking: Asking) -> None:
+    def write() -> None:
+        for _ in asking.pieces("/long"):
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="disk is full"):
+        write()
+
+
+def test_a_connection_that_is_upgraded_has_all_that_follows(asking: Asking) -> None:
+    with asking.upgraded("/greet", {}, "greeting") as stream:
+        asking.close()
+        stream.settimeout(LIMIT_S)
+        stream.sendall(b"world")
+        with stream.makefile("rb") as said:
+            assert said.read() == b"hello WORLD"
+
+
+def test_who_waits_is_told_when_it_is_closed(program: Program, asking: Asking) -> None:
+    told: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            asking.post("/late", {}, timeout_s=600.0)
+        except TelemetryError as error:
+            told.append(error)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    assert program.is_asked.wait(LIMIT_S)
+    asking.close()
+    waiting.join(LIMIT_S)
+    assert len(told) == 1
+    with pytest.raises(ProgramGone, match="asked no more"):
+        asking.post("/echo", {})
+
+
+def test_one_that_says_nothing_for_too_long_is_told(asking: Asking) -> None:
+    with pytest.raises(TelemetryError, match="does not answer: timed out"):
+        asking.post("/late", {}, timeout_s=0.2)
+
+
+def test_a_program_that_serves_no_more_is_gone(program: Program, asking: Asking) -> None:
+    program.server.close()
+    with pytest.raises(ProgramGone, match="serves telemetry no more"):
+        asking.post("/echo", {})
+
+
+def test_a_program_that_has_ended_is_gone(program: Program) -> None:
+    program.server.close()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(LIMIT_S)
+    served = Served(ended.pid, "program", program.server.url, "", TOKEN)
+    with Asking(served) as asking, pytest.raises(ProgramGone, match="has ended"):
+        asking.post("/echo", {})
