@@ -130,7 +130,7 @@ def run_until(
         for table, parts in tables.items()
     }
     with (sessions or KeptSessions()).filled(fragment.memory_max_bytes, filled) as session:
-        frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
+        frame = session.open(fragment.sql, fragment.values)
         batches = _all_batches if _gives_few(frame, filled) else _batches
         return _collect(frame, batches, fragment, deadline)
 

@@ -100,7 +100,7 @@ class Plans:
         read = [table for table in self.schemas if _may_read(text.sql, table)]
         empty = {table: self._empty[table] for table in read}
         with self._sessions.filled(memory_max_bytes, empty) as session:
-            frame = open_frame(session, text.sql, self.schemas, dict(values))
+            frame = open_frame(session.context, text.sql, self.schemas, dict(values))
             wanted = plain_schema(frame.schema())
             scanned = tuple(dict.fromkeys(_SCAN.findall(frame.logical_plan().display_indent())))
         tables = scanned if scanned and all(table in empty for table in scanned) else None
