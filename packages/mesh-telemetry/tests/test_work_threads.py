@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
+from functools import partial
 
 import pytest
 from recorded_actors import LIMIT_S
@@ -14,6 +16,11 @@ from mesh_telemetry._query.deadline import Late, within, within_async
 
 def soon() -> float:
     return time.monotonic() + LIMIT_S
+
+
+def busy(until: float) -> None:
+    while time.monotonic() < until:
+        pass
 
 
 def test_a_thread_stays_for_the_next_work() -> None:
@@ -37,8 +44,7 @@ def test_work_that_is_late_takes_its_thread_along() -> None:
 
     def endless() -> None:
         threads.append(threading.current_thread())
-        while True:
-            time.sleep(0.001)
+        busy(math.inf)
 
     for _ in range(3):
         with pytest.raises(Late):
@@ -54,13 +60,13 @@ def test_no_stop_reaches_other_work() -> None:
 
     async def many() -> int:
         late = 0
-        for number in range(200):
-            pause = 0.001 * (number % 3)
+        for number in range(150):
+            until = time.monotonic() + 0.001
             try:
-                await within_async(lambda pause=pause: time.sleep(pause), time.monotonic() + 0.001)
+                await within_async(partial(busy, until + 0.01 * (number % 3 - 1)), until)
             except Late:
                 late += 1
-            assert await within_async(lambda number=number: number, soon()) == number
+            assert await within_async(partial(int, number), soon()) == number
         return late
 
     assert asyncio.run(many()) > 0
@@ -73,8 +79,7 @@ def test_a_task_that_is_cancelled_stops_its_work() -> None:
     def endless() -> None:
         threads.append(threading.current_thread())
         begun.set()
-        while True:
-            time.sleep(0.001)
+        busy(math.inf)
 
     async def cancelled() -> None:
         task = asyncio.create_task(within_async(endless, soon()))
