@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import datafusion
@@ -97,7 +97,7 @@ class Plans:
     ) -> Planned:
         text = read_query(sql)
         values = values_of(parameters, text.marks)
-        read = [table for table in self.schemas if _may_read(text.sql, table)]
+        read = _readable(text.sql, self.schemas)
         empty = {table: self._empty[table] for table in read}
         with self._sessions.filled(memory_max_bytes, empty) as session:
             frame = open_frame(session.context, text.sql, self.schemas, dict(values))
@@ -121,6 +121,9 @@ def open_query(
     return session, open_frame(session, planned.text.sql, known, dict(planned.values))
 
 
-def _may_read(sql: str, table: str) -> bool:
-    """Says whether a query may read a table: to plan it, the others need not be there."""
-    return table.lower() in sql.lower() or _CATALOG.search(sql) is not None
+def _readable(sql: str, tables: Iterable[str]) -> list[str]:
+    """Gives the tables that a query may read: to plan it, the others need not be there."""
+    if _CATALOG.search(sql) is not None:
+        return list(tables)
+    words = sql.lower()
+    return [table for table in tables if table.lower() in words]
