@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._options import TelemetryConfig
     from mesh_telemetry._otlp.export import OtlpExport
     from mesh_telemetry._query.fragment import Fragment
+    from mesh_telemetry._query.kept_sessions import KeptSessions
     from mesh_telemetry._rows.host_tables import HostTables
     from mesh_telemetry._stacks.dump import DumpOptions, HostDump
     from mesh_telemetry._stacks.flame_graph import FlameOptions
@@ -77,6 +78,7 @@ class HostRows(Actor):
         self._spill: Spill | None = None
         self._is_over = False
         self._tables: HostTables | None = None
+        self._sessions: KeptSessions | None = None
         self._stacks: HostStacks | None = None
         self._debugging = HostDebugging(self._folder)
         self._making = threading.Lock()
@@ -203,7 +205,7 @@ class HostRows(Actor):
         tables = self._made().refreshed([*fragment.tables, *told])
         try:
             rows = RowsWithAdded(tables, fragment.added)
-            body: bytes = run_until(fragment, rows, deadline)
+            body: bytes = run_until(fragment, rows, deadline, self._sessions)
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise
@@ -211,10 +213,12 @@ class HostRows(Actor):
         return body
 
     def _made(self) -> HostTables:
+        from mesh_telemetry._query.kept_sessions import KeptSessions
         from mesh_telemetry._rows.host_tables import HostTables
 
         with self._making:
             if self._tables is None:
+                self._sessions = KeptSessions()
                 scratch = self._folder / ASKED
                 scratch.mkdir(mode=0o700, exist_ok=True)
                 self._tables = HostTables(

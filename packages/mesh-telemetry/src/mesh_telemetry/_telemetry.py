@@ -15,6 +15,7 @@ from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._options import TelemetryConfig, with_otlp
+from mesh_telemetry._query.host_list import HostList
 from mesh_telemetry._query.moments import microseconds
 from mesh_telemetry._watching import watch_until_begun
 
@@ -83,6 +84,7 @@ class Telemetry:
         self._pid = 0
         self._servings: list[Serving] = []
         self._plans: Plans | None = None
+        self._hosts: HostList | None = None
 
     def start(self) -> Self:
         """Records the calling process, and every process that is spawned from there from now on.
@@ -164,14 +166,21 @@ class Telemetry:
             TelemetryError: It is not started.
             ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
         """
-        query, hosts, left_s = self._question(sql, params, timeout)
-        return query.answer(
-            partial(self._ask, self._started(), hosts),
-            until_us=microseconds(as_of),
-            timeout_s=left_s,
-            require_full=require_full,
-            is_one_host=len(hosts) == 1,
-        )
+        keeper, hosts_now = self._asked(timeout)
+        until_us = microseconds(as_of)
+
+        def answer(
+            hosts: Sequence[HostHandle], asked: Callable[[], None], timeout_s: float
+        ) -> Answer:
+            return self._question(sql, params).answer(
+                partial(self._ask, keeper, hosts, asked),
+                until_us=until_us,
+                timeout_s=timeout_s,
+                require_full=require_full,
+                is_one_host=len(hosts) == 1,
+            )
+
+        return hosts_now.asked(answer, timeout)
 
     def stream(
         self,
@@ -200,31 +209,33 @@ class Telemetry:
             ...     for batch in stream:
             ...         print(batch.num_rows)
         """
-        query, hosts, left_s = self._question(sql, params, timeout)
+        keeper, hosts_now = self._asked(timeout)
+        deadline = time.monotonic() + timeout
+        query = self._question(sql, params)
         return query.stream(
-            partial(self._ask, self._started(), hosts),
+            partial(self._ask, keeper, hosts_now.all(timeout), lambda: None),
             until_us=microseconds(as_of),
-            timeout_s=left_s,
+            timeout_s=max(deadline - time.monotonic(), 0.0),
             require_full=require_full,
         )
 
-    def _question(
-        self, sql: str, params: Sequence[object] | Mapping[str, object] | None, timeout: float
-    ) -> tuple[Query, list[HostHandle], float]:
-        """Gives a question, whom to ask, and how much time is left for it."""
+    def _asked(self, timeout: float) -> tuple[Keeper, HostList]:
+        """Gives whom to ask for that long."""
+        if not timeout > 0:
+            raise ValueError(f"timeout {timeout} is not above 0")
+        keeper = self._started()
+        if self._hosts is None:
+            self._hosts = HostList(keeper)
+        return keeper, self._hosts
+
+    def _question(self, sql: str, params: Sequence[object] | Mapping[str, object] | None) -> Query:
         # Here, not at the top: processes that only record must not load Arrow.
         from mesh_telemetry._query.planned import Plans
         from mesh_telemetry._query.query import Query
 
-        if not timeout > 0:
-            raise ValueError(f"timeout {timeout} is not above 0")
-        keeper = self._started()
-        deadline = time.monotonic() + timeout
         if self._plans is None:
             self._plans = Plans(self.tables())
-        query = Query(sql, params, self._plans.schemas, plans=self._plans)
-        hosts = keeper.hosts.call_one().get(timeout)
-        return query, hosts, max(deadline - time.monotonic(), 0.0)
+        return Query(sql, params, self._plans.schemas, plans=self._plans)
 
     def pyspy_dump(
         self,
@@ -587,6 +598,7 @@ class Telemetry:
         for serving in servings:
             serving.close()
         keeper, self._keeper = self._keeper, None
+        self._hosts = None
         if keeper is None or os.getpid() != self._pid:
             return
         with suppress(MeshError):
@@ -605,12 +617,30 @@ class Telemetry:
     ) -> None:
         self.close()
 
-    def _ask(self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> HostAsking:
+    def _ask(
+        self,
+        keeper: Keeper,
+        hosts: Sequence[HostHandle],
+        asked: Callable[[], None],
+        fragment: Fragment,
+    ) -> HostAsking:
         from mesh_telemetry._query.host_asking import HostAsking
         from mesh_telemetry._rows.added_tables import added_tables
 
         added = added_tables(fragment.tables, self._own_tables)
-        return HostAsking(keeper, hosts, replace(fragment, added=added) if added else fragment)
+        if added:
+            fragment = replace(fragment, added=added)
+        try:
+            asking = HostAsking(keeper, hosts, fragment)
+        except MeshError:
+            asked()
+            raise
+        try:
+            asked()
+        except BaseException:
+            asking.close()
+            raise
+        return asking
 
     def _started(self) -> Keeper:
         if self._keeper is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import ctypes
-import queue
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeVar
+
+from mesh_telemetry._query.work_threads import Work
 
 __all__ = ["Cancellation", "Cancelled", "Late", "remaining_s", "within", "within_async"]
 
@@ -23,10 +23,6 @@ class Late(Exception):
 
 class Cancelled(Exception):
     """Nobody wants what the work gives any more."""
-
-
-class _Stopped(BaseException):
-    """Raised in the thread of work that is stopped."""
 
 
 class Cancellation:
@@ -67,41 +63,23 @@ def remaining_s(deadline: float) -> float:
 def within(work: Callable[[], T], deadline: float, cancellation: Cancellation | None = None) -> T:
     """Gives what the work gives, or raises what it raises, if it ends in time.
 
-    Work that does not is stopped: the engine looks about once a second whether its thread is to
-    end, and drops its stream then.
+    Work that does not is stopped.
 
     Raises:
         Late: It did not end in time.
         Cancelled: It was cancelled.
     """
-    results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            try:
-                results.put((context.run(work), None))
-            except BaseException as error:
-                results.put((None, error))
-        except _Stopped:
-            # It came a moment too late.
-            return
-
-    thread = threading.Thread(target=run, name="mesh-telemetry-query", daemon=True)
-    thread.start()
-    if cancellation is not None:
-        cancellation.call(lambda: results.put((None, Cancelled())))
+    results: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+    begun = Work(work, lambda result, error: results.put((result, error)))
     try:
+        if cancellation is not None:
+            cancellation.call(lambda: results.put((None, Cancelled())))
         result, error = results.get(timeout=remaining_s(deadline))
-    except queue.Empty:
-        _stop(thread)
+    except Empty:
         raise Late from None
-    except BaseException:
-        # Somebody has interrupted the program.
-        _stop(thread)
-        raise
-    if isinstance(error, Cancelled):
-        _stop(thread)
+    finally:
+        # Harmless where it has ended.
+        begun.stop()
     if error is not None:
         raise error
     return result  # type: ignore[return-value]
@@ -119,40 +97,22 @@ async def within_async(work: Callable[[], T], deadline: float) -> T:
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
+        if done.done():
             return
         if error is not None:
             done.set_exception(error)
         else:
             done.set_result(result)  # type: ignore[arg-type]
 
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = context.run(work)
-        except BaseException as raised:
-            error = raised
+    def tell(result: T | None, error: BaseException | None) -> None:
         # The loop is closed when nobody waits any more.
-        with suppress(RuntimeError, _Stopped):
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, error)
 
-    context = contextvars.copy_context()
-    thread = threading.Thread(target=run, name="mesh-telemetry-query", daemon=True)
-    thread.start()
+    begun = Work(work, tell)
+    end = loop.call_later(remaining_s(deadline), settle, None, Late())
     try:
-        return await asyncio.wait_for(done, remaining_s(deadline))
-    except TimeoutError:
-        if done.cancelled():
-            _stop(thread)
-            raise Late from None
-        raise
-    except asyncio.CancelledError:
-        _stop(thread)
-        raise
-
-
-def _stop(thread: threading.Thread) -> None:
-    if thread.is_alive() and thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(_Stopped)
-        )
+        return await done
+    finally:
+        end.cancel()
+        begun.stop()

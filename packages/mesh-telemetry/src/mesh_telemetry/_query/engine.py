@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,6 +20,7 @@ from mesh_telemetry._plan.plan_tree import quoted
 from mesh_telemetry._plan.time_bounds import TIME_COLUMN, since_us_of
 from mesh_telemetry._query.deadline import Cancellation, Cancelled, Late, within
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment
+from mesh_telemetry._query.kept_sessions import KeptSessions
 from mesh_telemetry._query.plain_types import cast_batch, plain_schema
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame, readable
 
@@ -27,6 +29,14 @@ __all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]
 _COMPRESSED_BYTES_MIN = 64 * 1024
 _PARALLEL_ROWS_MIN = 500_000
 _PARTITIONS_MAX = 4
+_FEW_ROWS_MAX = 1 << 17
+# What gives no more rows than all its inputs have, combined each with each.
+_BOUNDED = re.compile(
+    r" *(?:Projection|Filter|Aggregate|Sort|Limit|Distinct|SubqueryAlias|WindowAggr|TableScan"
+    r"|EmptyRelation|Union|(?:\w+ )?Join)\b"
+)
+_MULTIPLYING = re.compile(r"\b(?:ROLLUP|CUBE|GROUPING SETS)\b")
+_SCANNED = re.compile(r"^ *TableScan: (\S+)", re.MULTILINE)
 
 
 class Rows(Protocol):
@@ -95,13 +105,16 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
         ) from None
 
 
-def run_until(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
+def run_until(
+    fragment: Fragment, rows: Rows, deadline: float, sessions: KeptSessions | None = None
+) -> bytes:
     """Does what `run_fragment` does in the calling thread, which a batch may hold for longer.
 
     Args:
         fragment: What is asked, and its limits.
         rows: The tables.
         deadline: When to give up, on `time.monotonic()`.
+        sessions: Sessions that were used before, if there are more questions to come.
 
     Raises:
         QueryError: The query is to blame.
@@ -110,9 +123,23 @@ def run_until(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
     """
     tables = _tables(fragment, rows)
     row_count = sum(batch.num_rows for parts in tables.values() for batch in parts.batches)
-    partitions = 1
     if row_count >= _PARALLEL_ROWS_MIN or any(parts.files for parts in tables.values()):
-        partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
+        return _run_apart(fragment, rows, tables, deadline)
+    filled = {
+        table: parts.batches or [empty_batch(rows.schemas[table])]
+        for table, parts in tables.items()
+    }
+    with (sessions or KeptSessions()).filled(fragment.memory_max_bytes, filled) as session:
+        frame = session.open(fragment.sql, fragment.values)
+        batches = _all_batches if _gives_few(frame, filled) else _batches
+        return _collect(frame, batches, fragment, deadline)
+
+
+def _run_apart(
+    fragment: Fragment, rows: Rows, tables: Mapping[str, Parts], deadline: float
+) -> bytes:
+    """Runs a fragment over many rows, in a session of its own with several partitions."""
+    partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
     session = new_session(fragment.memory_max_bytes, partitions)
     with ExitStack() as links:
         for table, parts in tables.items():
@@ -125,7 +152,7 @@ def run_until(fragment: Fragment, rows: Rows, deadline: float) -> bytes:
                 folder = links.enter_context(_Links(rows.scratch, parts))
                 _add_files(session, table, rows.schemas[table], folder, fragment.until_us)
         frame = open_frame(session, fragment.sql, fragment.tables, dict(fragment.values))
-        return _collect(frame, fragment, deadline)
+        return _collect(frame, _batches, fragment, deadline)
 
 
 def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:
@@ -174,12 +201,29 @@ def _add_files(
     session.register_view(quoted(table), both)
 
 
-def _collect(frame: datafusion.DataFrame, fragment: Fragment, deadline: float) -> bytes:
+def _gives_few(frame: datafusion.DataFrame, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> bool:
+    """Says whether a statement cannot give many rows, so that all may be there at once."""
+    plan = frame.logical_plan().display_indent()
+    if _MULTIPLYING.search(plan) or not all(map(_BOUNDED.match, plan.splitlines())):
+        return False
+    most = 1
+    for name in _SCANNED.findall(plan):
+        if name not in tables:
+            return False
+        most *= 1 + sum(batch.num_rows for batch in tables[name])
+    return most <= _FEW_ROWS_MAX
+
+
+def _collect(
+    frame: datafusion.DataFrame,
+    read: Callable[[datafusion.DataFrame], Iterable[pa.RecordBatch]],
+    fragment: Fragment,
+    deadline: float,
+) -> bytes:
     schema = plain_schema(frame.schema())
     batches: list[pa.RecordBatch] = []
     row_count = byte_count = 0
-    stream = _executed(frame)
-    while (batch := _next(stream)) is not None:
+    for batch in read(frame):
         row_count += batch.num_rows
         byte_count += batch.nbytes
         if row_count > fragment.rows_max:
@@ -199,20 +243,22 @@ def _collect(frame: datafusion.DataFrame, fragment: Fragment, deadline: float) -
     return _written(batches, schema, byte_count)
 
 
-def _executed(frame: datafusion.DataFrame) -> datafusion.RecordBatchStream:
+def _batches(frame: datafusion.DataFrame) -> Iterator[pa.RecordBatch]:
+    """Gives rows as they are made."""
     try:
-        return frame.execute_stream()
+        for batch in frame.execute_stream():
+            yield batch.to_pyarrow()
     except Exception as error:
         raise _blamed(error) from None
 
 
-def _next(stream: datafusion.RecordBatchStream) -> pa.RecordBatch | None:
+def _all_batches(frame: datafusion.DataFrame) -> list[pa.RecordBatch]:
+    """Gives all rows once they are made, which is faster: no thread wakes another one."""
     try:
-        return stream.next().to_pyarrow()
-    except StopIteration:
-        return None
+        made: list[pa.RecordBatch] = frame.collect()
     except Exception as error:
         raise _blamed(error) from None
+    return made
 
 
 def _blamed(error: Exception) -> QueryError:

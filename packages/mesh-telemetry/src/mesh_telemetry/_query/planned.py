@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import datafusion
 import pyarrow as pa
 
 from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._query.kept_sessions import KeptSessions
 from mesh_telemetry._query.plain_types import plain_schema
 from mesh_telemetry._query.query_text import QueryText, read_query, values_of
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame
@@ -52,6 +53,9 @@ class Plans:
 
     def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
         self.schemas = schemas
+        self._plain = {table: plain_schema(schema) for table, schema in schemas.items()}
+        self._empty = {table: [empty_batch(schema)] for table, schema in self._plain.items()}
+        self._sessions = KeptSessions()
         self._kept: OrderedDict[object, Planned] = OrderedDict()
         self._turn = threading.Lock()
 
@@ -72,18 +76,35 @@ class Plans:
             QueryError: It cannot be understood.
         """
         if parameters or len(sql) > _TEXT_LEN_MAX:
-            return _planned(sql, parameters, self.schemas, memory_max_bytes)
+            return self._planned(sql, parameters, memory_max_bytes)
         with self._turn:
             found = self._kept.get(sql)
             if found is not None:
                 self._kept.move_to_end(sql)
                 return found
-        found = _planned(sql, parameters, self.schemas, memory_max_bytes)
+        found = self._planned(sql, parameters, memory_max_bytes)
         with self._turn:
             self._kept[sql] = found
             while len(self._kept) > _PLANS_MAX:
                 self._kept.popitem(last=False)
         return found
+
+    def _planned(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        memory_max_bytes: int,
+    ) -> Planned:
+        text = read_query(sql)
+        values = values_of(parameters, text.marks)
+        read = _readable(text.sql, self.schemas)
+        empty = {table: self._empty[table] for table in read}
+        with self._sessions.filled(memory_max_bytes, empty) as session:
+            frame = open_frame(session.context, text.sql, self.schemas, dict(values))
+            wanted = plain_schema(frame.schema())
+            scanned = tuple(dict.fromkeys(_SCAN.findall(frame.logical_plan().display_indent())))
+        tables = scanned if scanned and all(table in empty for table in scanned) else None
+        return Planned(text, values, {table: self._plain[table] for table in read}, wanted, tables)
 
 
 def open_query(
@@ -94,41 +115,15 @@ def open_query(
     Raises:
         QueryError: It cannot be parsed or planned.
     """
-    return _opened(planned.text, planned.values, planned.schemas, known, memory_max_bytes)
-
-
-def _planned(
-    sql: str,
-    parameters: Sequence[object] | Mapping[str, object] | None,
-    schemas: Mapping[str, pa.Schema],
-    memory_max_bytes: int,
-) -> Planned:
-    text = read_query(sql)
-    plain = {
-        table: plain_schema(schema)
-        for table, schema in schemas.items()
-        if _may_read(text.sql, table)
-    }
-    values = values_of(parameters, text.marks)
-    _, frame = _opened(text, values, plain, schemas, memory_max_bytes)
-    scanned = tuple(dict.fromkeys(_SCAN.findall(frame.logical_plan().display_indent())))
-    tables = scanned if scanned and all(table in plain for table in scanned) else None
-    return Planned(text, values, plain, plain_schema(frame.schema()), tables)
-
-
-def _may_read(sql: str, table: str) -> bool:
-    """Says whether a query may read a table: to plan it, the others need not be there."""
-    return table.lower() in sql.lower() or _CATALOG.search(sql) is not None
-
-
-def _opened(
-    text: QueryText,
-    values: Mapping[str, pa.Scalar],
-    plain: Mapping[str, pa.Schema],
-    known: Mapping[str, pa.Schema],
-    memory_max_bytes: int,
-) -> tuple[datafusion.SessionContext, datafusion.DataFrame]:
     session = new_session(memory_max_bytes)
-    for table, schema in plain.items():
+    for table, schema in planned.schemas.items():
         session.register_record_batches(quoted(table), [[empty_batch(schema)]])
-    return session, open_frame(session, text.sql, known, dict(values))
+    return session, open_frame(session, planned.text.sql, known, dict(planned.values))
+
+
+def _readable(sql: str, tables: Iterable[str]) -> list[str]:
+    """Gives the tables that a query may read: to plan it, the others need not be there."""
+    if _CATALOG.search(sql) is not None:
+        return list(tables)
+    words = sql.lower()
+    return [table for table in tables if table.lower() in words]

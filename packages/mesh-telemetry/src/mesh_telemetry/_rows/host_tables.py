@@ -19,6 +19,7 @@ from mesh_telemetry._events.door import FLUSH
 from mesh_telemetry._events.proc_folder import proc_folders
 from mesh_telemetry._events.segments import FAMILIES
 from mesh_telemetry._rows.live_tables import live_batches, said_by
+from mesh_telemetry._rows.same_batches import are_same
 from mesh_telemetry._rows.schemas import LASTING_TABLES, LIVE_TABLES, TABLES
 from mesh_telemetry._rows.segment_rows import SegmentRows, TimedBatch
 from mesh_telemetry._stacks.folder import STACK_FOLDER
@@ -75,6 +76,7 @@ class HostTables:
         own_procs = frozenset(() if own_proc is None else (own_proc,))
         self._made = SegmentRows(cache_bytes, own_procs)
         self._known: dict[tuple[Path, str], KnownFolder] = {}
+        self._ones: dict[str, tuple[list[pa.RecordBatch], list[pa.RecordBatch]]] = {}
         self._listed: list[ProcFolder] | None = None
         self._is_over = is_over
         self.scratch: Path = scratch or Path(tempfile.gettempdir())
@@ -144,7 +146,7 @@ class HostTables:
         if table in ("actors", "meshes"):
             # They may have been told of more than once.
             past = read_files(files, TABLES[table], since_us, until_us)
-            return Parts(_one_each([*past, *within], is_latest=table == "actors"))
+            return Parts(self._distinct(table, [*past, *within]))
         return Parts(within, files)
 
     def said(self, word: str) -> list[tuple[ProcFolder, Any]]:
@@ -160,6 +162,14 @@ class HostTables:
         if self._listed is not None:
             return self._listed
         return proc_folders(self._folder, self._spill, self._known)
+
+    def _distinct(self, table: str, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Gives one row of each id; the same batches again as long as nothing has come."""
+        before, made = self._ones.get(table, ([], []))
+        if not are_same(before, batches):
+            made = _one_each(batches, is_latest=table == "actors")
+            self._ones[table] = batches, made
+        return made
 
     def _live(self, table: str, until_us: int | None) -> list[pa.RecordBatch]:
         """Gives a live table, now or as it was recorded last before a time."""
@@ -252,7 +262,8 @@ def _one_each(batches: list[pa.RecordBatch], *, is_latest: bool) -> list[pa.Reco
         return []
     table = pa.Table.from_batches(batches).combine_chunks()
     if pc.count_distinct(table.column("id")).as_py() == table.num_rows:
-        return batches
+        whole: list[pa.RecordBatch] = table.to_batches()
+        return whole
     order = np.argsort(table.column("timestamp_us").to_numpy(), kind="stable")
     if is_latest:
         order = order[::-1]

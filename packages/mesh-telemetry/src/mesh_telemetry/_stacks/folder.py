@@ -31,19 +31,17 @@ class StackFile(NamedTuple):
     """The dump of one process."""
 
     timestamp_us: int
-    path: Path
-    size: int
+    path: str
 
 
 def stack_files(folder: Path) -> list[StackFile]:
     """Gives what lies in a folder, oldest first; nothing where there is no such folder."""
     found = []
     with suppress(OSError):
-        for path in folder.iterdir():
-            time_us, _, _ = path.name.partition("-")
-            if path.suffix == _COMPLETE and time_us.isdecimal():
-                with suppress(OSError):
-                    found.append(StackFile(int(time_us), path, path.stat().st_size))
+        for name in os.listdir(folder):
+            time_us, _, _ = name.partition("-")
+            if name.endswith(_COMPLETE) and time_us.isdecimal():
+                found.append(StackFile(int(time_us), f"{folder}/{name}"))
     return sorted(found)
 
 
@@ -124,12 +122,13 @@ class StackFolder:
 
     def _make_room(self, size: int) -> None:
         files = stack_files(self._path)
-        taken = sum(file.size for file in files)
-        for file in files:
+        sizes = [os.path.getsize(file.path) for file in files]
+        taken = sum(sizes)
+        for file, file_size in zip(files, sizes, strict=True):
             if taken + size <= self._bytes_max:
                 return
-            file.path.unlink(missing_ok=True)
-            taken -= file.size
+            os.unlink(file.path)
+            taken -= file_size
 
     def _sweep_on(self) -> None:
         """Has somebody remove what gets too old, as long as there is anything."""
@@ -156,5 +155,6 @@ class StackFolder:
             left_s = self._retention_s - (now_us - file.timestamp_us) / 1e6
             if left_s > 0:
                 return left_s
-            file.path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(file.path)
         return None

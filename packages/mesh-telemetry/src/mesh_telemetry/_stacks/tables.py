@@ -66,7 +66,7 @@ class StackTables:
         """Gives the rows of a table between two times, a batch for each process of a dump."""
         files = stack_files(self._folder)
         with self._turn:
-            for gone in self._opened.keys() - {file.path.name for file in files}:
+            for gone in self._opened.keys() - {file.path for file in files}:
                 del self._opened[gone]
             wanted = [file for file in files if _is_between(file, since_us, until_us)]
             rows = [self._rows(file) for file in wanted]
@@ -74,18 +74,17 @@ class StackTables:
 
     def _rows(self, file: StackFile) -> dict[str, pa.RecordBatch]:
         """Gives the rows of a file; none where it has gone meanwhile."""
-        name = file.path.name
-        if name not in self._opened:
+        if file.path not in self._opened:
             try:
-                self._opened[name] = _mapped(file.path)
+                self._opened[file.path] = _mapped(file.path)
             except FileNotFoundError:
                 return {}
-        return self._opened[name]
+        return self._opened[file.path]
 
 
-def _mapped(path: Path) -> dict[str, pa.RecordBatch]:
+def _mapped(path: str) -> dict[str, pa.RecordBatch]:
     # The mapping stays as long as a column does, without a descriptor.
-    with pa.memory_map(str(path)) as source:
+    with pa.memory_map(path) as source:
         found = {}
         for table in PYSPY_TABLES:
             (found[table],) = pa.ipc.open_stream(source)

@@ -1,0 +1,116 @@
+"""Sessions that stay for the next question, with those tables in them that have not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._query.session import new_session, open_frame
+from mesh_telemetry._rows.same_batches import are_same
+
+if TYPE_CHECKING:
+    import datafusion
+    import pyarrow as pa
+
+__all__ = ["KeptSession", "KeptSessions"]
+
+_FREE_MAX = 4
+# Larger tables are not kept: who has made the rows says for how long they stay in memory.
+_TABLES_BYTES_MAX = 32 << 20
+_PLANS_MAX = 32
+_TEXT_LEN_MAX = 10_000
+
+
+class KeptSessions:
+    """Gives each question a session that has its tables, and no others.
+
+    Making a session takes as long as planning a small question, and so does giving it the tables
+    of many processes. It may be used by several threads.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[KeptSession] = []
+
+    @contextmanager
+    def filled(
+        self, memory_max_bytes: int, tables: Mapping[str, Sequence[pa.RecordBatch]]
+    ) -> Iterator[KeptSession]:
+        """Gives a session that nobody else uses meanwhile, and keeps it if nothing was raised.
+
+        Args:
+            memory_max_bytes: What it may hold besides the tables.
+            tables: The rows of each, at least one batch.
+        """
+        session = self._taken(memory_max_bytes)
+        session.fill(tables)
+        yield session
+        session.drop_large()
+        if len(self._free) < _FREE_MAX:
+            self._free.append(session)
+
+    def _taken(self, memory_max_bytes: int) -> KeptSession:
+        while self._free:
+            try:
+                session = self._free.pop()
+            except IndexError:
+                # Somebody else was faster.
+                break
+            if session.memory_max_bytes == memory_max_bytes:
+                return session
+        return KeptSession(memory_max_bytes)
+
+
+class KeptSession:
+    """A session, what is registered there, and what was planned over that."""
+
+    def __init__(self, memory_max_bytes: int) -> None:
+        self.memory_max_bytes = memory_max_bytes
+        self.context = new_session(memory_max_bytes)
+        self._tables: dict[str, Sequence[pa.RecordBatch]] = {}
+        self._byte_counts: dict[str, int] = {}
+        # A plan holds on to the tables, and is of no use over others.
+        self._plans: dict[str, datafusion.LogicalPlan] = {}
+
+    def fill(self, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> None:
+        """Has just these tables there."""
+        for name in [name for name in self._tables if name not in tables]:
+            self._drop(name)
+        for name, batches in tables.items():
+            before = self._tables.get(name)
+            if before is not None:
+                if are_same(before, batches):
+                    continue
+                self._drop(name)
+            self.context.register_record_batches(quoted(name), [list(batches)])
+            self._plans.clear()
+            self._tables[name] = batches
+            self._byte_counts[name] = sum(batch.nbytes for batch in batches)
+
+    def open(self, sql: str, values: Mapping[str, pa.Scalar]) -> datafusion.DataFrame:
+        """Plans a statement that reads, unless it was just planned over these very rows.
+
+        Raises:
+            QueryError: It cannot be parsed or planned, or it would change something.
+        """
+        known = self._plans.get(sql)
+        if known is not None and not values:
+            return self.context.create_dataframe_from_logical_plan(known)
+        frame = open_frame(self.context, sql, self._tables, dict(values))
+        if not values and len(sql) <= _TEXT_LEN_MAX:
+            if len(self._plans) >= _PLANS_MAX:
+                del self._plans[next(iter(self._plans))]
+            self._plans[sql] = frame.logical_plan()
+        return frame
+
+    def drop_large(self) -> None:
+        """Lets go of the tables if they are many bytes together."""
+        if sum(self._byte_counts.values()) > _TABLES_BYTES_MAX:
+            for name in list(self._tables):
+                self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self._plans.clear()
+        self.context.deregister_table(quoted(name))
+        del self._tables[name], self._byte_counts[name]

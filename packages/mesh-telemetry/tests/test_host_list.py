@@ -1,0 +1,84 @@
+"""Who is presumed to answer is asked at once, and only counts if the keeper says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from mesh_telemetry._keeper import HostHandle
+from mesh_telemetry._query.host_list import HostList
+
+ROWS: Any = object()
+ONE, OTHER = HostHandle(0, "a", ROWS, None), HostHandle(1, "b", ROWS, None)
+LOST = HostHandle(0, "a", None, "it has ended")
+
+
+class Keeper:
+    """A keeper that answers when it is waited for, with what was set until then."""
+
+    def __init__(self, *now: HostHandle) -> None:
+        self.now = list(now)
+
+    @property
+    def hosts(self) -> Keeper:
+        return self
+
+    def call_one(self) -> Keeper:
+        return self
+
+    def get(self, timeout: float) -> list[HostHandle]:
+        assert timeout >= 0
+        return list(self.now)
+
+
+class Asked:
+    """Remembers who was asked, and whether it was to be cancelled."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.hosts: list[list[HostHandle]] = []
+        self.error = error
+
+    def __call__(
+        self, hosts: Sequence[HostHandle], asked: Callable[[], None], timeout_s: float
+    ) -> list[HostHandle]:
+        assert 0 < timeout_s <= 10
+        self.hosts.append(list(hosts))
+        asked()
+        if self.error is not None:
+            raise self.error
+        return list(hosts)
+
+
+def test_the_only_host_is_asked_once() -> None:
+    keeper: Any = Keeper(ONE)
+    hosts = HostList(keeper)
+    for _ in range(3):
+        ask = Asked()
+        assert hosts.asked(ask, 10.0) == [ONE]
+        assert ask.hosts == [[ONE]]
+
+
+@pytest.mark.parametrize("now", [[OTHER], [ONE, OTHER], [LOST]])
+def test_others_than_were_presumed_are_asked_instead(now: list[HostHandle]) -> None:
+    keeper: Any = Keeper(ONE)
+    hosts = HostList(keeper)
+    hosts.asked(Asked(), 10.0)
+    keeper.now = now
+    ask = Asked()
+    assert hosts.asked(ask, 10.0) == now
+    assert ask.hosts == [[ONE], now]
+    again = Asked()
+    assert hosts.asked(again, 10.0) == now
+    assert again.hosts == [now]
+
+
+def test_what_goes_wrong_with_the_right_hosts_is_raised() -> None:
+    keeper: Any = Keeper(ONE)
+    hosts = HostList(keeper)
+    hosts.asked(Asked(), 10.0)
+    ask = Asked(ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        hosts.asked(ask, 10.0)
+    assert ask.hosts == [[ONE]]

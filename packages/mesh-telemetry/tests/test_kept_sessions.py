@@ -1,0 +1,76 @@
+"""A question never sees what another one has left in its session."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from mesh_telemetry import QueryError
+from mesh_telemetry._query.kept_sessions import KeptSessions
+
+LIMIT_BYTES = 1 << 26
+FEW, MORE = [pa.record_batch({"x": [1, 2]})], [pa.record_batch({"x": [1, 2, 3]})]
+
+
+def asked(sessions: KeptSessions, sql: str, **tables: list[pa.RecordBatch]) -> list[object]:
+    with sessions.filled(LIMIT_BYTES, tables) as session:
+        batches = session.open(sql, {}).collect()
+    return [value for batch in batches for value in batch.column(0).to_pylist()]
+
+
+def test_rows_are_those_of_the_question() -> None:
+    sessions = KeptSessions()
+    for rows, total in [(FEW, 3), (FEW, 3), (MORE, 6), (FEW, 3)]:
+        assert asked(sessions, "select sum(x) from t", t=rows) == [total]
+        assert asked(sessions, "select count(*) from t a join t b on a.x = b.x", t=rows) == [
+            len(rows[0])
+        ]
+
+
+def test_tables_of_another_question_are_not_there() -> None:
+    sessions = KeptSessions()
+    assert asked(sessions, "select count(*) from t", t=FEW) == [2]
+    with pytest.raises(QueryError, match="there is no table t"):
+        asked(sessions, "select count(*) from t", u=FEW)
+    names = "select table_name from information_schema.tables where table_schema = 'public'"
+    assert asked(sessions, names, u=FEW) == ["u"]
+
+
+def test_what_gives_another_value_each_time_does() -> None:
+    sessions = KeptSessions()
+    for sql in ("select cast(now() as varchar)", "select random()"):
+        assert len({tuple(asked(sessions, sql, t=FEW)) for _ in range(3)}) == 3
+
+
+def test_values_are_those_of_the_question() -> None:
+    sessions = KeptSessions()
+    for value in (5, 7):
+        with sessions.filled(LIMIT_BYTES, {"t": FEW}) as session:
+            frame = session.open("select sum(x) + $1 from t", {"1": pa.scalar(value)})
+            assert frame.collect()[0].column(0).to_pylist() == [3 + value]
+
+
+def test_a_session_whose_question_failed_is_not_used_again() -> None:
+    sessions = KeptSessions()
+    with sessions.filled(LIMIT_BYTES, {"t": FEW}) as first:
+        pass
+    with sessions.filled(LIMIT_BYTES, {"t": FEW}) as again:
+        assert again is first
+        with sessions.filled(LIMIT_BYTES, {"t": FEW}) as beside:
+            assert beside is not first
+    with pytest.raises(RuntimeError), sessions.filled(LIMIT_BYTES, {"t": FEW}) as failed:
+        raise RuntimeError
+    for _ in range(3):
+        with sessions.filled(LIMIT_BYTES, {"t": FEW}) as other:
+            assert other is not failed
+
+
+def test_large_tables_are_let_go() -> None:
+    sessions = KeptSessions()
+    large = [pa.record_batch({"x": pa.nulls(5 << 20, pa.int64())})]
+    assert asked(sessions, "select count(*) from t", t=large) == [5 << 20]
+    with sessions.filled(LIMIT_BYTES, {}) as session:
+        assert not session.context.table_exist("t")
+    with sessions.filled(LIMIT_BYTES, {"t": large}) as session:
+        pass
+    assert not session.context.table_exist("t")

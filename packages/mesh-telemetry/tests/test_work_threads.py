@@ -1,0 +1,93 @@
+"""Threads that stay do not mix up what they were given."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from functools import partial
+
+import pytest
+from recorded_actors import LIMIT_S
+
+from mesh_telemetry._query.deadline import Late, within, within_async
+
+
+def soon() -> float:
+    return time.monotonic() + LIMIT_S
+
+
+def busy(until: float) -> None:
+    while time.monotonic() < until:
+        pass
+
+
+def test_a_thread_stays_for_the_next_work() -> None:
+    first = within(threading.get_ident, soon())
+    assert within(threading.get_ident, soon()) == first
+    with pytest.raises(ZeroDivisionError):
+        within(lambda: 1 / 0, soon())
+    assert within(threading.get_ident, soon()) == first
+
+
+def test_work_beside_other_work_has_a_thread_of_its_own() -> None:
+    inner = within(
+        lambda: (threading.get_ident(), within(threading.get_ident, soon())),
+        soon(),
+    )
+    assert inner[0] != inner[1]
+
+
+def test_work_that_is_late_takes_its_thread_along() -> None:
+    threads: list[threading.Thread] = []
+
+    def endless() -> None:
+        threads.append(threading.current_thread())
+        busy(math.inf)
+
+    for _ in range(3):
+        with pytest.raises(Late):
+            within(endless, time.monotonic() + 0.1)
+        assert within(lambda: 1, soon()) == 1
+    for thread in threads:
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+
+
+def test_no_stop_reaches_other_work() -> None:
+    """Work that ends just when it is late: either way, what comes after it is not disturbed."""
+
+    async def many() -> int:
+        late = 0
+        for number in range(150):
+            until = time.monotonic() + 0.001
+            try:
+                await within_async(partial(busy, until + 0.01 * (number % 3 - 1)), until)
+            except Late:
+                late += 1
+            assert await within_async(partial(int, number), soon()) == number
+        return late
+
+    assert asyncio.run(many()) > 0
+
+
+def test_a_task_that_is_cancelled_stops_its_work() -> None:
+    begun = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def endless() -> None:
+        threads.append(threading.current_thread())
+        begun.set()
+        busy(math.inf)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(within_async(endless, soon()))
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    threads[0].join(LIMIT_S)
+    assert not threads[0].is_alive()
