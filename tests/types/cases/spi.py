@@ -1,5 +1,6 @@
 """What those who build on Mesh, and their tests, are given is typed too."""
 
+from pathlib import Path
 from typing import assert_type
 
 from mesh_core import (
@@ -22,7 +23,10 @@ from mesh_core.spi import (
     EventStream,
     Gauge,
     LogLine,
+    LogState,
+    MessageLog,
     SpanIdentity,
+    log_messages,
     register_proc_mesh_spawn_callback,
     subscribe,
 )
@@ -48,8 +52,6 @@ get_or_spawn_controller("registry", int)  # expect-error: no actor
 with subscribe({"sent"}, len_max=10) as stream:
     assert_type(stream, EventStream)
     assert_type(stream.poll(), list[Event])
-    assert_type(stream.poll_records(), bytes)
-    assert_type(stream.endpoint_names(), tuple[str, ...])
     for event in stream.events(timeout=1.0):
         assert_type(event.kind, str)
         assert_type(event.value, float | None)
@@ -58,6 +60,13 @@ with subscribe({"sent"}, len_max=10) as stream:
         if isinstance(event.subject, SpanIdentity):
             assert_type(event.subject.context, TraceContext)
             assert_type(event.subject.parent, TraceContext | None)
+log = log_messages(100, since_start=True)
+assert_type(log, MessageLog)
+assert_type(log.endpoint_names(), tuple[str, ...])
+assert_type(log.state().ended, list[tuple[Path, int]])
+assert_type(log.close(), LogState)
+log_messages(since_start=True)  # expect-error: waiting_max is missing
+log.extend("file", 100, Path("coming"), "1.", ".seg")  # expect-error: a descriptor is an int
 subscribe([1])  # expect-error: kinds are strings
 subscribe(len_max="no")  # expect-error: a length is an int
 register_proc_mesh_spawn_callback(lambda mesh: mesh.stop())
