@@ -161,10 +161,17 @@ def bench(session: nox.Session) -> None:
         session.env["UV_CONSTRAINT"] = ""
         named = {part: f"mesh-{part}" for part in ("rdma", "fs", "tensor", "telemetry")}
         measured = named.get(arguments[0], "mesh-core")
-        group = "bench-torch" if measured in ("mesh-fs", "mesh-tensor") else "bench"
+        groups = {
+            "mesh-fs": "bench-torch",
+            "mesh-tensor": "bench-torch",
+            "mesh-telemetry": "bench-telemetry",
+        }
+        group = groups.get(measured, "bench")
         _install(session, group, measured)
         if measured == "mesh-fs":
             _have(session, system.MOUNTS)
+        if measured == "mesh-telemetry":
+            _have(session, system.BROWSER)
         session.run("python", "bench/run.py", *arguments)
 
 
