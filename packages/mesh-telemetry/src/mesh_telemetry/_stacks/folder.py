@@ -122,12 +122,12 @@ class StackFolder:
 
     def _make_room(self, size: int) -> None:
         files = stack_files(self._path)
-        sizes = [os.path.getsize(file.path) for file in files]
+        sizes = [_size(file.path) for file in files]
         taken = sum(sizes)
         for file, file_size in zip(files, sizes, strict=True):
             if taken + size <= self._bytes_max:
                 return
-            os.unlink(file.path)
+            _remove(file.path)
             taken -= file_size
 
     def _sweep_on(self) -> None:
@@ -155,6 +155,17 @@ class StackFolder:
             left_s = self._retention_s - (now_us - file.timestamp_us) / 1e6
             if left_s > 0:
                 return left_s
-            with suppress(FileNotFoundError):
-                os.unlink(file.path)
+            _remove(file.path)
         return None
+
+
+def _size(path: str) -> int:
+    # One that has gone takes no room.
+    with suppress(OSError):
+        return os.stat(path).st_size
+    return 0
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
