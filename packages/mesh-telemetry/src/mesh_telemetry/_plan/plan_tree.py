@@ -19,6 +19,7 @@ __all__ = [
     "qualify",
     "quoted",
     "quoted_literal",
+    "scanned_tables",
 ]
 
 # What gives another value each time must be computed once, where the query is finished; what
@@ -26,6 +27,9 @@ __all__ = [
 _STAYS = re.compile(
     r"\b(random|uuid\w*|rand)\(|<subquery>|outer_ref\(|__grouping_id", re.IGNORECASE
 )
+
+
+_SCAN = re.compile(r"^ *TableScan: (\S+)", re.MULTILINE)
 
 
 @dataclass(eq=False)
@@ -138,3 +142,8 @@ def quoted_literal(text: str) -> str:
 def named(name: str) -> datafusion.Expr:
     """Gives the column of just this name."""
     return datafusion.col(quoted(name))
+
+
+def scanned_tables(plan: str) -> list[str]:
+    """Gives the tables that a displayed plan reads, as often as it does."""
+    return _SCAN.findall(plan)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mesh_telemetry._disk.stored_tables import Parts
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._plan.plan_tree import quoted, scanned_tables
 from mesh_telemetry._plan.time_bounds import TIME_COLUMN, since_us_of
 from mesh_telemetry._query.deadline import Cancellation, Cancelled, Late, within
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment
@@ -36,7 +36,6 @@ _BOUNDED = re.compile(
     r"|EmptyRelation|Union|(?:\w+ )?Join)\b"
 )
 _MULTIPLYING = re.compile(r"\b(?:ROLLUP|CUBE|GROUPING SETS)\b")
-_SCANNED = re.compile(r"^ *TableScan: (\S+)", re.MULTILINE)
 
 
 class Rows(Protocol):
@@ -207,7 +206,7 @@ def _gives_few(frame: datafusion.DataFrame, tables: Mapping[str, Sequence[pa.Rec
     if _MULTIPLYING.search(plan) or not all(map(_BOUNDED.match, plan.splitlines())):
         return False
     most = 1
-    for name in _SCANNED.findall(plan):
+    for name in scanned_tables(plan):
         if name not in tables:
             return False
         most *= 1 + sum(batch.num_rows for batch in tables[name])

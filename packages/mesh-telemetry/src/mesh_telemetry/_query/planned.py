@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import datafusion
 import pyarrow as pa
 
-from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._plan.plan_tree import quoted, scanned_tables
 from mesh_telemetry._query.kept_sessions import KeptSessions
 from mesh_telemetry._query.plain_types import plain_schema
 from mesh_telemetry._query.query_text import QueryText, read_query, values_of
@@ -20,7 +20,6 @@ from mesh_telemetry._query.session import empty_batch, new_session, open_frame
 __all__ = ["Planned", "Plans", "open_query"]
 
 _CATALOG = re.compile(r"information_schema|^\s*(?:show|desc)", re.IGNORECASE)
-_SCAN = re.compile(r"^ *TableScan: (\S+)", re.MULTILINE)
 _PLANS_MAX = 256
 _TEXT_LEN_MAX = 10_000
 
@@ -102,7 +101,8 @@ class Plans:
         with self._sessions.filled(memory_max_bytes, empty) as session:
             frame = open_frame(session.context, text.sql, self.schemas, dict(values))
             wanted = plain_schema(frame.schema())
-            scanned = tuple(dict.fromkeys(_SCAN.findall(frame.logical_plan().display_indent())))
+            plan = frame.logical_plan().display_indent()
+        scanned = tuple(dict.fromkeys(scanned_tables(plan)))
         tables = scanned if scanned and all(table in empty for table in scanned) else None
         return Planned(text, values, {table: self._plain[table] for table in read}, wanted, tables)
 
