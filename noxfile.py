@@ -257,6 +257,15 @@ def chaos(session: nox.Session) -> None:
     session.run("python", "-m", "tests.hosts.chaos", *session.posargs)
 
 
+@nox.session
+def security(session: nox.Session) -> None:
+    """Run attacks by another user of this machine, as two users: needs root."""
+    # What Debian packages bring must be there before the packages that are built with it.
+    _have(session, {**system.HOSTS, **system.FUSE, "setpriv": "util-linux"})
+    _install(session, "security", *PACKAGES)
+    _pytest(session, "tests/security", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
     """Drive the real state machines: `nox -s sim -- --seeds 200`, or `-- --actors 100000`."""

@@ -38,7 +38,7 @@ LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 STAGES: tuple[Stage, ...] = (
     ((Session("lint"), Session("types")), (Session("rust"),)),
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
-    ((Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
+    ((Session("security"), Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     (
         (Session("jobs"), Session("examples"), Session("fs"), Session("docs")),
         (

@@ -1,0 +1,1 @@
+"""Attacks by another user of the machine, and the limits that stop them."""

@@ -1,0 +1,17 @@
+"""The two users are what the attacks need them to be."""
+
+from __future__ import annotations
+
+from tests.security.users import User
+
+WHO = "import os, mesh_core; print(os.getuid(), os.getgroups(), mesh_core.__name__)"
+
+
+def test_users_differ_and_both_can_run_mesh(owner: User, stranger: User) -> None:
+    assert owner.run_python(WHO) == f"{owner.uid} [] mesh_core\n"
+    assert stranger.run_python(WHO) == f"{stranger.uid} [] mesh_core\n"
+
+
+def test_a_user_cannot_enter_the_home_of_another(owner: User, stranger: User) -> None:
+    (owner.home / "secret").write_text("secret")
+    assert "Permission denied" in stranger.run(["cat", str(owner.home / "secret")])

@@ -1,0 +1,100 @@
+"""Ordinary users of one machine, as whom tests run programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+#: The root of the source tree, which every user can import `tests` from.
+TREE = Path(__file__).resolve().parents[2]
+
+#: Binds the environment and the tree to public folders, then gives up every right of root. The
+#: original folders may be below a home directory that only its owner can enter.
+_ENTER = """
+set -e
+environment=$1 public_environment=$2 tree=$3 public_tree=$4 uid=$5
+shift 5
+mount --bind "$environment" "$public_environment"
+mount --bind "$tree" "$public_tree"
+cd /
+exec setpriv --reuid "$uid" --regid "$uid" --clear-groups --inh-caps=-all -- "$@"
+"""
+
+
+class User:
+    """One user without rights: a uid, a private home folder and a temporary folder.
+
+    Args:
+        name: What test output calls the user.
+        uid: The user's id, also used as its group id.
+        place: A folder that every user can enter; shared by the users of one test session.
+    """
+
+    def __init__(self, name: str, uid: int, place: Path) -> None:
+        self.name = name
+        self.uid = uid
+        self.home = place / name
+        self._environment = place / "environment"
+        self._tree = place / "tree"
+        for folder in (self._environment, self._tree):
+            folder.mkdir(exist_ok=True)
+        for folder in (self.home, self.home / "tmp", self.home / "run"):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            os.chown(folder, uid, uid)
+
+    @property
+    def python(self) -> str:
+        """The path of the interpreter, as this user sees it."""
+        return str(self._environment / "bin" / "python")
+
+    def popen(
+        self, command: list[str], *, env: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[str]:
+        """Start a command as this user.
+
+        Args:
+            command: Program and arguments.
+            env: Variables in addition to the few that every user has.
+            options: Passed on to `subprocess.Popen`.
+        """
+        paths = [sys.prefix, str(self._environment), str(TREE), str(self._tree)]
+        enter = ["unshare", "--mount", "sh", "-c", _ENTER, "sh", *paths, str(self.uid), *command]
+        return subprocess.Popen(
+            enter, env={**self._variables(), **(env or {})}, text=True, **options
+        )
+
+    def run(self, command: list[str], *, timeout_s: float = 60.0, **options: Any) -> str:
+        """Run a command as this user and return what it printed on both streams."""
+        with self.popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+        ) as process:
+            try:
+                return process.communicate(timeout=timeout_s)[0]
+            except BaseException:
+                process.kill()
+                raise
+
+    def run_python(self, script: str, *args: str, timeout_s: float = 60.0, **options: Any) -> str:
+        """Run Python source as this user and return what it printed on both streams."""
+        return self.run([self.python, "-c", script, *args], timeout_s=timeout_s, **options)
+
+    def start_python(self, script: str, *args: str, **options: Any) -> subprocess.Popen[str]:
+        """Start Python source as this user, with pipes for its input and its output."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return self.popen([self.python, "-c", script, *args], **{**pipes, **options})
+
+    def _variables(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "PATH": os.pathsep.join([str(self._environment / "bin"), os.defpath, "/usr/sbin"]),
+            "PYTHONPATH": str(self._tree),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(self.home / "tmp"),
+            "USER": self.name,
+            "XDG_RUNTIME_DIR": str(self.home / "run"),
+        }
