@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Callable, Iterator, Mapping
 from threading import Thread
@@ -12,6 +11,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._serve.access import check_sql
 from mesh_telemetry._serve.flight_messages import (
     Fields,
     field_bytes,
@@ -21,6 +21,8 @@ from mesh_telemetry._serve.flight_messages import (
     unpacked,
 )
 from mesh_telemetry._serve.query_routes import Answering
+from mesh_telemetry._serve.routes import Refused
+from mesh_telemetry._serve.scopes import Scope, Tokens
 
 __all__ = ["FlightSqlServer"]
 
@@ -73,11 +75,12 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             in several threads, and has a deadline of its own.
         columns: Gives the columns of a query's answer without asking anybody.
         schemas: The tables that there are.
-        token: What each call must bring along as `authorization: Bearer <token>`.
+        tokens: One of them is required of each call as `authorization: Bearer <token>`. Calls
+            are permitted to read, whichever it is.
         port: Where it listens on 127.0.0.1; 0 for any free port.
 
     Raises:
-        TelemetryError: The token is empty, or the port is taken.
+        TelemetryError: The port is taken.
     """
 
     def __init__(
@@ -85,13 +88,11 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         answer: Answering,
         columns: Callable[[str, list[object]], pa.Schema],
         schemas: Mapping[str, pa.Schema],
-        token: str,
+        tokens: Tokens,
         port: int = 0,
     ) -> None:
-        if not token:
-            raise TelemetryError("an empty token lets everybody in: pass a random one")
         try:
-            super().__init__(f"grpc://127.0.0.1:{port}", middleware={"token": _TokenCheck(token)})
+            super().__init__(f"grpc://127.0.0.1:{port}", middleware={"token": _TokenCheck(tokens)})
         except (OSError, pa.ArrowException) as error:
             raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
         self._answer = answer
@@ -146,6 +147,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             raise flight.FlightServerError(f"no action {action.type}: send queries that read")
         _, fields = _command(action.body.to_pybytes())
         sql = field_bytes(fields, 1)
+        _check_sql(sql.decode())
         reply = [(1, sql + _HANDLE_SPLIT)]
         try:
             reply.append((2, bytes(self._columns(sql.decode(), []).serialize())))
@@ -213,14 +215,14 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    def __init__(self, token: str) -> None:
+    def __init__(self, tokens: Tokens) -> None:
         super().__init__()
-        self._wanted = f"Bearer {token}".encode()
+        self._tokens = tokens
 
     def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
         sent = [each for name, each in headers.items() if name.lower() == "authorization"]
-        given = sent[0][0].encode() if sent and sent[0] else b""
-        if not hmac.compare_digest(given, self._wanted):
+        given = sent[0][0] if sent and sent[0] else ""
+        if self._tokens.scope_of(given) is Scope.OPEN:
             raise flight.FlightUnauthenticatedError(
                 "no right token: send authorization: Bearer <token>"
             )
@@ -236,13 +238,20 @@ def _command(message: bytes) -> tuple[str, Fields]:
 def _statement(name: str, fields: Fields) -> tuple[str, list[object]]:
     """Gives the query of a command, and its parameters."""
     handle = field_bytes(fields, 1)
-    if name == "CommandStatementQuery":
-        return handle.decode(), []
-    sql, _, bound = handle.partition(_HANDLE_SPLIT)
-    if not bound:
-        return sql.decode(), []
+    text, _, bound = handle.partition(_HANDLE_SPLIT)
+    sql = (handle if name == "CommandStatementQuery" else text).decode()
+    _check_sql(sql)
+    if name == "CommandStatementQuery" or not bound:
+        return sql, []
     table = pa.ipc.open_stream(bound).read_all()
-    return sql.decode(), [column[0] for column in table.columns] if table.num_rows else []
+    return sql, [column[0] for column in table.columns] if table.num_rows else []
+
+
+def _check_sql(sql: str) -> None:
+    try:
+        check_sql(sql, Scope.READ)
+    except Refused as refused:
+        raise flight.FlightUnauthorizedError(refused.text) from refused
 
 
 def _told(work: Callable[[], Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,9 @@ from threading import Thread
 from urllib.parse import parse_qsl, urlsplit
 
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._serve.access import check_access
 from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route
+from mesh_telemetry._serve.scopes import Tokens
 
 __all__ = ["HttpServer"]
 
@@ -27,35 +28,32 @@ class HttpServer:
 
     Args:
         routes: What there is to be asked.
-        token: What each request must bring along as `Authorization: Bearer <token>`, but for those
-            of open routes.
+        tokens: One of them is required as `Authorization: Bearer <token>`, except by open routes.
         port: Where it listens on 127.0.0.1; 0 for any free port.
 
     Attributes:
         routes: The same, the first that fits is the one.
 
     Raises:
-        TelemetryError: The port is taken, or the token is empty.
+        TelemetryError: The port is taken.
 
     Example:
         >>> from mesh_telemetry._serve.routes import Route, json_reply
-        >>> hello = Route("GET", "/hello", lambda request: json_reply({"hello": "world"}))
-        >>> with HttpServer([hello], token="secret") as server:
+        >>> from mesh_telemetry._serve.scopes import Scope
+        >>> hello = Route("GET", "/hello", lambda _: json_reply({"hello": "world"}), Scope.READ)
+        >>> with HttpServer([hello], Tokens.random()) as server:
         ...     server.url.startswith("http://127.0.0.1:")
         True
     """
 
-    def __init__(self, routes: Sequence[Route], token: str, port: int = 0) -> None:
-        if not token:
-            raise TelemetryError("an empty token lets everybody in: pass a random one")
-
+    def __init__(self, routes: Sequence[Route], tokens: Tokens, port: int = 0) -> None:
         class Handler(_Handler):
             pass
 
         # The longest first.
         self.routes: Sequence[Route] = sorted(routes, key=lambda one: len(one.path), reverse=True)
         Handler.routes = self.routes
-        Handler.token = token
+        Handler.tokens = tokens
         try:
             self._server = _Server(("127.0.0.1", port), Handler)
         except OSError as error:
@@ -96,7 +94,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     routes: Sequence[Route]
-    token: str
+    tokens: Tokens
     protocol_version = "HTTP/1.1"
     server_version = "mesh-telemetry"
     sys_version = ""
@@ -152,10 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _reply(self) -> Reply:
         asked = urlsplit(self.path)
         route = self._route(asked.path)
-        if not (route is not None and route.is_open) and not hmac.compare_digest(
-            self.headers.get("Authorization", "").encode(), f"Bearer {self.token}".encode()
-        ):
-            raise Refused(401, "unauthorized", "no right token: send Authorization: Bearer")
+        scope = check_access(route, self.headers, self.tokens)  # type: ignore[arg-type]
         if route is None:
             raise Refused(404, "not_found", "nothing is there: GET /openapi.json says what is")
         tail = asked.path[len(route.path) - 1 :] if route.path.endswith("*") else ""
@@ -163,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         arguments = dict(parse_qsl(asked.query))
         try:
             headers = dict(self.headers.items())
-            return route.work(Request(tail, arguments, headers, body, self.connection))
+            return route.work(Request(tail, arguments, headers, body, self.connection, scope))
         except Refused:
             raise
         except Exception as error:
