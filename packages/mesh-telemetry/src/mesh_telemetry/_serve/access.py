@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Protocol, overload
 from urllib.parse import urlsplit
 
 from mesh_telemetry._serve.routes import Refused, Route
 from mesh_telemetry._serve.scopes import ACT_TABLES, Scope, Tokens
 
-__all__ = ["check_access", "check_sql"]
+__all__ = ["Headers", "check_access", "check_sql"]
 
 #: What `Host` may name. The port is not compared: ssh may forward another one.
 _HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -17,12 +17,24 @@ _ROUTE_HINT = "use Serving.act_token, or the command mesh as the user who runs t
 _TABLE_HINT = "use Serving.act_token over HTTP, or mesh query --act"
 
 
-def check_access(route: Route | None, headers: Mapping[str, str], tokens: Tokens) -> Scope:
+class Headers(Protocol):
+    """Headers of a request, which are found by their names in any case."""
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+
+    @overload
+    def get(self, name: str, otherwise: str, /) -> str: ...
+
+
+def check_access(route: Route | None, headers: Headers, tokens: Tokens) -> Scope:
     """Return the scope of a request that may use a route.
 
     Args:
         route: The route; None for a path that does not exist.
-        headers: Those of the request, found by their names in any case.
+        headers: Those of the request.
         tokens: The tokens of the server.
 
     Raises:
@@ -61,7 +73,7 @@ def check_sql(sql: str, scope: Scope) -> None:
             raise Refused(403, "scope", f"the table {table} {_ACT_NEEDED}: {_TABLE_HINT}")
 
 
-def _check_host(headers: Mapping[str, str]) -> None:
+def _check_host(headers: Headers) -> None:
     """Refuse requests of pages whose name was pointed at this machine (DNS rebinding)."""
     host = headers.get("Host", "")
     if _name_of(f"//{host}") not in _HOSTS:
@@ -79,5 +91,5 @@ def _name_of(address: str) -> str | None:
         return None
 
 
-def _is_from_browser(headers: Mapping[str, str]) -> bool:
+def _is_from_browser(headers: Headers) -> bool:
     return "Origin" in headers or "Sec-Fetch-Site" in headers

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import socket
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import flight
 
 from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._events.door import nearby
+from mesh_telemetry._serve.accept_loop import AcceptLoop, connection_limiter, listener
 from mesh_telemetry._serve.access import check_sql
 from mesh_telemetry._serve.flight_messages import (
     Fields,
@@ -20,12 +27,18 @@ from mesh_telemetry._serve.flight_messages import (
     texts,
     unpacked,
 )
+from mesh_telemetry._serve.flight_relay import RelayedConnection
 from mesh_telemetry._serve.query_routes import Answering
 from mesh_telemetry._serve.routes import Refused
 from mesh_telemetry._serve.scopes import Scope, Tokens
 
+if TYPE_CHECKING:
+    from mesh_core.spi import ConnectionLimiter
+
 __all__ = ["FlightSqlServer"]
 
+_SOCKET = "flight"
+_UNAUTHENTICATED_MAX = 32
 _CATALOG, _SCHEMA = "mesh", "public"
 _STOP_TIMEOUT_S = 5.0
 _HANDLE_SPLIT = b"\0"
@@ -78,6 +91,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         tokens: One of them is required of each call as `authorization: Bearer <token>`. Calls
             are permitted to read, whichever it is.
         port: Where it listens on 127.0.0.1; 0 for any free port.
+        limiter: Says which connections stay open.
 
     Raises:
         TelemetryError: The port is taken.
@@ -90,22 +104,60 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         schemas: Mapping[str, pa.Schema],
         tokens: Tokens,
         port: int = 0,
+        limiter: ConnectionLimiter | None = None,
     ) -> None:
-        try:
-            super().__init__(f"grpc://127.0.0.1:{port}", middleware={"token": _TokenCheck(tokens)})
-        except (OSError, pa.ArrowException) as error:
-            raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
         self._answer = answer
         self._columns = columns
         self._schemas = schemas
+        listening = listener(port)
+        try:
+            self._entry = self._listen(tokens)
+        except BaseException:
+            listening.close()
+            raise
+        self._limiter = limiter or connection_limiter(_UNAUTHENTICATED_MAX)
+        self._loop = AcceptLoop(listening, self._limiter, self._relayed, "mesh-telemetry-relay")
+        self._loop.start()
+
+    def _listen(self, tokens: Tokens) -> int:
+        """Have gRPC listen on a Unix socket without a name, and return a descriptor of it."""
+        folder = Path(tempfile.mkdtemp(prefix="mesh-flight-"))
+        try:
+            with nearby(folder, _SOCKET) as path:
+                super().__init__(f"grpc+unix://{path}", middleware={"token": _TokenCheck(tokens)})
+            return os.open(folder / _SOCKET, os.O_PATH | os.O_CLOEXEC)
+        except (OSError, pa.ArrowException) as error:
+            raise TelemetryError(f"the Flight server cannot listen ({error})") from error
+        finally:
+            # It is reached by the descriptor, so that nothing is left behind by a killed program.
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _relayed(self, client: socket.socket) -> RelayedConnection:
+        return RelayedConnection(self._loop, client, self._connect)
+
+    def _connect(self) -> socket.socket:
+        """Connect to the server behind the listener."""
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.setblocking(False)
+            sock.connect(f"/proc/self/fd/{self._entry}")
+        except OSError:
+            sock.close()
+            raise
+        return sock
 
     @property
     def url(self) -> str:
         """Where it answers."""
-        return f"grpc://127.0.0.1:{self.port}"
+        return f"grpc://127.0.0.1:{self._loop.port}"
 
     def close(self) -> None:
         """Answers no more."""
+        if self._entry < 0:
+            return
+        self._loop.close()
+        os.close(self._entry)
+        self._entry = -1
         # It waits for calls that go on; a thread of its own keeps that wait from ours.
         stopping = Thread(target=self.shutdown, name="mesh-telemetry-flight", daemon=True)
         stopping.start()
