@@ -40,7 +40,7 @@ STAGES: tuple[Stage, ...] = (
     ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
     ((Session("security"), Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
     (
-        (Session("jobs"), Session("examples"), Session("fs"), Session("docs")),
+        (Session("jobs"), Session("examples"), Session("fs"), Session("docs"), Session("readme")),
         (
             *(Session("tensor"), Session("rdma"), Session("telemetry"), Session("layers")),
             *(SMALL, LARGE, Session("fuzz"), Session("kube")),

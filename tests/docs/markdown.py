@@ -57,6 +57,16 @@ class Document:
         if opened is not None:
             raise ValueError(f"{self.name}: the last fence is never closed")
 
+    def commands(self) -> Iterator[tuple[int, str, list[str]]]:
+        """Yields the line, the command and what it prints, for each command of console blocks."""
+        for block in self.blocks():
+            if block.language != "console":
+                continue
+            starts = [at for at, line in enumerate(block.lines) if line.startswith("$ ")]
+            for start, end in zip(starts, [*starts[1:], len(block.lines)], strict=True):
+                shown = [line for line in block.lines[start + 1 : end] if line.strip()]
+                yield block.first_line + start, block.lines[start][2:], shown
+
     def prose(self) -> Iterator[tuple[int, str]]:
         """Yields the numbered lines outside of blocks."""
         inside = {
