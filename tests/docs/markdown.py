@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tools.workspace import ROOT
@@ -63,7 +64,7 @@ class Document:
             if block.language != "console":
                 continue
             starts = [at for at, line in enumerate(block.lines) if line.startswith("$ ")]
-            for start, end in zip(starts, [*starts[1:], len(block.lines)], strict=True):
+            for start, end in pairwise([*starts, len(block.lines)]):
                 shown = [line for line in block.lines[start + 1 : end] if line.strip()]
                 yield block.first_line + start, block.lines[start][2:], shown
 
