@@ -97,10 +97,11 @@ def _job(session: Session) -> Job:
 
 def _report(outcomes: Sequence[Outcome], seconds: float) -> None:
     width = max(len(outcome.name) for outcome in outcomes)
-    print(f"\n{'session':<{width}}  result  seconds")
+    print(f"\n{'session':<{width}}  result  seconds  processor seconds")
     for outcome in outcomes:
         result = "failed" if outcome.failed else "passed"
-        print(f"{outcome.name:<{width}}  {result}  {outcome.seconds:7.1f}")
+        times = f"{outcome.seconds:7.1f}  {outcome.cpu_seconds:17.1f}"
+        print(f"{outcome.name:<{width}}  {result}  {times}")
     print(f"{'all':<{width}}          {seconds:7.1f}\n")
     for line in closing_lines(outcomes):
         print(line)
