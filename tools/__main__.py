@@ -64,7 +64,7 @@ def _usage() -> str:
 
 
 def _test(_: list[str]) -> int:
-    return plan.run(plan.STAGES)
+    return plan.run()
 
 
 def _run(script: list[str]) -> int:
