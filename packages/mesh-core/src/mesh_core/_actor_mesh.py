@@ -14,7 +14,7 @@ from mesh_core._host_orders import start_again
 from mesh_core._mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
 from mesh_core._placed_mesh import PlacedMesh
 from mesh_core._runtime import runtime
-from mesh_core._task_future import AgentFuture, EndFuture, StopFuture
+from mesh_core._task_future import AgentFuture, EndFuture, ReadyFuture, StopFuture
 from mesh_core._wire import CALL, INTERNAL, READY, SPAWN
 
 TYPE_CHECKING = False
@@ -120,7 +120,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         reply = self._runtime.engine.call(
             CALL, self._targets, self._port, _READY, b"", [], AGENT_WINDOW, None, True
         )
-        return AgentFuture(reply, self, "__init__", value=True)
+        return ReadyFuture(reply, self, "__init__", value=True)
 
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops the actors once they have served what is queued; each cleans up.

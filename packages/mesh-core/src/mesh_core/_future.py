@@ -12,8 +12,7 @@ import time
 import traceback
 from typing import Any, Generic, TypeVar
 
-from mesh_core._context import serving
-from mesh_core._deadlock import begin_wait, check_wait, end_wait
+from mesh_core._deadlock import begin_wait, check_wait, end_wait, waiter
 from mesh_core._errors import CallCancelled, DeadlockError, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
@@ -257,7 +256,7 @@ class CallFuture(Future[R]):
 
     def _wait(self, timeout: float | None) -> None:
         engine = self._endpoint._mesh._runtime.engine
-        if serving() is None:
+        if waiter() is None:
             answers = engine.wait(self._reply, timeout)
         else:
             try:
@@ -297,7 +296,7 @@ class CallFuture(Future[R]):
             self._settle(_VALUE, value_of(message))
 
     def _begin_wait(self) -> Wait | None:
-        return None if serving() is None else begin_wait(self)
+        return None if waiter() is None else begin_wait(self)
 
     def _fail(self, error: BaseException) -> None:
         """Ends the call with an error of this side's, if it has not ended."""
@@ -372,7 +371,7 @@ class AnswerStream(Generic[R]):
             raise StopIteration
         engine = self._engine
         while not self._answers:
-            if serving() is None:
+            if waiter() is None:
                 self._answers = engine.wait(self._reply, None)[::-1]
             else:
                 self._answers = self._wait_checked()

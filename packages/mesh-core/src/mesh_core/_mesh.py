@@ -36,7 +36,7 @@ from mesh_core._shape import Point
 from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._supervision import RestartPolicy
-from mesh_core._task_future import AgentFuture, EndFuture, HostStopFuture
+from mesh_core._task_future import AgentFuture, EndFuture, HostStopFuture, ReadyFuture
 from mesh_core._wire import SPAWN
 
 TYPE_CHECKING = False
@@ -428,7 +428,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         if self._runtime.is_over:
             raise MeshStopped(mesh_name=self._name)
         reply = self._runtime.call_agents(self._targets(), "ready")
-        return AgentFuture(reply, self, "bootstrap", value=True)
+        return ReadyFuture(reply, self, "bootstrap", value=True)
 
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops all actors, which finish what is queued and clean up, and then the processes.
