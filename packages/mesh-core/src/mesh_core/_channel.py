@@ -20,7 +20,7 @@ from mesh_core._events import recorder
 from mesh_core._failure import observed_error
 from mesh_core._future import _ERROR, _PENDING, _VALUE, Future
 from mesh_core._handle_job import runtime_of_job
-from mesh_core._loop import waker_of
+from mesh_core._loop import is_on_event_loop, waker_of
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import decode_exception, encode_exception
 from mesh_core._runtime import is_running, runtime, value_of
@@ -94,7 +94,7 @@ class Port(Generic[R]):
                 buffers,
                 config.mailbox_len_max,
                 0,
-                not _on_event_loop(),
+                not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
         except Full:
@@ -129,12 +129,6 @@ def _unpickle_port(job: bytes, proc: int, port: int, once: bool) -> Port[Any]:
         current.tell_agent(proc, "port_held", port)
         made._is_remote = True
     return made
-
-
-def _on_event_loop() -> bool:
-    from mesh_core._endpoint import _on_event_loop as asks
-
-    return asks()
 
 
 class AnswerPort(Port[R]):
