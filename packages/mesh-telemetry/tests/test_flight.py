@@ -10,14 +10,15 @@ import pytest
 from pyarrow import flight
 from shards import Shards, spread
 
-from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.query import Query
 from mesh_telemetry._serve.flight import FlightSqlServer
+from mesh_telemetry._serve.scopes import Tokens
 
 dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
 
-TOKEN = "a token of the test"
+TOKEN = "a read token"
+TOKENS = Tokens(TOKEN, "an act token")
 HEADER = "adbc.flight.sql.authorization_header"
 
 
@@ -37,7 +38,7 @@ def server(shards: Shards) -> Iterator[FlightSqlServer]:
     def columns(sql: str, parameters: list[object]) -> pa.Schema:
         return Query(sql, parameters, schemas).schema
 
-    with FlightSqlServer(answer, columns, schemas, TOKEN) as opened:
+    with FlightSqlServer(answer, columns, schemas, TOKENS) as opened:
         yield opened
 
 
@@ -96,8 +97,3 @@ def test_what_is_not_flight_sql_is_refused(server: FlightSqlServer) -> None:
         for command in [b"", b"\xff\xff", b"\x0a\x05hello"]:
             with pytest.raises(flight.FlightServerError, match="client of Flight SQL"):
                 client.get_flight_info(flight.FlightDescriptor.for_command(command), options)
-
-
-def test_an_empty_token_is_none() -> None:
-    with pytest.raises(TelemetryError, match="pass a random one"):
-        FlightSqlServer(lambda *_: None, lambda *_: None, {}, "")  # type: ignore[arg-type,return-value]

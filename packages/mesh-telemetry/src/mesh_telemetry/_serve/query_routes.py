@@ -20,8 +20,9 @@ from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._query.coverage import Answer, Coverage
 from mesh_telemetry._query.session import empty_batch
 from mesh_telemetry._query.stream import Stream
+from mesh_telemetry._serve.access import check_sql
 from mesh_telemetry._serve.openapi import OPENAPI
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
 
 __all__ = ["ARROW", "COVERAGE", "Answering", "Streaming", "plain_answer", "query_routes"]
 
@@ -51,6 +52,7 @@ def query_routes(answer: Answering, stream: Streaming | None = None) -> list[Rou
     def query(request: Request) -> Reply:
         said = request.json_object()
         question = _question(said)
+        check_sql(question[0], request.scope)
         is_arrow = ARROW in request.headers.get("Accept", "")
         if said.get("stream") and not (is_arrow and stream is not None):
             raise Refused(400, "no_stream", f"only Arrow is streamed: accept {ARROW}")
@@ -69,8 +71,8 @@ def query_routes(answer: Answering, stream: Streaming | None = None) -> list[Rou
         return json_reply(plain_answer(found))
 
     return [
-        Route("POST", "/query", query),
-        Route("GET", "/openapi.json", lambda _: json_reply(OPENAPI)),
+        known_route("POST", "/query", query),
+        known_route("GET", "/openapi.json", lambda _: json_reply(OPENAPI)),
     ]
 
 
