@@ -60,7 +60,7 @@ LATER = object()
 _WHILE_LOADING = frozenset({b"wake", b"loaded", b"overdue", b"stop_actor"})
 # What other processes are answered while the `bootstrap` of this one runs.
 _WHILE_SETTING_UP = frozenset(
-    {b"wake", b"waiting_on", b"port_held", b"port_released"}
+    {b"wake", b"waiting_on", b"patch", b"port_held", b"port_released"}
     | {b"answer_port_held", b"answer_port_released"}
 )
 # The process of the program, and the port under which the program owns what it owns.
@@ -431,6 +431,17 @@ class Agent:
         from mesh_core._launch import leave
 
         leave(0)
+
+    def do_patch(self, message: Message, patches: dict[str, bytes]) -> Any:
+        """Spawns other classes in place of some; a host agent passes it on to its processes."""
+        from mesh_core._mock import inherit_patches, patch_host
+
+        if not self._runtime.is_root:
+            inherit_patches(patches)
+        if self._runtime.host_agent is None:
+            return None
+        patch_host(self._runtime, patches, message)
+        return LATER
 
     # What only the agent of a host can do.
 

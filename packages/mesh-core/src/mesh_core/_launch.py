@@ -44,6 +44,10 @@ def main(entry: bytes) -> int:
         runtime.engine.start_early_events(facts["early_events"])
     for host, epoch in facts["host_epochs"].items():
         runtime.engine.host_back(host, epoch)
+    if facts["patches"]:
+        from mesh_core._mock import inherit_patches
+
+        inherit_patches(facts["patches"])
     from mesh_core._agent import Agent
 
     runtime.agent = Agent(runtime)

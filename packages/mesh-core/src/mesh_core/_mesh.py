@@ -139,6 +139,7 @@ class HostMesh(ContextMesh):
             region,
             owner_here(),
             host_name,
+            self._command,
         )
         mesh = ProcMesh(table, region)
         commands = _commands(bootstrap_command or self._command, mesh)
@@ -167,7 +168,10 @@ class HostMesh(ContextMesh):
         return tuple(placed), answers[-1][1] if answers else ""
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """Gives the same hosts, whose processes will use another interpreter."""
+        """Gives the same hosts, whose processes will use another interpreter.
+
+        So will the processes that actors in them spawn on their `this_host()`.
+        """
         from mesh_core._command import default_bootstrap_cmd
 
         command = default_bootstrap_cmd()
@@ -550,9 +554,10 @@ class ProcMesh(PlacedMesh, ContextMesh):
     def host_mesh(self) -> HostMesh:
         """The hosts that the processes are on."""
         hosts = tuple(host for host, _ in self._table.hosts)
+        command = self._table.command
         if len(hosts) == 1:
-            return HostMesh(hosts, Region.row_major([], []), None)
-        return HostMesh(hosts, Region.row_major(["hosts"], [len(hosts)]), None)
+            return HostMesh(hosts, Region.row_major([], []), command)
+        return HostMesh(hosts, Region.row_major(["hosts"], [len(hosts)]), command)
 
     def activate(self) -> AbstractContextManager[Any]:
         """Has tensors that are made within `with` made on these processes, one on each.
@@ -608,8 +613,14 @@ def _restore_proc_mesh(job: bytes, table: ProcTable, region: Region) -> ProcMesh
 
 
 def this_host() -> HostMesh:
-    """Gives the host of the caller, as a mesh of one without dimensions."""
-    return HostMesh((runtime().identity.host,), Region.row_major([], []), None)
+    """Gives the host of the caller, as a mesh of one without dimensions.
+
+    In a process that was spawned on hosts with another Python executable, its processes use that
+    executable too.
+    """
+    identity = runtime().identity
+    command = None if identity.table is None else identity.table.command
+    return HostMesh((identity.host,), Region.row_major([], []), command)
 
 
 def this_proc() -> ProcMesh:
