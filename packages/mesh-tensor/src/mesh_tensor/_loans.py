@@ -20,7 +20,13 @@ from torch.utils import _pytree as pytree
 from mesh_core import Actor, endpoint
 from mesh_core.spi import local_actor
 from mesh_tensor._poison import Poison
-from mesh_tensor._remote_steps import LostOperand, keep_results, put_in
+from mesh_tensor._remote_steps import (
+    LostOperand,
+    check_writes,
+    keep_results,
+    put_in,
+    versions_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,15 +178,17 @@ def lend_step(plan: Plan, world: World) -> Step:
                 loan.arguments = put_in(world, order.blob, given, loan.tensors)
             except Exception as error:
                 loan.error = error
+        versions = versions_of(given)
         loan.offered.set()
         _wait(loan, order)
         _counter.forget(order.token)
         if lost is not None:
             raise LostOperand
-        if not call.kept:
+        if not call.is_checked:
             return at + words
         if loan.error is not None:
             raise loan.error
+        check_writes(plan, given, versions)
         kept = keep_results(plan.name, call, loan.result, loan.tensors)
         for index, value in enumerate(kept):
             values[w[at + operands + 1 + index]] = value
