@@ -62,8 +62,8 @@ def call_actors(
         # Some may not have served it; the others do not mind.
         return loans.give_up.broadcast(token)
 
-    if call.has_timeout:
-        answer.add_done_callback(lambda done: done.exception() and give_up())
+    # An actor that is started again does not serve the calls of the one before.
+    answer.add_done_callback(lambda done: done.exception() and give_up())
     if is_kept:
         return result
     refs = [one._ref for one in arguments.operands]
