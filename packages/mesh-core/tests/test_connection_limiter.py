@@ -96,6 +96,14 @@ def test_the_peer_with_the_most_connections_loses_one() -> None:
     assert listener.closed == ["two"]
 
 
+def test_grace_does_not_protect_the_peer_with_the_most_connections_from_others() -> None:
+    listener = Listener()
+    for name in ("one", "two", "three"):
+        listener.open(name, peer="x")
+    listener.open("four", peer="y")
+    assert listener.closed == ["one"]
+
+
 def test_a_peer_at_its_limit_evicts_its_own_connection_at_once() -> None:
     listener = Listener(per_peer_max=1)
     listener.open("one", peer="x")

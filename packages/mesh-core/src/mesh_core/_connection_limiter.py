@@ -26,8 +26,8 @@ class ConnectionLimiter:
         unauthenticated_max: Unauthenticated connections at once.
         per_peer_max: Unauthenticated connections at once of one peer that is known.
         deadline_s: Seconds after which an unauthenticated connection is closed.
-        grace_s: Seconds in which a new connection is not evicted to make room for other peers, so
-            that a peer that sends its proof at once is heard also during a flood.
+        grace_s: Seconds in which a connection is not evicted by another one of a peer that is not
+            known either, so that a peer that sends its proof at once is heard during a flood.
         bytes_max: Bytes that all connections together may reserve for their requests.
         clock: Seconds of a monotonic clock.
 
@@ -96,7 +96,7 @@ class ConnectionLimiter:
             peer: Whose connection it is, such as a user id or an address; None if not known.
 
         Returns:
-            The admission; None when all others are too young to be evicted. Accept no more for
+            The admission; None when the one to evict is too young for that. Accept no more for
             `grace_s` then, and leave the connection in the backlog of the listener.
         """
         with self._lock:
@@ -106,7 +106,9 @@ class ConnectionLimiter:
                 evicted = next(iter(same))
             elif len(self._unauthenticated) >= self._unauthenticated_max:
                 evicted = self._evictable()
-                if self._clock() < evicted.admitted_at + self._grace_s:
+                is_young = self._clock() < evicted.admitted_at + self._grace_s
+                # Grace is between connections of one peer, and of peers that are not known.
+                if is_young and evicted.peer == peer:
                     return None
             if evicted is not None:
                 self._forget(evicted)

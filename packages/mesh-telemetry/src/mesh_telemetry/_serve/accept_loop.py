@@ -19,6 +19,7 @@ from typing import Protocol
 
 from mesh_core.spi import Admission, ConnectionLimiter
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._serve.peer_user import PeerUsers
 
 __all__ = [
     "READ",
@@ -37,7 +38,13 @@ Readiness = Callable[[int], object]
 
 
 class Connection(Protocol):
-    """A connection as the loop knows it."""
+    """A connection as the loop knows it.
+
+    Attributes:
+        sock: The socket of the peer.
+    """
+
+    sock: socket.socket
 
     def start(self, admission: Admission) -> None:
         """Begin to read. The admission is released when the connection is closed."""
@@ -91,6 +98,8 @@ def connection_limiter(
     return ConnectionLimiter(
         authenticated_max=_AUTHENTICATED_MAX,
         unauthenticated_max=unauthenticated_max,
+        # Another user of the machine leaves room.
+        per_peer_max=unauthenticated_max // 2,
         deadline_s=_DEADLINE_S if deadline_s is None else deadline_s,
         grace_s=_GRACE_S,
     )
@@ -121,6 +130,7 @@ class AcceptLoop:
         self._selector = selectors.DefaultSelector()
         self._waker, self._wake = socket.socketpair()
         self._is_closed = False
+        self._peers = PeerUsers()
         self._waiting: Connection | None = None
         self._open: set[Connection] = set()
         # When connections are accepted again; 0 while they are.
@@ -185,6 +195,7 @@ class AcceptLoop:
             for connection in list(self._open):
                 connection.close()
             self._selector.close()
+            self._peers.close()
             self._waker.close()
             self._wake.close()
 
@@ -218,7 +229,7 @@ class AcceptLoop:
             connection = self._next()
             if connection is None:
                 return
-            admission = self._limiter.admit(connection.close)
+            admission = self._limiter.admit(connection.close, self._peers.of(connection.sock))
             if admission is None:
                 self._waiting = connection
                 self._pause()

@@ -27,7 +27,7 @@ from mesh_telemetry._serve.flight_messages import (
     texts,
     unpacked,
 )
-from mesh_telemetry._serve.flight_relay import RelayedConnection
+from mesh_telemetry._serve.flight_relay import RelayedConnection, ServerConnections
 from mesh_telemetry._serve.query_routes import Answering
 from mesh_telemetry._serve.routes import Refused
 from mesh_telemetry._serve.scopes import Scope, Tokens
@@ -39,6 +39,8 @@ __all__ = ["FlightSqlServer"]
 
 _SOCKET = "flight"
 _UNAUTHENTICATED_MAX = 32
+# A connection is known to be authenticated when its first rows come, and they may take a while.
+_DEADLINE_S = 60.0
 _CATALOG, _SCHEMA = "mesh", "public"
 _STOP_TIMEOUT_S = 5.0
 _HANDLE_SPLIT = b"\0"
@@ -115,8 +117,9 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         except BaseException:
             listening.close()
             raise
-        self._limiter = limiter or connection_limiter(_UNAUTHENTICATED_MAX)
+        self._limiter = limiter or connection_limiter(_UNAUTHENTICATED_MAX, _DEADLINE_S)
         self._loop = AcceptLoop(listening, self._limiter, self._relayed, "mesh-telemetry-relay")
+        self._servers = ServerConnections(self._loop, self._connect)
         self._loop.start()
 
     def _listen(self, tokens: Tokens) -> int:
@@ -133,7 +136,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             shutil.rmtree(folder, ignore_errors=True)
 
     def _relayed(self, client: socket.socket) -> RelayedConnection:
-        return RelayedConnection(self._loop, client, self._connect)
+        return RelayedConnection(self._loop, client, self._servers)
 
     def _connect(self) -> socket.socket:
         """Connect to the server behind the listener."""
@@ -156,6 +159,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         if self._entry < 0:
             return
         self._loop.close()
+        self._servers.close()
         os.close(self._entry)
         self._entry = -1
         # It waits for calls that go on; a thread of its own keeps that wait from ours.

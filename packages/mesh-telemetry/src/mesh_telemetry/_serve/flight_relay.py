@@ -9,7 +9,8 @@ client whose token is valid. From the first such frame on the connection is auth
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._serve.accept_loop import READ, WRITE, AcceptLoop
@@ -17,7 +18,7 @@ from mesh_telemetry._serve.accept_loop import READ, WRITE, AcceptLoop
 if TYPE_CHECKING:
     from mesh_core.spi import Admission
 
-__all__ = ["DataFrameScan", "RelayedConnection"]
+__all__ = ["DataFrameScan", "RelayedConnection", "ServerConnections"]
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #: Bytes that a client may send before it is authenticated.
@@ -26,6 +27,8 @@ _UNAUTHENTICATED_LEN_MAX = 256 << 10
 _PIECE_LEN = 256 << 10
 _FRAME_HEAD_LEN = 9
 _DATA = 0
+#: Connections of one peer that have ended for it, and not yet for the server.
+_ENDING_MAX = 8
 
 
 class DataFrameScan:
@@ -61,21 +64,73 @@ class DataFrameScan:
         return False
 
 
+class ServerConnections:
+    """Connections to the server, which counts also those that the server has yet to close.
+
+    gRPC needs a while to notice that a connection has ended. Peers that open and close them quickly
+    must not have it keep descriptors without limit.
+
+    Args:
+        loop: Waits for the server to close.
+        connect: Returns a new connection to the server, which does not block.
+    """
+
+    def __init__(self, loop: AcceptLoop, connect: Callable[[], socket.socket]) -> None:
+        self._loop = loop
+        self._connect = connect
+        self._ending: dict[socket.socket, Hashable] = {}
+
+    def open(self, peer: Hashable) -> socket.socket | None:
+        """Connect to the server; None if a peer has too many connections that are ending."""
+        if sum(one == peer for one in self._ending.values()) >= _ENDING_MAX:
+            return None
+        try:
+            return self._connect()
+        except OSError:
+            return None
+
+    def end(self, sock: socket.socket, peer: Hashable) -> None:
+        """Close a connection once the server has closed its side."""
+        self._ending[sock] = peer
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_WR)
+        self._loop.change(sock, READ, lambda _: self._drain(sock))
+
+    def close(self) -> None:
+        """Close what is left, when the loop has ended."""
+        for sock in self._ending:
+            sock.close()
+        self._ending.clear()
+
+    def _drain(self, sock: socket.socket) -> None:
+        try:
+            is_over = not sock.recv(_PIECE_LEN)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            is_over = True
+        if is_over:
+            self._loop.forget(sock)
+            sock.close()
+            del self._ending[sock]
+
+
 class RelayedConnection:
     """Relays one connection of a client to the server.
 
     Args:
         loop: Waits for both sides.
         client: The connection of the client, which does not block.
-        connect: Returns a new connection to the server, which does not block.
+        servers: Has connections to the server.
+
+    Attributes:
+        sock: The connection of the client.
     """
 
-    def __init__(
-        self, loop: AcceptLoop, client: socket.socket, connect: Callable[[], socket.socket]
-    ) -> None:
+    def __init__(self, loop: AcceptLoop, client: socket.socket, servers: ServerConnections) -> None:
         self._loop = loop
-        self._client = client
-        self._connect = connect
+        self.sock: socket.socket = client
+        self._servers = servers
         self._server: socket.socket | None = None
         self._admission: Admission | None = None
         self._to_server = b""
@@ -87,24 +142,27 @@ class RelayedConnection:
     def start(self, admission: Admission) -> None:
         """Begin to read from the client."""
         self._admission = admission
-        self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._loop.watch(self._client, READ, self._read_preface)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._loop.watch(self.sock, READ, self._read_preface)
         self._read_preface(READ)
 
     def close(self) -> None:
         """Close both sides."""
+        if self._is_closed:
+            return
         self._is_closed = True
         self._loop.leave(self)
-        for sock in (self._client, self._server):
-            if sock is not None:
-                self._loop.forget(sock)
-                sock.close()
-        if self._admission is not None:
-            self._admission.release()
+        self._loop.forget(self.sock)
+        self.sock.close()
+        if self._admission is None:
+            return
+        if self._server is not None:
+            self._servers.end(self._server, self._admission.peer)
+        self._admission.release()
 
     def _read_preface(self, _events: int) -> None:
         """Read what each client of HTTP/2 sends first; without it no server is bothered."""
-        piece = self._received(self._client, _PIECE_LEN)
+        piece = self._received(self.sock, _PIECE_LEN)
         if piece is None:
             return
         self._to_server += piece
@@ -113,9 +171,9 @@ class RelayedConnection:
             self.close()
         elif length == len(_PREFACE):
             self._unauthenticated_len = len(self._to_server)
-            try:
-                self._server = self._connect()
-            except OSError:
+            assert self._admission is not None, "it was started"
+            self._server = self._servers.open(self._admission.peer)
+            if self._server is None:
                 self.close()
                 return
             self._to_server = self._sent(self._server, self._to_server)
@@ -123,10 +181,10 @@ class RelayedConnection:
 
     def _client_ready(self, events: int) -> None:
         if events & WRITE:
-            self._to_client = self._sent(self._client, self._to_client)
+            self._to_client = self._sent(self.sock, self._to_client)
         if events & READ and not self._is_closed:
             assert self._server is not None, "it is connected"
-            piece = self._received(self._client, _PIECE_LEN)
+            piece = self._received(self.sock, _PIECE_LEN)
             if piece is not None:
                 if self._scan is not None:
                     self._unauthenticated_len += len(piece)
@@ -140,7 +198,7 @@ class RelayedConnection:
         if events & READ and not self._is_closed:
             piece = self._received(self._server, _PIECE_LEN)
             if piece is not None and self._is_permitted(piece):
-                self._to_client = self._sent(self._client, piece)
+                self._to_client = self._sent(self.sock, piece)
         self._wait()
 
     def _is_permitted(self, piece: bytes) -> bool:
@@ -188,5 +246,5 @@ class RelayedConnection:
         reads_client = not self._to_server and not is_over
         client_events = READ * reads_client | WRITE * bool(self._to_client)
         server_events = READ * (not self._to_client) | WRITE * bool(self._to_server)
-        self._loop.change(self._client, client_events, self._client_ready)
+        self._loop.change(self.sock, client_events, self._client_ready)
         self._loop.change(self._server, server_events, self._server_ready)

@@ -44,6 +44,9 @@ class PendingRequest:
         find: Returns the route of a method and a path.
         tokens: The tokens of the server.
         authenticated: Takes the connection when its token is valid.
+
+    Attributes:
+        sock: The connection.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class PendingRequest:
         authenticated: Authenticated,
     ) -> None:
         self._loop = loop
-        self._sock = sock
+        self.sock: socket.socket = sock
         self._find = find
         self._tokens = tokens
         self._authenticated = authenticated
@@ -67,15 +70,15 @@ class PendingRequest:
     def start(self, admission: Admission) -> None:
         """Begin to read the head."""
         self._admission = admission
-        self._loop.watch(self._sock, READ, self._read)
+        self._loop.watch(self.sock, READ, self._read)
         # Under load the head has mostly come while the connection was in the backlog.
         self._read(READ)
 
     def close(self) -> None:
         """Close the connection."""
         self._loop.leave(self)
-        self._loop.forget(self._sock)
-        self._sock.close()
+        self._loop.forget(self.sock)
+        self.sock.close()
         if self._admission is not None:
             self._admission.release()
 
@@ -93,7 +96,7 @@ class PendingRequest:
     def _received(self, length_max: int) -> bytes | None:
         """Return what has come; None if nothing has, or the connection is closed."""
         try:
-            piece = self._sock.recv(length_max)
+            piece = self.sock.recv(length_max)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError:
@@ -122,27 +125,27 @@ class PendingRequest:
         if scope is Scope.OPEN:
             assert route is not None, "a path that does not exist requires a token"
             arguments, named = dict(parse_qsl(asked.query)), dict(headers.items())
-            return route.work(Request("", arguments, named, b"", self._sock, scope))
+            return route.work(Request("", arguments, named, b"", self.sock, scope))
         admission = self._admission
         assert admission is not None, "it was started"
         if not admission.authenticate():
             raise Refused(503, "busy", "too many connections with a token are open: close one")
         self._loop.leave(self)
-        self._loop.forget(self._sock)
-        self._sock.setblocking(True)
-        self._authenticated(self._sock, admission, self._head)
+        self._loop.forget(self.sock)
+        self.sock.setblocking(True)
+        self._authenticated(self.sock, admission, self._head)
         return None
 
     def _send(self, reply: Reply) -> None:
         """Send an answer; nothing else is read of the connection."""
         assert isinstance(reply.body, bytes), "answers without a token are not streamed"
         self._reply = memoryview(_encoded(reply, reply.body))
-        self._loop.change(self._sock, WRITE, self._write)
+        self._loop.change(self.sock, WRITE, self._write)
         self._write(WRITE)
 
     def _write(self, _events: int) -> None:
         try:
-            sent = self._sock.send(self._reply)
+            sent = self.sock.send(self._reply)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -151,8 +154,8 @@ class PendingRequest:
         self._reply = self._reply[sent:]
         if not self._reply:
             with suppress(OSError):
-                self._sock.shutdown(socket.SHUT_WR)
-            self._loop.change(self._sock, READ, self._drain)
+                self.sock.shutdown(socket.SHUT_WR)
+            self._loop.change(self.sock, READ, self._drain)
 
     def _drain(self, _events: int) -> None:
         # A connection that is closed with bytes unread resets, and the answer may be lost.
