@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._dash.dashboard import dashboard_url
-from mesh_telemetry._query.query import Query
 from mesh_telemetry._serve.flight import FlightSqlServer
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.query_routes import query_routes
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._dash.dashboard import Dashboard
-    from mesh_telemetry._serve.query_routes import Answering, Streaming
+    from mesh_telemetry._serve.query_routes import Queries
     from mesh_telemetry._serve.routes import Route
 
 __all__ = ["Serving"]
@@ -42,24 +41,20 @@ class Serving:
 
     def __init__(
         self,
-        answer: Answering,
+        queries: Queries,
         schemas: Mapping[str, pa.Schema],
         routes: Sequence[Route],
         dashboard: Dashboard,
         port: int,
         flight_port: int,
         token: str | None,
-        stream: Streaming | None = None,
     ) -> None:
-        def columns(sql: str, parameters: list[object]) -> pa.Schema:
-            return Query(sql, parameters, schemas).schema
-
         self.token: str = secrets.token_urlsafe(24) if token is None else token
         self._dashboard = dashboard
-        every = [*query_routes(answer, stream), *dashboard.routes(), *routes]
+        every = [*query_routes(queries), *dashboard.routes(), *routes]
         self._http = HttpServer(every, self.token, port)
         try:
-            self._flight = FlightSqlServer(answer, columns, schemas, self.token, flight_port)
+            self._flight = FlightSqlServer(queries, schemas, self.token, flight_port)
         except BaseException:
             self._http.close()
             raise
