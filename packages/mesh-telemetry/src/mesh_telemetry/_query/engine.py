@@ -100,7 +100,7 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
         raise TelemetryError("nobody waits for the answer any more") from None
     except Late:
         raise TelemetryError(
-            f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+            f"not done after {fragment.deadline_s:.3g} s: allow more time, or filter more"
         ) from None
 
 

@@ -124,7 +124,7 @@ class Query:
             table = within(lambda: self._finished(end), end)
         except Late:
             raise TelemetryError(
-                f"not finished after {timeout_s:g} s: allow more time, or filter more"
+                f"not finished after {timeout_s:.3g} s: allow more time, or filter more"
             ) from None
         return Answer(table, gathering.coverage())
 

@@ -145,7 +145,7 @@ class Answering:
             raise QueryError(f"{QUERY_FAULT}{error}") from None
         except Late:
             raise TelemetryError(
-                f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+                f"not done after {fragment.deadline_s:.3g} s: allow more time, or filter more"
             ) from None
 
 

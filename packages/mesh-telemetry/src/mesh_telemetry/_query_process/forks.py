@@ -99,7 +99,7 @@ class Forks:
     def start(self) -> None:
         """Start the template process, which takes a second to load the engine."""
         if self._template is None:
-            self._template = _Template(self._arguments)
+            self._template = _Template(self._arguments, self._on_exit)
 
     async def fork(self) -> Fork:
         """Fork a query process, once the template is ready.
@@ -108,8 +108,8 @@ class Forks:
             TelemetryError: The template process does not start, or has exited.
         """
         if self._template is None or self._template.is_over:
-            self._template = _Template(self._arguments)
-        return await self._template.fork(self._on_exit)
+            self._template = _Template(self._arguments, self._on_exit)
+        return await self._template.fork()
 
     def close(self) -> None:
         """End the template, which ends all of its forks, and wait for it."""
@@ -119,7 +119,8 @@ class Forks:
 
 
 class _Template:
-    def __init__(self, arguments: str) -> None:
+    def __init__(self, arguments: str, on_exit: Callable[[int], object]) -> None:
+        self._on_exit = on_exit
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         self._control.setblocking(False)
@@ -141,11 +142,11 @@ class _Template:
                 env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
 
-    async def fork(self, on_exit: Callable[[int], object]) -> Fork:
+    async def fork(self) -> Fork:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-            loop.add_reader(self._control.fileno(), self._receive, on_exit)
+            loop.add_reader(self._control.fileno(), self._receive)
         forked: asyncio.Future[Fork] = loop.create_future()
         ours, theirs = socket.socketpair()
         stderr = os.memfd_create("mesh-telemetry-query")
@@ -170,7 +171,7 @@ class _Template:
         self._end("telemetry is closed")
         self._process.wait()
 
-    def _receive(self, on_exit: Callable[[int], object]) -> None:
+    def _receive(self) -> None:
         try:
             said = self._control.recv(_MESSAGE_LEN_MAX).decode()
         except BlockingIOError:
@@ -196,7 +197,7 @@ class _Template:
             exited = self._exits.pop(int(pid))
             if not exited.done():
                 exited.set_result(int(code))
-            on_exit(int(pid))
+            self._on_exit(int(pid))
 
     def _end(self, why: str) -> None:
         if self.is_over:
@@ -215,9 +216,10 @@ class _Template:
             os.close(stderr)
             if not forked.done():
                 forked.set_exception(TelemetryError(why))
-        for exited in self._exits.values():
+        for pid, exited in self._exits.items():
             if not exited.done():
                 exited.set_result(-signal.SIGKILL)
+            self._on_exit(pid)
         self._exits.clear()
 
 

@@ -96,7 +96,7 @@ class QueryPool:
                 return await self._run(task)
         except TimeoutError:
             raise TelemetryError(
-                f"not finished after {task.timeout_s:g} s: allow more time, or filter more"
+                f"not finished after {task.timeout_s:.3g} s: allow more time, or filter more"
             ) from None
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ __all__ = ["FORK", "main"]
 
 #: What the parent sends with the descriptors of the child: its connection, and its stderr.
 FORK = b"fork"
-_NAME = b"mesh-telemetry-q"
+_NAME = b"mesh-query"
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _MESSAGE_LEN_MAX = 64
 
