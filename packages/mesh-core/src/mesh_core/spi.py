@@ -30,6 +30,7 @@ from mesh_core._events import subscribe as subscribe
 from mesh_core._guards import Guard as Guard
 from mesh_core._guards import guard_endpoints as guard_endpoints
 from mesh_core._guards import is_actor_ending as is_actor_ending
+from mesh_core._local_actor import is_actor_coming as is_actor_coming
 from mesh_core._local_actor import local_actor as local_actor
 from mesh_core._log_line import LogLine as LogLine
 from mesh_core._message_log import LOG_HEADER as LOG_HEADER

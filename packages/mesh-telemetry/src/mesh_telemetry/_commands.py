@@ -74,7 +74,7 @@ def query(
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
     # Here, not at the top: other commands have no use for Arrow.
     from mesh_telemetry._disk.past import Past
-    from mesh_telemetry._serve.query_routes import plain_answer
+    from mesh_telemetry._query.plain_json import plain_answer
 
     with Past(folders, run) as kept:
         return plain_answer(kept.query(sql, timeout=timeout))

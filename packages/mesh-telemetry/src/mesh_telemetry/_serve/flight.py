@@ -8,15 +8,17 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._events.door import nearby
+from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._serve.accept_loop import AcceptLoop, connection_limiter, listener
 from mesh_telemetry._serve.access import check_sql
 from mesh_telemetry._serve.flight_messages import (
@@ -28,7 +30,7 @@ from mesh_telemetry._serve.flight_messages import (
     unpacked,
 )
 from mesh_telemetry._serve.flight_relay import RelayedConnection, ServerConnections
-from mesh_telemetry._serve.query_routes import Answering
+from mesh_telemetry._serve.query_routes import Queries
 from mesh_telemetry._serve.routes import Refused
 from mesh_telemetry._serve.scopes import Scope, Tokens
 
@@ -43,6 +45,7 @@ _UNAUTHENTICATED_MAX = 32
 _DEADLINE_S = 60.0
 _CATALOG, _SCHEMA = "mesh", "public"
 _STOP_TIMEOUT_S = 5.0
+_CANCELLED_POLL_S = 0.1
 _HANDLE_SPLIT = b"\0"
 _TABLES = pa.schema(
     [
@@ -86,9 +89,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     It keeps nothing between calls: a prepared statement is its own handle.
 
     Args:
-        answer: Answers a query with parameters, as of a time in microseconds or now; it is called
-            in several threads, and has a deadline of its own.
-        columns: Gives the columns of a query's answer without asking anybody.
+        queries: Answers queries; it is called in several threads.
         schemas: The tables that there are.
         tokens: One of them is required of each call as `authorization: Bearer <token>`. Calls
             are permitted to read, whichever it is.
@@ -101,15 +102,13 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def __init__(
         self,
-        answer: Answering,
-        columns: Callable[[str, list[object]], pa.Schema],
+        queries: Queries,
         schemas: Mapping[str, pa.Schema],
         tokens: Tokens,
         port: int = 0,
         limiter: ConnectionLimiter | None = None,
     ) -> None:
-        self._answer = answer
-        self._columns = columns
+        self._queries = queries
         self._schemas = schemas
         listening = listener(port)
         try:
@@ -175,18 +174,18 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> flight.FlightInfo:
         """Says what columns a command gives; its ticket is the command itself."""
         name, fields = _command(descriptor.command)
-        schema = self._schema_of(name, fields)
+        schema = self._schema_of(context, name, fields)
         endpoint = flight.FlightEndpoint(flight.Ticket(descriptor.command), [])
         return flight.FlightInfo(schema, descriptor, [endpoint], -1, -1)
 
     def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> Any:
         """Says what columns a command gives."""
-        return flight.SchemaResult(self._schema_of(*_command(descriptor.command)))
+        return flight.SchemaResult(self._schema_of(context, *_command(descriptor.command)))
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Gives the rows of a command."""
         name, fields = _command(ticket.ticket)
-        return flight.RecordBatchStream(self._rows_of(name, fields))
+        return flight.RecordBatchStream(self._rows_of(context, name, fields))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """Names the actions: those of prepared statements."""
@@ -206,8 +205,10 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         _check_sql(sql.decode())
         reply = [(1, sql + _HANDLE_SPLIT)]
         try:
-            reply.append((2, bytes(self._columns(sql.decode(), []).serialize())))
-        except QueryError:
+            with _cancelled_with(context) as cancellation:
+                columns = self._queries.columns(sql.decode(), [], cancellation)
+            reply.append((2, bytes(columns.serialize())))
+        except TelemetryError:
             # It wants parameters; whether there is more to it shows when they are there.
             pass
         yield flight.Result(packed("ActionCreatePreparedStatementResult", reply))
@@ -227,16 +228,19 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         handle = sql + _HANDLE_SPLIT + sink.getvalue().to_pybytes()
         writer.write(pa.py_buffer(message_of([(1, handle)])))
 
-    def _schema_of(self, name: str, fields: Fields) -> pa.Schema:
+    def _schema_of(self, context: Any, name: str, fields: Fields) -> pa.Schema:
         if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
             sql, parameters = _statement(name, fields)
-            return _told(lambda: self._columns(sql, parameters))
-        return self._rows_of(name, fields).schema
+            with _cancelled_with(context) as cancellation:
+                return _told(lambda: self._queries.columns(sql, parameters, cancellation))
+        return self._rows_of(context, name, fields).schema
 
-    def _rows_of(self, name: str, fields: Fields) -> pa.Table:
+    def _rows_of(self, context: Any, name: str, fields: Fields) -> pa.Table:
         if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
             sql, parameters = _statement(name, fields)
-            return _told(lambda: self._answer(sql, parameters, None).table)
+            with _cancelled_with(context) as cancellation:
+                asked = (sql, parameters, None)
+                return _told(lambda: self._queries.arrow(asked, cancellation).table)
         if name == "CommandGetCatalogs":
             return pa.Table.from_pylist([{"catalog_name": _CATALOG}], _CATALOGS)
         if name == "CommandGetDbSchemas":
@@ -282,6 +286,26 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             raise flight.FlightUnauthenticatedError(
                 "no right token: send authorization: Bearer <token>"
             )
+
+
+@contextmanager
+def _cancelled_with(context: Any) -> Iterator[Cancellation]:
+    """Give what is cancelled when the client of a call cancels it or disconnects."""
+    cancellation = Cancellation()
+    is_over = Event()
+
+    def watch() -> None:
+        # gRPC does not say when; it can only be asked.
+        while not is_over.wait(_CANCELLED_POLL_S):
+            if context.is_cancelled():
+                cancellation.cancel()
+                return
+
+    Thread(target=watch, name="mesh-telemetry-flight-call", daemon=True).start()
+    try:
+        yield cancellation
+    finally:
+        is_over.set()
 
 
 def _command(message: bytes) -> tuple[str, Fields]:

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._dash.dashboard import dashboard_url
-from mesh_telemetry._query.query import Query
 from mesh_telemetry._serve.flight import FlightSqlServer
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.query_routes import query_routes
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._dash.dashboard import Dashboard
-    from mesh_telemetry._serve.query_routes import Answering, Streaming
+    from mesh_telemetry._serve.query_routes import Queries
     from mesh_telemetry._serve.routes import Route
     from mesh_telemetry._serve.scopes import Tokens
 
@@ -42,25 +41,21 @@ class Serving:
 
     def __init__(
         self,
-        answer: Answering,
+        queries: Queries,
         schemas: Mapping[str, pa.Schema],
         routes: Sequence[Route],
         dashboard: Dashboard,
         port: int,
         flight_port: int,
         tokens: Tokens,
-        stream: Streaming | None = None,
     ) -> None:
-        def columns(sql: str, parameters: list[object]) -> pa.Schema:
-            return Query(sql, parameters, schemas).schema
-
         self.token: str = tokens.read
         self.act_token: str = tokens.act
         self._dashboard = dashboard
-        every = [*query_routes(answer, stream), *dashboard.routes(), *routes]
+        every = [*query_routes(queries), *dashboard.routes(), *routes]
         self._http = HttpServer(every, tokens, port)
         try:
-            self._flight = FlightSqlServer(answer, columns, schemas, tokens, flight_port)
+            self._flight = FlightSqlServer(queries, schemas, tokens, flight_port)
         except BaseException:
             self._http.close()
             raise
