@@ -10,17 +10,18 @@ import pytest
 from pyarrow import flight
 from shards import Shards, spread
 
-from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.query import Query
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.flight import FlightSqlServer
 from mesh_telemetry._serve.query_routes import Asked
+from mesh_telemetry._serve.scopes import Tokens
 
 dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
 
-TOKEN = "a token of the test"
+TOKEN = "a read token"
+TOKENS = Tokens(TOKEN, "an act token")
 HEADER = "adbc.flight.sql.authorization_header"
 
 
@@ -55,7 +56,7 @@ class ShardQueries:
 def server(shards: Shards) -> Iterator[FlightSqlServer]:
     schemas = shards.hosts["host0"].schemas
 
-    with FlightSqlServer(ShardQueries(shards, schemas), schemas, TOKEN) as opened:
+    with FlightSqlServer(ShardQueries(shards, schemas), schemas, TOKENS) as opened:
         yield opened
 
 
@@ -114,8 +115,3 @@ def test_what_is_not_flight_sql_is_refused(server: FlightSqlServer) -> None:
         for command in [b"", b"\xff\xff", b"\x0a\x05hello"]:
             with pytest.raises(flight.FlightServerError, match="client of Flight SQL"):
                 client.get_flight_info(flight.FlightDescriptor.for_command(command), options)
-
-
-def test_an_empty_token_is_none() -> None:
-    with pytest.raises(TelemetryError, match="pass a random one"):
-        FlightSqlServer(ShardQueries(Shards({}), {}), {}, "")

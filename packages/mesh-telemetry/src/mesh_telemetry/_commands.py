@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._serve.served import served_program
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def query(
     run: Annotated[
         str | None, typer.Option(help="Which run in those folders; the last one if left out.")
     ] = None,
+    is_act: Annotated[
+        bool, typer.Option("--act", help="Send the act token, for tables with local variables.")
+    ] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Ask a running program in SQL: one of this user, on this machine, that serves telemetry.
@@ -54,8 +58,9 @@ def query(
     if past:
         answer = _asked_of_past(past, run, text, timeout)
     else:
+        scope = Scope.ACT if is_act else Scope.READ
         with Asking(served_program(pid)) as asking:
-            answer = asking.query(text, timeout_s=timeout)
+            answer = asking.query(text, timeout_s=timeout, scope=scope)
     if is_json:
         door.print_json(answer)
         return

@@ -355,18 +355,26 @@ class Telemetry:
 
         store_dump_of(self._started(), dump_id, proc, said, timeout)
 
-    def serve(self, port: int = 0, flight_port: int = 0, token: str | None = None) -> Serving:
+    def serve(
+        self,
+        port: int = 0,
+        flight_port: int = 0,
+        token: str | None = None,
+        act_token: str | None = None,
+    ) -> Serving:
         """Answers other programs of this machine too, until that or telemetry is closed.
 
-        `mesh query` finds it by itself; others need its addresses and its token.
+        `mesh query` finds it by itself; others need its addresses and a token.
 
         Args:
             port: Where to listen on the loopback for HTTP; 0 for any free port.
             flight_port: Where to listen for Arrow Flight SQL; 0 for any free port.
-            token: What lets others in; a random one when left out.
+            token: Permits reading; a random one when left out.
+            act_token: Permits everything: also to stop meshes, to run code and to see local
+                variables. A random one when left out.
 
         Raises:
-            TelemetryError: It is not started, or a port is taken.
+            TelemetryError: It is not started, a port is taken, or the tokens are equal or empty.
 
         Example:
             >>> with telemetry.serve() as serving:
@@ -374,6 +382,7 @@ class Telemetry:
         """
         from mesh_telemetry._dash.dashboard import LOOK_S, Dashboard
         from mesh_telemetry._rows.added_tables import table_docs
+        from mesh_telemetry._serve.scopes import Tokens
         from mesh_telemetry._serve.served_queries import ServedQueries
         from mesh_telemetry._serve.serving import Serving
 
@@ -382,7 +391,13 @@ class Telemetry:
         dashboard = Dashboard(look, table_docs(self._own_tables))
         queries = ServedQueries(self._asker())
         serving = Serving(
-            queries, self.tables(), self._routes(), dashboard, port, flight_port, token
+            queries,
+            self.tables(),
+            self._routes(),
+            dashboard,
+            port,
+            flight_port,
+            Tokens.random(token, act_token),
         )
         self._servings.append(serving)
         return serving

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mesh_chunks::{ChunkId, Store};
-use mesh_snapshot::{Attributes, Kind, NodeId, Tree};
-use rustix::fs::{CWD, Mode, XattrFlags};
+use mesh_snapshot::{Attributes, Kind, NodeId, Tree, is_unprivileged_xattr};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 
 use crate::content::{set_times, write_content};
 
@@ -147,6 +147,10 @@ impl Writer<'_> {
             for (name, node) in self.new.children(place.node) {
                 let path = place.path.join(OsStr::from_bytes(name));
                 let kind = self.new.attributes(node).kind;
+                if kind.is_device() {
+                    // A mount shows it, but nobody can open it there.
+                    continue;
+                }
                 let old = self.old.zip(place.old).and_then(|(tree, at)| {
                     // What was of another kind has been removed.
                     tree.lookup(at, name).filter(|old| tree.attributes(*old).kind == kind)
@@ -234,18 +238,19 @@ impl Writer<'_> {
     }
 
     fn make(&self, path: &Path, name: &Path, node: NodeId) -> Outcome<()> {
-        let Attributes { kind, device, .. } = self.new.attributes(node);
+        let Attributes { kind, .. } = self.new.attributes(node);
         let mode = Mode::from_raw_mode(0o600);
         match kind {
             Kind::File => write_content(self.new, node, self.store, path, name)?,
             Kind::Symlink => {
                 at(path, symlink(OsStr::from_bytes(self.new.target(node)), path))?;
             }
-            Kind::Directory => {}
-            special => {
-                let made = rustix::fs::mknodat(CWD, path, file_type(special), mode, device);
+            Kind::Fifo | Kind::Socket => {
+                let special = if kind == Kind::Fifo { FileType::Fifo } else { FileType::Socket };
+                let made = rustix::fs::mknodat(CWD, path, special, mode, 0);
                 at(path, made.map_err(io::Error::from))?;
             }
+            Kind::Directory | Kind::CharDevice | Kind::BlockDevice => {}
         }
         self.finish(path, node)
     }
@@ -256,26 +261,17 @@ impl Writer<'_> {
         if self.is_root {
             at(path, lchown(path, Some(given.uid), Some(given.gid)))?;
         }
-        for (name, value) in self.new.xattrs(node) {
+        let xattrs = self.new.xattrs(node);
+        for (name, value) in xattrs.filter(|(name, _)| is_unprivileged_xattr(name)) {
             // Not every file system has them, and not every user may set all.
             let _ =
                 rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty());
         }
         if given.kind != Kind::Symlink {
-            let permissions = Permissions::from_mode(u32::from(given.permissions));
+            let permissions = Permissions::from_mode(u32::from(given.unprivileged_permissions()));
             at(path, fs::set_permissions(path, permissions))?;
         }
         set_times(path, &given)
-    }
-}
-
-fn file_type(kind: Kind) -> rustix::fs::FileType {
-    match kind {
-        Kind::Fifo => rustix::fs::FileType::Fifo,
-        Kind::Socket => rustix::fs::FileType::Socket,
-        Kind::CharDevice => rustix::fs::FileType::CharacterDevice,
-        Kind::BlockDevice => rustix::fs::FileType::BlockDevice,
-        Kind::Directory | Kind::File | Kind::Symlink => rustix::fs::FileType::RegularFile,
     }
 }
 

@@ -257,7 +257,7 @@ fn identity(tree: &Tree, node: NodeId) -> ChunkId {
 }
 
 fn mode(given: &Attributes) -> u32 {
-    let permissions = u32::from(given.permissions) & 0o777;
+    let permissions = u32::from(given.unprivileged_permissions()) & 0o777;
     let is_directory = given.kind == Kind::Directory;
     permissions | if is_directory { DIRECTORY_MODE_MIN } else { FILE_MODE_MIN }
 }

@@ -16,8 +16,17 @@ from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.question import plain_coverage
 from mesh_telemetry._query.stream import Stream
+from mesh_telemetry._serve.access import check_sql
 from mesh_telemetry._serve.openapi import OPENAPI
-from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._serve.routes import (
+    JSON,
+    Refused,
+    Reply,
+    Request,
+    Route,
+    json_reply,
+    known_route,
+)
 
 __all__ = ["ARROW", "COVERAGE", "Asked", "Queries", "query_routes"]
 
@@ -54,6 +63,7 @@ def query_routes(queries: Queries) -> list[Route]:
     def query(request: Request) -> Reply:
         said = request.json_object()
         question = _question(said)
+        check_sql(question[0], request.scope)
         is_arrow = ARROW in request.headers.get("Accept", "")
         if said.get("stream") and not is_arrow:
             raise Refused(400, "no_stream", f"only Arrow is streamed: accept {ARROW}")
@@ -72,8 +82,8 @@ def query_routes(queries: Queries) -> list[Route]:
         return Reply(ARROW, _stream(found.table), {"Mesh-Coverage": coverage})
 
     return [
-        Route("POST", "/query", query),
-        Route("GET", "/openapi.json", lambda _: json_reply(OPENAPI)),
+        known_route("POST", "/query", query),
+        known_route("GET", "/openapi.json", lambda _: json_reply(OPENAPI)),
     ]
 
 
