@@ -568,9 +568,9 @@ class Telemetry:
         self._client = None
         if keeper is None or os.getpid() != self._pid:
             return
-        with suppress(MeshError):
+        with suppress(MeshError, TimeoutError):
             keeper.close.call_one().get(_CLOSE_S)
-        with suppress(MeshError):
+        with suppress(MeshError, TimeoutError):
             _stop(keeper).get(_CLOSE_S)
 
     def __enter__(self) -> Self:
