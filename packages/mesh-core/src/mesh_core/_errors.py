@@ -23,6 +23,7 @@ __all__ = [
     "ConfigError",
     "DeadlineExceeded",
     "DeadlockError",
+    "ForeignHandle",
     "HostDied",
     "MailboxFull",
     "MeshError",
@@ -456,6 +457,30 @@ class ChannelClosed(_Worded):
 
 class NoReply(_Worded):
     """The endpoint let go of its response port without answering."""
+
+
+class ForeignHandle(MeshError):
+    """A handle was unpickled in a process of another job than the one that created it.
+
+    Attributes:
+        handle: What was unpickled, such as `actor mesh 'trainers'`.
+        job: The id of the job that created the handle, in hexadecimal.
+        own_job: The id of the job of this process; empty if it has none.
+    """
+
+    def __init__(self, handle: str, job: str, own_job: str) -> None:
+        super().__init__(handle, job, own_job)
+        self.handle = handle
+        self.job = job
+        self.own_job = own_job
+
+    def __str__(self) -> str:
+        own = f"to job {self.own_job}" if self.own_job else "to no job"
+        return (
+            f"{self.handle} belongs to job {self.job}, but this process belongs {own}: a handle "
+            "works only in the job that created it; spawn the mesh in this program, or take over "
+            "the other job with mesh_core.take_over"
+        )
 
 
 class Unpicklable(_Worded, TypeError):
