@@ -277,6 +277,22 @@ def test_failure_that_nobody_takes_ends_the_program(tmp_path: Path, waiting: str
     assert report.count("Nobody handled") == 1
 
 
+def test_report_of_a_death_names_the_actors_of_the_process(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        procs = this_host().spawn_procs({"n": 2}, name="team")
+        procs.spawn("readers", Worker).pid.call().get()
+        writers = procs.spawn("writers", Worker)
+        writers.slice(n=1).leave.broadcast(3)
+        time.sleep(20)
+        """,
+    )
+    assert ended.status == 1
+    for name in ("readers", "writers"):
+        assert f"actor lost actor 'Worker' of mesh '{name}', rank 1 (n=1)" in ended.err
+
+
 def test_report_of_a_death_has_the_last_words(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
