@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from workers import WorkerProcess
+from workers import END_LIMIT_S, WorkerProcess
 
 from mesh_core import Credentials, CredentialsError, attach_to_workers, shutdown_context
+from mesh_core.testing import wait_until
 
 
 @pytest.fixture
@@ -38,6 +39,24 @@ def test_all_programs_of_a_user_share_an_authority(home: Path) -> None:
     folder = home / ".mesh" / "local"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600]
+
+
+def keep_authority(home: Path, valid_for_s: float) -> Path:
+    """Put an authority of a certain age into the home folder; return the folder that has it.
+
+    Authorities begin five minutes before they are created, and are due after two thirds.
+    """
+    folder = home / ".mesh" / "local"
+    folder.mkdir(parents=True, mode=0o700)
+    Credentials.create(valid_for=valid_for_s).save(home / "made")
+    (home / "made" / "authority.pem").rename(folder / "authority-1.pem")
+    return folder
+
+
+def test_an_authority_that_is_due_is_renewed(home: Path) -> None:
+    folder = keep_authority(home, 60)
+    assert Credentials.local().generation == 2
+    assert [path.name for path in folder.iterdir()] == ["authority-2.pem"]
 
 
 def test_the_folder_is_below_mesh_home_if_that_is_set(
@@ -105,3 +124,12 @@ def test_a_program_has_workers_of_its_user_beside_those_of_a_job(home: Path) -> 
         before.shutdown().get()
         # Also when the program has given credentials of a job before.
         attach_to_workers([other.address]).initialized.get()
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_a_worker_that_waits_for_a_job_renews_its_credentials(home: Path) -> None:
+    folder = keep_authority(home, valid_for_s=153)
+    with WorkerProcess() as worker:
+        # It is due after 2 s: the worker is the only one here who can renew it.
+        assert wait_until(lambda: (folder / "authority-2.pem").exists(), END_LIMIT_S)
+        attach_to_workers([worker.address]).initialized.get()
