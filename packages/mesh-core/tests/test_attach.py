@@ -15,6 +15,7 @@ from workers import WorkerProcess
 
 from mesh_core import (
     Credentials,
+    ForeignHandle,
     HostDied,
     MeshStopped,
     ProcDied,
@@ -94,6 +95,21 @@ def test_actors_on_other_hosts_are_called_as_those_here(workers: list[WorkerProc
     pids = mesh.pids.call().get().values()
     assert len({pid for pid, _ in pids}) == 4
     assert len({parent for _, parent in pids}) == 2
+
+
+def test_hosts_of_an_ended_job_are_not_taken_for_those_of_the_next(
+    workers: list[WorkerProcess],
+) -> None:
+    before = attached(workers[:1])
+    before.initialized.get(timeout=LIMIT_S)
+    shutdown_context().get()
+    hosts = attached(workers[1:])
+    mesh = hosts.spawn_procs().spawn("member", Member)
+    with pytest.raises(ForeignHandle, match="host mesh belongs to job"):
+        before.spawn_procs()
+    assert before != hosts
+    before.shutdown().get()
+    assert mesh.echo.call_one(5).get(timeout=LIMIT_S) == 5
 
 
 def test_an_actor_calls_one_on_another_host(workers: list[WorkerProcess]) -> None:

@@ -9,9 +9,10 @@ import time
 from mesh_core._config import effective
 from mesh_core._core import Region, ask_worker
 from mesh_core._failure import FailureDetail
+from mesh_core._mock import patches_here
 from mesh_core._route import Route
 from mesh_core._runtime import runtime
-from mesh_core._wire import HOST_DIED
+from mesh_core._wire import HOST_DIED, proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -250,6 +251,8 @@ def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None
         current.agent.do_host_back(None, place.host, place.epoch)
     current.engine.expect_host(place.host, place.config.heartbeat_s, silent)
     current.engine.set_route(place.host, route.addresses, route.gateway, place.route_keys)
+    if patches := patches_here():
+        current.tell_agent(proc_id(place.host, 0), "patch", patches)
     current.places.joined(place, route)
     if current.journal is not None and place.hold_s:
         current.journal.joined(place)

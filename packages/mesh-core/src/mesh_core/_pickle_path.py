@@ -6,6 +6,7 @@ slots, and the variables that a function carries along.
 
 from __future__ import annotations
 
+from mesh_core._activation import NeedsLayer
 from mesh_core._errors import Unpicklable, safe_str
 
 TYPE_CHECKING = False
@@ -41,6 +42,8 @@ def unpicklable(
         )
     parts = [("value", value)] if names is None else list(_arguments(value, names))
     path, culprit, error = _search(parts, error, probe)
+    if isinstance(error, NeedsLayer):
+        return Unpicklable(f"{path}: {error}", path=path)
     reason = safe_str(error)[:_TEXT_LEN_MAX]
     kind = type(error).__qualname__
     said = reason if reason.startswith("cannot pickle") else f"cannot pickle it: {kind}: {reason}"
@@ -71,9 +74,18 @@ def _search(
             break
         step, culprit, error = failing
         path = step
+        if isinstance(error, NeedsLayer) and _has_own_reduce(culprit):
+            # The value refuses as a whole, and says what to do: its attributes explain nothing.
+            break
         seen.add(id(culprit))
         parts = [(path + inner, part) for inner, part in _parts(culprit)]
     return path, culprit, error
+
+
+def _has_own_reduce(value: Any) -> bool:
+    """Whether the class of a value says itself how the value is pickled."""
+    names = ("__reduce__", "__reduce_ex__")
+    return any(getattr(type(value), name) is not getattr(object, name) for name in names)
 
 
 def _first_failing(

@@ -6,6 +6,7 @@
 
 mod content;
 mod deadline;
+mod directory;
 mod edges;
 mod manifest;
 mod nodes;
@@ -16,6 +17,7 @@ mod view;
 mod wanted;
 mod workspace;
 
+pub use manifest::names as manifest_names;
 pub use refresh::{Refresh, Stale};
 pub use unpack::{UnpackError, Unpacked};
 pub use view::{View, ViewOptions};

@@ -17,6 +17,7 @@ from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
 
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._serve.asking import Asking, ProgramGone, lives
+from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._serve.served import Served, served_programs
 from mesh_telemetry._top.details import DETAILS
 from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Picture, Target, View
@@ -410,7 +411,7 @@ class Top(App[None]):
             return
         request = {"mesh_id": target.mesh_id, "proc": target.proc, "by": _BY}
         try:
-            await asyncio.to_thread(asking.post, "/stop", request, timeout_s=15.0)
+            await asyncio.to_thread(asking.post, "/stop", request, timeout_s=15.0, scope=Scope.ACT)
         except TelemetryError as error:
             self.notify(str(error), title="not stopped", severity="error", markup=False)
         else:
