@@ -79,11 +79,37 @@ def test_a_user_without_a_home_folder_uses_the_runtime_folder(
     assert Credentials.local().job == job
 
 
-def test_without_a_folder_of_the_user_the_error_says_what_to_do(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def homeless(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of a user who has neither a home nor a runtime folder."""
     monkeypatch.setenv("HOME", str(home / "nowhere"))
     (home.parent / "run").chmod(0o755)
+    monkeypatch.setattr("mesh_core._local_credentials._SHARED", str(home.parent / "tmp"))
+    return home.parent / "tmp"
+
+
+def test_a_user_without_folders_uses_a_private_one_among_temporary_files(homeless: Path) -> None:
+    homeless.mkdir()
+    homeless.chmod(0o1777)
+    Credentials.local()
+    (folder,) = homeless.iterdir()
+    assert folder.name == f"mesh-local-{os.geteuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_that_another_user_has_made_among_temporary_files_is_refused(
+    homeless: Path,
+) -> None:
+    taken = homeless / f"mesh-local-{os.geteuid()}"
+    taken.mkdir(parents=True, mode=0o700)
+    os.chown(taken, 54321, -1)
+    with pytest.raises(CredentialsError, match="belongs to user 54321"):
+        Credentials.local()
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_folder_the_error_says_what_to_do() -> None:
     with pytest.raises(CredentialsError, match="set MESH_HOME to a private folder of this user"):
         Credentials.local()
 

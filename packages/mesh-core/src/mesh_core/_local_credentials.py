@@ -20,6 +20,9 @@ __all__ = ["local_keys"]
 
 # Permission bits of users other than the owner.
 _OTHERS = 0o077
+# For users without a folder of their own, as in many containers. Another user could take the name
+# of the folder there first; then it is refused.
+_SHARED = "/tmp"
 
 
 def local_keys(role: str) -> Keys:
@@ -45,9 +48,9 @@ def _folder() -> str:
         return found
     if not folders:
         raise CredentialsError(
-            f"no folder for the local credentials of user {os.geteuid()}: the home folder is not "
-            "owned by this user or cannot be written; set MESH_HOME to a private folder of this "
-            "user, or give credentials"
+            f"no folder for the local credentials of user {os.geteuid()}: neither the home folder "
+            f"nor {_SHARED} can be written; set MESH_HOME to a private folder of this user, or "
+            "give credentials"
         )
     return folders[0]
 
@@ -68,6 +71,8 @@ def _candidates() -> Iterator[str]:
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
     if _is_usable(runtime, others=_OTHERS):
         yield os.path.join(runtime, "mesh", "local")
+    if os.access(_SHARED, os.W_OK | os.X_OK):
+        yield os.path.join(_SHARED, f"mesh-local-{os.geteuid()}")
 
 
 def _is_usable(base: str, *, others: int) -> bool:

@@ -92,7 +92,7 @@ class Credentials:
         Workers that listen on loopback and programs that attach to them use these when they are
         given no credentials. Their authority is created on first use and renewed before it expires.
         It is kept in `~/.mesh/local`, in `$MESH_HOME/local` if that is set, or in the runtime
-        folder of a user without a home folder.
+        folder or `/tmp/mesh-local-UID` for a user without a home folder.
 
         Args:
             role: The role of this process.
