@@ -101,6 +101,8 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
+        # Whether this process proves itself to other hosts; only those that look after a host do.
+        self.has_credentials: bool = False
         # The worker through which others are reached, where the program has said so.
         self.gateway: Address | None = None
         # What the program owns, noted at its hosts for a successor, and what is noted here.

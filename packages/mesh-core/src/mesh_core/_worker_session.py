@@ -244,6 +244,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys | None, seeds: 
     global _hold
     from mesh_core._config import effective, inherit
     from mesh_core._host_agent import HostAgent
+    from mesh_core._job_credentials import set_credentials
     from mesh_core._runtime import Identity, Runtime, adopt
 
     inherit(order.config)
@@ -264,7 +265,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys | None, seeds: 
     runtime = Runtime(identity)
     adopt(runtime)
     if keys is not None:
-        runtime.engine.set_trust(keys)
+        set_credentials(runtime, keys)
     runtime.host_agent = HostAgent(
         runtime,
         runtime.identity.incarnation + 1,
