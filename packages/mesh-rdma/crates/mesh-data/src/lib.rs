@@ -25,6 +25,8 @@ pub mod claim;
 pub mod domain;
 pub mod error;
 pub mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod grid;
 pub mod ledger;
 pub mod link;
