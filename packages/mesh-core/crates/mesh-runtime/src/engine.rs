@@ -30,6 +30,7 @@ mod neighbour;
 pub mod parker;
 mod poller;
 pub mod ready;
+mod shortage;
 mod strangers;
 mod tending;
 mod waiting;
@@ -73,6 +74,8 @@ struct Shared {
     /// When to look for shared memory that is not used any more; never while all is.
     sweep_at: Option<Instant>,
     strangers: Strangers,
+    /// Until when nothing is accepted or dialled, for want of descriptors.
+    shortage_ends_at: Option<Instant>,
 }
 
 /// One process of a job, running.
@@ -124,6 +127,7 @@ impl Engine {
             redials: BinaryHeap::new(),
             sweep_at: None,
             strangers: Strangers::default(),
+            shortage_ends_at: None,
         };
         let (lead, io) = (Poller::new()?, Poller::new()?);
         let engine = Arc::new_cyclic(|this| Self {
