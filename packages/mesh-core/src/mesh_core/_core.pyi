@@ -132,6 +132,8 @@ class ReadyQueue:
 @final
 class CallHold: ...
 
+PORT_MARK: bytes
+
 @final
 class Engine:
     def __new__(
