@@ -87,6 +87,8 @@ pub struct Engine {
     /// When the links were last led, in microseconds since `epoch`.
     led_until_us: AtomicU64,
     is_closed: AtomicBool,
+    /// Whether this process is a fork of the one that the engine belongs to.
+    is_forsaken: AtomicBool,
     epoch: Instant,
     me: ProcId,
     this: Weak<Self>,
@@ -137,6 +139,7 @@ impl Engine {
             is_led: AtomicBool::new(false),
             led_until_us: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            is_forsaken: AtomicBool::new(false),
             epoch,
             me,
             this: Weak::clone(this),
@@ -159,6 +162,17 @@ impl Engine {
     /// The process.
     pub fn me(&self) -> ProcId {
         self.me
+    }
+
+    /// To be called in a forked child: the links are the parent's, and its threads, which may hold
+    /// locks here, are not in the child. Nothing of the engine is to be used any more.
+    pub fn forsake(&self) {
+        self.is_forsaken.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether this process is a fork of the one that the engine belongs to.
+    pub fn is_forsaken(&self) -> bool {
+        self.is_forsaken.load(Ordering::Relaxed)
     }
 
     /// A place to sleep for one thread.
