@@ -20,7 +20,8 @@ from mesh_core._errors import ChannelClosed, MailboxFull, NoReply
 from mesh_core._events import recorder
 from mesh_core._failure import observed_error
 from mesh_core._future import _ERROR, _PENDING, _VALUE, Future
-from mesh_core._loop import waker_of
+from mesh_core._handle_job import runtime_of_job
+from mesh_core._loop import is_on_event_loop, waker_of
 from mesh_core._pickle import encode_value
 from mesh_core._port_holders import DEATH_META, arrived, holders
 from mesh_core._port_transit import labelled, note_ports, recall_ports, serial_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from typing import Literal
 
+    from mesh_core._runtime import Runtime
 
 __all__ = ["AnswerPort", "Channel", "Port", "PortReceiver", "RankedPortReceiver"]
 
@@ -46,8 +48,8 @@ _EXCEPTION_META = b"E"
 class Port(Generic[R]):
     """Where values can be sent to; picklable, usable from any process and thread."""
 
-    def __init__(self, proc: int, port: int, once: bool) -> None:
-        self._runtime = runtime()
+    def __init__(self, proc: int, port: int, once: bool, current: Runtime | None = None) -> None:
+        self._runtime = runtime() if current is None else current
         self._proc = proc
         self._port = port
         self._once = once
@@ -94,7 +96,7 @@ class Port(Generic[R]):
                 buffers,
                 config.mailbox_len_max,
                 0,
-                not _on_event_loop(),
+                not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
         except BaseException as error:
@@ -109,33 +111,33 @@ class Port(Generic[R]):
         return self._port
 
     def __reduce__(self) -> Any:
+        job = self._runtime.identity.job
         label = labelled((self._proc, self._port))
-        return _unpickle_port, (self._proc, self._port, self._once, label)
+        return _unpickle_port, (job, self._proc, self._port, self._once, label)
 
     def __repr__(self) -> str:
         return f"<Port {proc_name(self._proc)}:{self._port}>"
 
     def __del__(self) -> None:
-        if getattr(self, "_is_remote", False) and is_running() and not self._runtime.is_over:
+        if getattr(self, "_is_remote", False) and is_running() and runtime() is self._runtime:
             self._runtime.tell_agent(self._proc, "port_released", self._port)
 
 
-def _unpickle_port(proc: int, port: int, once: bool, label: bytes) -> Port[Any]:
-    """Makes a port again; where it is not at home, its receiver is told who holds it."""
-    made: Port[Any] = Port(proc, port, once)
+def _unpickle_port(job: bytes, proc: int, port: int, once: bool, label: bytes) -> Port[Any]:
+    """Unpickle a port; outside its own process, its receiver is notified of the holder.
+
+    Raises:
+        ForeignHandle: This process belongs to another job than the port.
+    """
+    current = runtime_of_job(job, "port")
+    made: Port[Any] = Port(proc, port, once, current)
     serial = serial_of(label)
-    if proc != runtime().me:
-        runtime().tell_agent(proc, "port_held", port, serial)
+    if proc != current.me:
+        current.tell_agent(proc, "port_held", port, serial)
         made._is_remote = True
     else:
         arrived(serial, proc)
     return made
-
-
-def _on_event_loop() -> bool:
-    from mesh_core._endpoint import _on_event_loop as asks
-
-    return asks()
 
 
 class AnswerPort(Port[R]):
@@ -173,16 +175,21 @@ class AnswerPort(Port[R]):
         # Whoever gets the copy answers.
         self._is_answered = True
         address = self._message.address()
-        return _unpickle_answer_port, (labelled(address), *address)
+        label = labelled(address)
+        return _unpickle_answer_port, (self._runtime.identity.job, label, *address)
 
     def __del__(self) -> None:
         if not getattr(self, "_is_answered", True) and not self._runtime.is_over:
             self._answer(NO_REPLY, b"", [])
 
 
-def _unpickle_answer_port(label: bytes, *address: int) -> AnswerPort[Any]:
-    """Makes a port again; the process that was called is told who has it now."""
-    current = runtime()
+def _unpickle_answer_port(job: bytes, label: bytes, *address: int) -> AnswerPort[Any]:
+    """Unpickle a port; the process that was called is notified of the new holder.
+
+    Raises:
+        ForeignHandle: This process belongs to another job than the port.
+    """
+    current = runtime_of_job(job, "port")
     is_handed_on = address[0] != current.me
     serial = serial_of(label)
     if is_handed_on:
