@@ -71,9 +71,8 @@ class Program:
         return json.loads(_line(self.process.stdout))
 
     def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(60)
+        with self.process as process:
+            process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module")
