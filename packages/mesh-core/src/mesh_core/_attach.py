@@ -97,6 +97,7 @@ def attach_to_workers(
     """
     # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
     from mesh_core._address import Address
+    from mesh_core._job_credentials import set_credentials
     from mesh_core._journal_entries import HostsEntry
     from mesh_core._mesh import HostMesh
     from mesh_core._trust import Credentials, CredentialsError
@@ -142,7 +143,7 @@ def attach_to_workers(
     keys = (credentials or Credentials.local())._keys
     if not keys.is_local:
         try:
-            current.engine.set_trust(keys)
+            set_credentials(current, keys)
         except ValueError as error:
             raise CredentialsError(str(error)) from None
     config = effective()

@@ -13,6 +13,7 @@ from mesh_core._core import Targets
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
+from mesh_core._job_credentials import mark_credentials
 from mesh_core._job_dir import JobDir
 from mesh_core._log_printer import LogPrinter
 from mesh_core._mock import patches_here
@@ -155,9 +156,13 @@ class HostAgent:
             self._next_slot += count
         return first
 
+    def _open_directory(self) -> None:
+        self._runtime.engine.listen()
+        mark_credentials(self._runtime)
+
     def start(self, order: StartOrder) -> None:
         """Starts the processes of a mesh that are on this host."""
-        self._directory.make(self._runtime.engine.listen)
+        self._directory.make(self._open_directory)
         me = self._runtime.identity.host
         ranks = [
             rank for rank in range(len(order.table.region)) if order.table.proc(rank) >> 32 == me
@@ -227,7 +232,7 @@ class HostAgent:
         Raises:
             RuntimeError: There never was one.
         """
-        self._directory.make(self._runtime.engine.listen)
+        self._directory.make(self._open_directory)
         with self._changed:
             slot = self._slots.get(number)
             if slot is None:

@@ -252,6 +252,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) 
     global _hold
     from mesh_core._config import effective, inherit
     from mesh_core._host_agent import HostAgent
+    from mesh_core._job_credentials import set_credentials
     from mesh_core._runtime import Identity, Runtime, adopt
 
     inherit(order.config)
@@ -270,7 +271,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) 
     )
     runtime = Runtime(identity)
     adopt(runtime)
-    runtime.engine.set_trust(keys)
+    set_credentials(runtime, keys)
     runtime.host_agent = HostAgent(
         runtime,
         runtime.identity.incarnation + 1,
