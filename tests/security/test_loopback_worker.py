@@ -147,7 +147,7 @@ def test_a_program_tells_nothing_to_a_stranger_who_has_taken_the_port(
         # The first message of a TLS handshake, which names nobody, and an alert.
         assert heard[:2] == b"\x16\x03"
         assert len(heard) < 512
-        for secret in (b"token", b"owner", str(owner.home).encode(), os.uname().nodename.encode()):
+        for secret in (b"token", b"owner", str(owner.home).encode()):
             assert secret not in heard
 
 
