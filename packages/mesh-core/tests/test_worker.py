@@ -165,6 +165,20 @@ def test_a_worker_runs_beside_a_program() -> None:
     wait_until_gone(children(os.getpid()))
 
 
+@pytest.mark.usefixtures("fresh_job")
+def test_a_worker_told_to_end_waits_until_the_owner_has_stopped_its_processes() -> None:
+    with WorkerProcess("--leave-grace", str(2 * LIMIT_S)) as worker:
+        procs = attach_to_workers([worker.address]).spawn_procs({"procs": 1})
+        actors = procs.spawn("workers", Worker)
+        pid = actors.pid.call_one().get()
+        worker.send(signal.SIGTERM)
+        for _ in range(3):
+            assert actors.pid.call_one().get() == pid
+        procs.stop().get()
+        # Well before the grace period is over.
+        assert worker.wait() == 0
+
+
 def test_a_worker_loop_returns_when_the_owner_shuts_it_down(tmp_path: Path) -> None:
     ended = run(
         tmp_path,

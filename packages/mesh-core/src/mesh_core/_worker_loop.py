@@ -49,6 +49,7 @@ def run_worker_loop_until_shutdown(
     *,
     credentials: str | PathLike[str] | None = None,
     ca: str | None = None,
+    leave_grace_s: float = 0.0,
 ) -> None:
     """As `run_worker_loop_forever`, but returns when the owner of a job shuts its hosts down.
 
@@ -56,6 +57,7 @@ def run_worker_loop_until_shutdown(
         address: Where to listen.
         credentials: The folder with the worker's credentials.
         ca: Accepted for programs written for Monarch.
+        leave_grace_s: After a signal, how many seconds the processes of the job go on.
 
     Raises:
         ValueError: The address is malformed, or could be reached from other machines although
@@ -63,7 +65,7 @@ def run_worker_loop_until_shutdown(
         CredentialsError: The credentials are not there, or others can use them.
         OSError: The address is taken, or is none of this machine.
     """
-    _serve(address, credentials, ca, 0.0, until_shutdown=True)
+    _serve(address, credentials, ca, leave_grace_s, until_shutdown=True)
 
 
 def start_worker_loop_forever(
