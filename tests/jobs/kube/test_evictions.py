@@ -61,7 +61,14 @@ def delete(cluster: Cluster, namespace: str, name: str) -> None:
     cluster.core.delete_namespaced_pod(name, namespace)
 
 
-@pytest.mark.parametrize(("end", "reason"), [(evict, "drain"), (delete, "end")])
+def shut_down(cluster: Cluster, namespace: str, name: str) -> None:
+    """The kubelet ends the pod by itself, and the API server hears of it afterwards."""
+    if not cluster.is_stand_in:
+        pytest.skip("only the stand-in can be told to shut a node down")
+    cluster.break_pod(namespace, name, "shutdown")
+
+
+@pytest.mark.parametrize(("end", "reason"), [(evict, "drain"), (delete, "end"), (shut_down, "end")])
 def test_a_program_that_is_told_stops_its_actors_before_the_pod_ends(
     cluster: Cluster,
     namespace: str,
@@ -87,7 +94,7 @@ def test_a_program_that_is_told_stops_its_actors_before_the_pod_ends(
     with job.on_leaving(save):
         end(cluster, namespace, pod.metadata.name)
         assert is_saved.wait(PATIENCE_S)
-        eventually(lambda: pod.metadata.uid not in uids(cluster, namespace))
+        eventually(lambda: pod.metadata.uid not in running(cluster, namespace))
     ((mesh, rank, why, seconds),) = {(h.mesh, h.rank, h.reason, h.seconds) for h in told}
     assert (mesh, rank, why) == ("workers", 0, reason)
     assert seconds is not None
@@ -106,11 +113,16 @@ def test_actors_that_nobody_stops_go_on_until_the_grace_period_is_nearly_over(
     evict(cluster, namespace, pod.metadata.name)
     eventually(lambda: job.leaving() != [])
     assert savers.work.call_one().get(timeout=PATIENCE_S) == 1
-    eventually(lambda: pod.metadata.uid not in uids(cluster, namespace))
+    eventually(lambda: pod.metadata.uid not in running(cluster, namespace))
     # It was stopped in good order, and not killed.
     assert (tmp_path / "saved").exists()
     assert "its worker was ended there" in str(faults)
 
 
-def uids(cluster: Cluster, namespace: str) -> set[str]:
-    return {one.metadata.uid for one in cluster.pods(namespace)}
+def running(cluster: Cluster, namespace: str) -> set[str]:
+    """The pods whose worker has not exited."""
+    return {
+        one.metadata.uid
+        for one in cluster.pods(namespace)
+        if one.status.phase not in ("Succeeded", "Failed")
+    }

@@ -79,7 +79,8 @@ def withdraw(worker: Inheritance) -> None:
     The owner of the job can stop its processes here until the grace period is over.
     """
     global _why_withdrawn
-    if _served is not None:
+    if _served is not None and worker.leave_grace_s > 0:
+        _served.tell_agent(_ROOT, "host_leaving", worker.leave_grace_s)
         _outlast_processes(_served, worker)
     if not _over.is_set():
         _why_withdrawn = "its worker was ended there"

@@ -19,7 +19,13 @@ from mesh_jobs._follower import Follower
 from mesh_jobs._held_equipment import HeldEquipment
 from mesh_jobs._inside import check_fits
 from mesh_jobs._job_rows import note_used
-from mesh_jobs._job_state import JobState, attach_known, attach_mesh, detach_meshes
+from mesh_jobs._job_state import (
+    JobState,
+    attach_known,
+    attach_mesh,
+    detach_meshes,
+    leaving_here,
+)
 from mesh_jobs._known_hosts import known_hosts, note_hosts
 from mesh_jobs._leaving import LeavingWatch
 from mesh_jobs._losses import note_losses
@@ -431,7 +437,10 @@ class Job:
             SchedulerUnreachable: The scheduler cannot be asked.
         """
         record, ticket = self._record()
-        return list(self._backend(record.spec).leaving(ticket))
+        found = list(self._backend(record.spec).leaving(ticket))
+        known = {(one.place, one.epoch) for one in found}
+        here = leaving_here(record.order_id)
+        return [*found, *(one for one in here if (one.place, one.epoch) not in known)]
 
     def on_leaving(
         self, tell: Callable[[HostLeaving], object], *, poll_s: float = 5.0
@@ -445,7 +454,12 @@ class Job:
             tell: Is called with the host, the reason, and how many seconds are left.
             poll_s: How often to look where the scheduler does not tell of changes.
         """
-        return LeavingWatch(self.leaving, tell, poll_s, self._follow)
+        return LeavingWatch(self.leaving, tell, poll_s, self._follow, self._leaving_here)
+
+    def _leaving_here(self) -> list[HostLeaving]:
+        """Returns the hosts of which their workers say that they are leaving."""
+        record, _ = self._record()
+        return leaving_here(record.order_id)
 
     @contextmanager
     def _follow(self) -> Iterator[Follower]:

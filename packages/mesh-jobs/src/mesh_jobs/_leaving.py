@@ -31,11 +31,13 @@ class LeavingWatch:
         tell: Callable[[HostLeaving], object],
         poll_s: float,
         follow: Callable[[], AbstractContextManager[Follower]],
+        look_here: Callable[[], Sequence[HostLeaving]],
     ) -> None:
         self._look = look
         self._tell = tell
         self._poll_s = poll_s
         self._follow = follow
+        self._look_here = look_here
         self._told: set[tuple[str, int, str, int]] = set()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="mesh-leaving", daemon=True)
@@ -75,10 +77,16 @@ class LeavingWatch:
         while not self._is_over.is_set() and (left_s := until - time.monotonic()) > 0:
             if follower.wait(min(left_s, _SLICE_S)) is not False:
                 return
+            if any(self._is_new(one) for one in self._look_here()):
+                return
 
     def _tell_new(self, leaving: Iterable[HostLeaving]) -> None:
         for one in leaving:
-            key = (one.mesh, one.rank, one.reason, one.epoch)
-            if key not in self._told:
-                self._told.add(key)
+            if self._is_new(one):
+                self._told.add((one.mesh, one.rank, one.reason, one.epoch))
                 self._tell(one)
+
+    def _is_new(self, one: HostLeaving) -> bool:
+        """Whether nothing was told of a host for this reason, nor that its worker ends."""
+        told = {(one.mesh, one.rank, reason, one.epoch) for reason in (one.reason, "end")}
+        return not told & self._told
