@@ -165,6 +165,9 @@ class Plan:
 class ActorCell:
     """One actor of this process."""
 
+    # What it runs before it serves messages.
+    first_name = "__init__"
+
     # Messages that were taken from the mailbox and not begun.
     left: deque[Message]
 
@@ -181,7 +184,7 @@ class ActorCell:
         self.owner_name: str = order.owner_name
         self.instance: Any = None
         self.plans: dict[bytes, Plan] = {}
-        self.running_name: str = "__init__"
+        self.running_name: str = self.first_name
         # Messages served so far: a stop waits as long as this goes on growing.
         self.served_count = 0
         self.ending: Ending = Ending(self)

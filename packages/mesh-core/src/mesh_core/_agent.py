@@ -59,6 +59,11 @@ _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 LATER = object()
 # What is answered while an actor is being loaded, before what has come in behind that.
 _WHILE_LOADING = frozenset({b"wake", b"loaded", b"overdue", b"stop_actor"})
+# What other processes are answered while the `bootstrap` of this one runs.
+_WHILE_SETTING_UP = frozenset(
+    {b"wake", b"waiting_on", b"patch", b"port_held", b"port_released"}
+    | {b"answer_port_held", b"answer_port_released"}
+)
 # The process of the program, and the port under which the program owns what it owns.
 ROOT = 0
 
@@ -71,14 +76,17 @@ class Agent:
         self._engine = runtime.engine
         self._is_ending = False
         self._arrivals = Arrivals(runtime)
-        # What has come in behind the actor that is being loaded.
+        # What has come in behind the actor that is being loaded, or while `bootstrap` runs.
         self._held: list[Message] = []
+        self._is_setting_up = False
+        self._has_set_up_ended = False
         # Why the set-up that the user asked for has failed, if it has.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
 
     def run(self) -> None:
-        """Serves until the process ends."""
+        """Serves until the process ends, or until `bootstrap` has ended where one runs."""
+        self._take_held()
         ownership, stop_watch = self._runtime.ownership, self._runtime.stop_watch
         while True:
             due = [s for s in (ownership.due_in_s(), stop_watch.due_in_s()) if s is not None]
@@ -92,8 +100,24 @@ class Agent:
                 stop_watch.tick()
             for message in messages:
                 self._take(message)
+            if self._has_set_up_ended:
+                self._has_set_up_ended = False
+                return
+
+    def begin_set_up(self) -> None:
+        """Holds back what other processes send, before `run` is called for the first time."""
+        self._is_setting_up = True
+
+    def end_set_up(self, thread: threading.Thread) -> None:
+        """Ends `run` in the thread that has served during `bootstrap`; waits for it."""
+        self._tell_myself("set_up_ended")
+        thread.join()
+        self._is_setting_up = False
 
     def _take(self, message: Message) -> None:
+        if self._is_setting_up and self._waits_for_set_up(message):
+            self._held.append(message)
+            return
         loading = self._arrivals.loading
         if loading is not None and not self._cannot_wait(message, loading):
             self._held.append(message)
@@ -107,6 +131,16 @@ class Agent:
         held, self._held = self._held, []
         for message in held:
             self._take(message)
+
+    def _waits_for_set_up(self, message: Message) -> bool:
+        """Says whether a message is served only after `bootstrap`, which itself may spawn here."""
+        if message.from_proc == self._runtime.me:
+            return False
+        if message.kind == DIED:
+            # A channel of `bootstrap` must not wait for a process that has died.
+            holder_died(message.from_proc, message.body)
+            return True
+        return message.kind != CALL or message.meta not in _WHILE_SETTING_UP
 
     def _cannot_wait(self, message: Message, loading: Loading) -> bool:
         """Says whether a message is served before the actor that is being loaded."""
@@ -266,6 +300,10 @@ class Agent:
     def do_wake(self, _message: Message) -> None:
         """Makes this thread look at what is due."""
 
+    def do_set_up_ended(self, _message: Message) -> None:
+        """The `bootstrap` of the process has ended: `run` returns, and is called again."""
+        self._has_set_up_ended = True
+
     def do_loaded(self, _message: Message) -> None:
         """It is known what an actor is to be: starts it, and serves what has come in behind it."""
         self._arrivals.begin()
@@ -378,8 +416,7 @@ class Agent:
         """Says what must end before an actor of this process can answer a call."""
         from mesh_core._deadlock import waiting_on
 
-        cell = self._runtime.actors.get(port)
-        return [] if cell is None else waiting_on(cell, (call_proc, call_port))
+        return waiting_on(self._runtime, port, (call_proc, call_port))
 
     def do_end(self, _message: Message, grace_s: float, is_drained: bool = True) -> None:
         """Stops every actor and then the process; answers at once, as a sign of life."""
@@ -400,6 +437,17 @@ class Agent:
         from mesh_core._launch import leave
 
         leave(0)
+
+    def do_patch(self, message: Message, patches: dict[str, bytes]) -> Any:
+        """Spawns other classes in place of some; a host agent passes it on to its processes."""
+        from mesh_core._mock import inherit_patches, patch_host
+
+        if not self._runtime.is_root:
+            inherit_patches(patches)
+        if self._runtime.host_agent is None:
+            return None
+        patch_host(self._runtime, patches, message)
+        return LATER
 
     # What only the agent of a host can do.
 

@@ -19,7 +19,8 @@ from mesh_core._errors import ChannelClosed, MailboxFull, NoReply
 from mesh_core._events import recorder
 from mesh_core._failure import observed_error
 from mesh_core._future import _ERROR, _PENDING, _VALUE, Future
-from mesh_core._loop import waker_of
+from mesh_core._handle_job import runtime_of_job
+from mesh_core._loop import is_on_event_loop, waker_of
 from mesh_core._pickle import encode_value
 from mesh_core._remote_error import decode_exception, encode_exception
 from mesh_core._runtime import is_running, runtime, value_of
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Iterator
     from typing import Literal
+
+    from mesh_core._runtime import Runtime
 
     Address = tuple[int, ...]
 
@@ -45,8 +48,8 @@ _DEATH_META = b"D"
 class Port(Generic[R]):
     """Where values can be sent to; picklable, usable from any process and thread."""
 
-    def __init__(self, proc: int, port: int, once: bool) -> None:
-        self._runtime = runtime()
+    def __init__(self, proc: int, port: int, once: bool, current: Runtime | None = None) -> None:
+        self._runtime = runtime() if current is None else current
         self._proc = proc
         self._port = port
         self._once = once
@@ -91,7 +94,7 @@ class Port(Generic[R]):
                 buffers,
                 config.mailbox_len_max,
                 0,
-                not _on_event_loop(),
+                not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
         except Full:
@@ -103,29 +106,29 @@ class Port(Generic[R]):
         return self._port
 
     def __reduce__(self) -> Any:
-        return _unpickle_port, (self._proc, self._port, self._once)
+        job = self._runtime.identity.job
+        return _unpickle_port, (job, self._proc, self._port, self._once)
 
     def __repr__(self) -> str:
         return f"<Port {proc_name(self._proc)}:{self._port}>"
 
     def __del__(self) -> None:
-        if getattr(self, "_is_remote", False) and is_running():
-            runtime().tell_agent(self._proc, "port_released", self._port)
+        if getattr(self, "_is_remote", False) and is_running() and runtime() is self._runtime:
+            self._runtime.tell_agent(self._proc, "port_released", self._port)
 
 
-def _unpickle_port(proc: int, port: int, once: bool) -> Port[Any]:
-    """Makes a port again; where it is not at home, its receiver is told who holds it."""
-    made: Port[Any] = Port(proc, port, once)
-    if proc != runtime().me:
-        runtime().tell_agent(proc, "port_held", port)
+def _unpickle_port(job: bytes, proc: int, port: int, once: bool) -> Port[Any]:
+    """Unpickle a port; outside its own process, its receiver is notified of the holder.
+
+    Raises:
+        ForeignHandle: This process belongs to another job than the port.
+    """
+    current = runtime_of_job(job, "port")
+    made: Port[Any] = Port(proc, port, once, current)
+    if proc != current.me:
+        current.tell_agent(proc, "port_held", port)
         made._is_remote = True
     return made
-
-
-def _on_event_loop() -> bool:
-    from mesh_core._endpoint import _on_event_loop as asks
-
-    return asks()
 
 
 class AnswerPort(Port[R]):
@@ -162,16 +165,20 @@ class AnswerPort(Port[R]):
     def __reduce__(self) -> Any:
         # Whoever gets the copy answers.
         self._is_answered = True
-        return _unpickle_answer_port, self._message.address()
+        return _unpickle_answer_port, (self._runtime.identity.job, *self._message.address())
 
     def __del__(self) -> None:
         if not getattr(self, "_is_answered", True) and not self._runtime.is_over:
             self._answer(NO_REPLY, b"", [])
 
 
-def _unpickle_answer_port(*address: int) -> AnswerPort[Any]:
-    """Makes a port again; the process that was called is told who has it now."""
-    current = runtime()
+def _unpickle_answer_port(job: bytes, *address: int) -> AnswerPort[Any]:
+    """Unpickle a port; the process that was called is notified of the new holder.
+
+    Raises:
+        ForeignHandle: This process belongs to another job than the port.
+    """
+    current = runtime_of_job(job, "port")
     is_handed_on = address[0] != current.me
     if is_handed_on:
         current.tell_agent(address[0], "answer_port_held", address)

@@ -15,8 +15,10 @@ from mesh_core._config import effective
 from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
 from mesh_core._events import recorder
-from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout, stream_answers
+from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout
+from mesh_core._loop import is_on_event_loop
 from mesh_core._pickle import encode
+from mesh_core._stream import stream_answers
 from mesh_core._trace_context import origin
 from mesh_core._wire import BY_LAYER, CALL, EXPLICIT_PORT, UNDECORATED, call_meta
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._channel import Port
-    from mesh_core._future import AnswerStream
+    from mesh_core._stream import AnswerStream
     from mesh_core._value_mesh import ValueMesh
 
 __all__ = ["Endpoint", "EndpointProperty", "as_endpoint", "concurrent_endpoint", "endpoint", "send"]
@@ -335,7 +337,9 @@ class Endpoint(Generic[P, R]):
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
         """Calls every actor; gives futures in the order in which the answers come.
 
-        Iterates with `for` and with `async for`; `with_ranks()` also gives the rank of each.
+        Iterates with `for` and with `async for`; `with_ranks()` also gives the rank of each. On an
+        event loop, `for` never waits: it gives futures before their answers have come, to be
+        awaited in turn.
 
         Raises:
             TypeError: The arguments do not fit the method, or cannot be pickled.
@@ -401,7 +405,7 @@ class Endpoint(Generic[P, R]):
                 buffers,
                 mesh._window,
                 timeout,
-                not _on_event_loop(),
+                not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
         except Full:
@@ -427,7 +431,7 @@ class Endpoint(Generic[P, R]):
                 buffers,
                 mesh._window,
                 answers,
-                not _on_event_loop(),
+                not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
         except Full:
@@ -511,12 +515,6 @@ def call_by_layer(
         send,
     )
     return tensor_layer().call(call, args, kwargs)
-
-
-def _on_event_loop() -> bool:
-    """Says whether this thread runs an event loop, without importing asyncio for the question."""
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _random_index(count: int) -> int:

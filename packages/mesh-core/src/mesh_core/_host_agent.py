@@ -15,6 +15,7 @@ from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
 from mesh_core._job_dir import JobDir
 from mesh_core._log_printer import LogPrinter
+from mesh_core._mock import patches_here
 from mesh_core._remote_log import RemoteLog
 from mesh_core._shape import Extent, Point
 from mesh_core._wire import PROC_DIED, STOPPED, proc_id, proc_name
@@ -199,6 +200,7 @@ class HostAgent:
                 "host_epochs": dict(self._runtime.host_epochs),
                 "bootstrap": order.bootstrap,
                 "early_events": order.early_events,
+                "patches": patches_here(),
             },
             5,
         )
@@ -362,6 +364,7 @@ class HostAgent:
             for slot in self._slots.values():
                 slot.is_stopping = True
         self._host.close(grace_s)
+        self._directory.close()
         self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
 
