@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 
 from mesh_core._arrivals import Arrivals
@@ -487,6 +488,10 @@ class Agent:
         """Another host is dead."""
         self._engine.host_gone(host, obituary)
 
+    def do_host_leaving(self, message: Message, grace_s: float) -> None:
+        """Notes that a worker was told to end, and stops what is left on its host by then."""
+        self._runtime.leaving_hosts[message.from_proc >> 32] = time.monotonic() + grace_s
+
     def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
         """A worker leaves the job although nobody here wanted that: its host is lost at once."""
         host = message.from_proc >> 32
@@ -505,6 +510,7 @@ class Agent:
     ) -> None:
         from mesh_core._attach import obituary
 
+        self._runtime.leaving_hosts.pop(host, None)
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
@@ -537,6 +543,7 @@ class Agent:
         self, message: Message, host: int, worker: str | None, may_return: bool, is_urgent: bool
     ) -> Any:
         """Puts another machine into the place of a dead host; answers when it has joined."""
+        self._runtime.leaving_hosts.pop(host, None)
 
         def replace() -> None:
             try:

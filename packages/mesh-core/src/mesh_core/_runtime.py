@@ -128,6 +128,8 @@ class Runtime:
         self.start_orders: dict[int, StartOrder] = {}
         # Hosts that other machines have taken the place of, with how many were there before.
         self.host_epochs: dict[int, int] = {}
+        # When the hosts leave whose workers were told to end; only the program has any.
+        self.leaving_hosts: dict[int, float] = {}
         self.engine: Engine = Engine(
             identity.host,
             identity.slot,

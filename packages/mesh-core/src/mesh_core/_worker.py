@@ -52,6 +52,7 @@ class Worker:
         address: Where to listen, such as `tcp://*:26600`.
         credentials: The folder with the worker's credentials. If left out, the worker uses those
             that the programs of its user share, and must listen on loopback.
+        leave_grace_s: How long `end` waits for the owners of jobs to stop their processes here.
 
     Raises:
         ValueError: The address is malformed, or could be reached from other machines although
@@ -60,8 +61,14 @@ class Worker:
         OSError: The address is taken, or is none of this machine.
     """
 
-    def __init__(self, address: str, credentials: str | PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        credentials: str | PathLike[str] | None = None,
+        leave_grace_s: float = 0.0,
+    ) -> None:
         asked = Address.parse(address)
+        self._leave_grace_s = leave_grace_s
         if credentials is None and not asked.is_loopback:
             raise ValueError(
                 f"refused to listen on {asked} without credentials: whoever reaches it could run "
@@ -153,6 +160,7 @@ class Worker:
                     "worker_id": self._id,
                     "folder": self._folder,
                     "limit_s": limit_s,
+                    "leave_grace_s": self._leave_grace_s,
                 }
                 session = subprocess.Popen(
                     [sys.executable, "-c", _SESSION, json.dumps({**facts, **fds})],
@@ -172,14 +180,18 @@ class Worker:
                 os.close(listens)
 
     def end(self) -> None:
-        """Ends the sessions and with them the jobs' processes here, and then `serve`."""
+        """Ends the sessions and with them the jobs' processes here, and then `serve`.
+
+        Processes that their owners stop within the grace period end in the owners' own way; then
+        the worker ends at once.
+        """
         with self._starting:
             self._is_ending.set()
             sessions = list(self._sessions)
         for session in sessions:
             with suppress(ProcessLookupError):
                 session.terminate()
-        until = time.monotonic() + _END_LIMIT_S
+        until = time.monotonic() + self._leave_grace_s + _END_LIMIT_S
         for session in sessions:
             try:
                 session.wait(max(0.0, until - time.monotonic()))

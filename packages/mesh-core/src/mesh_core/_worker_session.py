@@ -49,6 +49,8 @@ _is_session = False
 _is_guest = False
 # Why the host leaves the job, where its owner did not want that.
 _why_withdrawn: str | None = None
+# What serves the job, once there is one.
+_served: Runtime | None = None
 # What keeps the job for a successor of its program, where the job wants that.
 _hold: Hold | None = None
 
@@ -70,11 +72,29 @@ def leave(status: int = 0, *, is_at_once: bool = False) -> None:
     _over.set()
 
 
-def withdraw() -> None:
-    """Ends the session although its owner may need it: the worker is told to end."""
+def withdraw(worker: Inheritance) -> None:
+    """Ends the session although its owner may need it: the worker is told to end.
+
+    The owner of the job can stop its processes here until the grace period is over.
+    """
     global _why_withdrawn
-    _why_withdrawn = "its worker was ended there"
-    leave()
+    if _served is not None and worker.leave_grace_s > 0:
+        _served.tell_agent(_ROOT, "host_leaving", worker.leave_grace_s)
+        _outlast_processes(_served, worker)
+    if not _over.is_set():
+        _why_withdrawn = "its worker was ended there"
+        leave()
+
+
+def _outlast_processes(runtime: Runtime, worker: Inheritance) -> None:
+    """Waits while processes of the job live here, as long as the worker's grace period lasts."""
+    assert runtime.host_agent is not None
+    until = time.monotonic() + worker.leave_grace_s
+    while (left_s := until - time.monotonic()) > 0 and not _over.is_set():
+        if os.getppid() != worker.worker or runtime.host_agent.wait_until_empty(
+            min(left_s, _LOOK_S)
+        ):
+            return
 
 
 def root_died() -> None:
@@ -97,6 +117,8 @@ class Inheritance:
     """Where its credentials are; empty for those that the programs of its user share."""
     limit_s: float
     """How long to wait for a job."""
+    leave_grace_s: float
+    """How long the processes of a job go on after SIGTERM, unless their owner stops them."""
     listener: int
     """Where callers come."""
     listens: int
@@ -114,11 +136,12 @@ def main(worker: Inheritance) -> None:
     global _is_guest, _is_session
     _is_session, _is_guest = True, worker.limit_s < math.inf
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with on_signals((signal.SIGTERM,), withdraw):
+    with on_signals((signal.SIGTERM,), lambda: withdraw(worker)):
         _serve_one(worker)
 
 
 def _serve_one(worker: Inheritance) -> None:
+    global _served
     from mesh_core._core import Gate
 
     _kernel.die_with_parent(signal.SIGTERM)
@@ -142,8 +165,9 @@ def _serve_one(worker: Inheritance) -> None:
         seeds = Seeds(worker.bed, latest)
         runtime = _serve(gate, door, caller, order, keys, seeds, worker.worker_id)
         if runtime is not None:
+            _served = runtime
             _over.wait()
-            _end(runtime)
+            _end(runtime, worker)
     gate.close()
     with suppress(OSError):
         sys.stdout.flush()
@@ -302,7 +326,7 @@ def _turn_away(gate: Gate, door: Door, why: str) -> None:
             _tell(caller, False, why)
 
 
-def _end(runtime: Runtime) -> None:
+def _end(runtime: Runtime, worker: Inheritance) -> None:
     """Stops what is left of the job here."""
     from mesh_core._config import effective
 
@@ -312,6 +336,10 @@ def _end(runtime: Runtime) -> None:
         # the host was lost, and not that somebody stopped the actor.
         told = (runtime.identity.host_name, _why_withdrawn)
         runtime.ask_agent(_ROOT, "host_left", *told, timeout=_OWNER_HEARS_S)
+        if worker.leave_grace_s > 0:
+            grace_s = effective().stop_grace_s
+            runtime.host_agent.stop(None, runtime.host_agent.living(), grace_s, True)
+            runtime.host_agent.wait_until_empty(grace_s)
     runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
     is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
     threading.Event().wait(_FAREWELL_S if is_heard else 0.0)

@@ -49,6 +49,7 @@ from mesh_core._stations import Station as Station
 from mesh_core._stations import host_agents as host_agents
 from mesh_core._stations import host_numbers as host_numbers
 from mesh_core._stations import is_stopped as is_stopped
+from mesh_core._stations import leaving_hosts as leaving_hosts
 from mesh_core._stations import station as station
 from mesh_core._stop_request import stop_owned as stop_owned
 from mesh_core._trace_context import SpanIdentity as SpanIdentity

@@ -44,6 +44,7 @@ class WorkerOptions:
     order: str
     control_port: int = 0
     health_port: int | None = None
+    leave_grace_s: float = 0.0
 
 
 def serve(options: WorkerOptions) -> bool:
@@ -94,7 +95,7 @@ def serve(options: WorkerOptions) -> bool:
             return None
 
         with overheard(heard, STDOUT), overheard(lambda line: host.heard(line, True), STDERR):
-            run_worker_loop_forever(listened, credentials=keys)
+            run_worker_loop_forever(listened, credentials=keys, leave_grace_s=options.leave_grace_s)
             if lease.is_over:
                 print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
     return lease.is_over
