@@ -270,6 +270,10 @@ class Agent:
             reason = "bootstrap of its process raised"
             self._arrivals.refuse(message, self.setup_error, reason)
 
+    def is_spawning(self, port: int) -> bool:
+        """Returns whether an actor is still to be spawned at a port; called on any thread."""
+        return self._arrivals.is_coming(port)
+
     def cell_ended(self, cell: ActorCell) -> None:
         """An actor is gone; starts it again if that was asked for meanwhile."""
         if self._arrivals.replaces(cell):
@@ -328,6 +332,7 @@ class Agent:
         cell = self._runtime.actors.get(port)
         refused = self._arrivals.refusal(port)
         if cell is None or refused is not None:
+            self._arrivals.stopped(port)
             self._engine.close_mailbox(port, STOPPED, b"")
             return (refused, None)
         if message.from_port:

@@ -342,6 +342,7 @@ class HostAgent:
             for slot in self._slots.values():
                 slot.is_stopping = True
         self._host.close(grace_s)
+        self._directory.close()
         self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
 

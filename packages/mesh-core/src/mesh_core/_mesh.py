@@ -28,7 +28,7 @@ from mesh_core._mesh_place import (
     owner_here,
 )
 from mesh_core._mock import replacement_of
-from mesh_core._pickle import encode_value
+from mesh_core._pickle import encode_order, encode_value
 from mesh_core._placed_mesh import ContextMesh, PlacedMesh
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import is_running, runtime
@@ -405,7 +405,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         mesh: ActorMesh[Any] = ActorMesh(
             current.engine.new_port(), name, cls, self._table, self._region, owner, window
         )
-        body, buffers = encode_value(order, effective().segment_threshold_bytes)
+        body, buffers = encode_order(order, effective().segment_threshold_bytes)
         current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.announce(owner[1], mesh, policy)
         reply = current.engine.call(

@@ -504,10 +504,20 @@ class Ownership:
             self._ending.discard(owner)
             self._ended.notify_all()
 
-    def _settled(self, _owner: int, failure_id: int, _outcome: str, _ranks: list[int]) -> None:
+    def _settled(self, owner: int, failure_id: int, _outcome: str, _ranks: list[int]) -> None:
         with self._lock:
-            self._details.pop(failure_id, None)
-            self._hit.pop(failure_id, None)
+            settled = set(self._tree.children_of(owner))
+            # Other owners may still have to be told what has hit them.
+            left = [
+                (uid, rank)
+                for uid, rank in self._hit.get(failure_id, ())
+                if uid in self._owned and uid not in settled
+            ]
+            if left:
+                self._hit[failure_id] = left
+            else:
+                self._details.pop(failure_id, None)
+                self._hit.pop(failure_id, None)
 
     def failure(self, failure_id: int, owner: int, why: str) -> MeshFailure:
         """Puts a failure into the form that owners are given."""

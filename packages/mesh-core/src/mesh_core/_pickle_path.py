@@ -6,6 +6,7 @@ slots, and the variables that a function carries along.
 
 from __future__ import annotations
 
+from mesh_core._activation import NeedsLayer
 from mesh_core._errors import Unpicklable, safe_str
 
 TYPE_CHECKING = False
@@ -42,6 +43,8 @@ def unpicklable(
         )
     parts = [("value", value)] if names is None else list(_arguments(value, names))
     path, culprit, error = _search(parts, error, probe)
+    if isinstance(error, NeedsLayer):
+        return Unpicklable(f"{path}: {error}", path=path)
     reason = safe_str(error)[:_TEXT_LEN_MAX]
     if _refuses(culprit, error):
         # Its class has said why, and what to do.
@@ -75,7 +78,9 @@ def _search(
             break
         step, culprit, error = failing
         path = step
-        if _refuses(culprit, error):
+        is_layers = isinstance(error, NeedsLayer) and _has_own_reduce(culprit)
+        if is_layers or _refuses(culprit, error):
+            # The value refuses as a whole, and says what to do: its attributes explain nothing.
             break
         seen.add(id(culprit))
         parts = [(path + inner, part) for inner, part in _parts(culprit)]
@@ -90,6 +95,12 @@ def _refuses(culprit: Any, error: Exception) -> bool:
     if traceback is None or traceback.tb_frame.f_code.co_name not in _REDUCERS:
         return False
     return isinstance(error, TypeError) and traceback.tb_frame.f_locals.get("self") is culprit
+
+
+def _has_own_reduce(value: Any) -> bool:
+    """Whether the class of a value says itself how the value is pickled."""
+    names = ("__reduce__", "__reduce_ex__")
+    return any(getattr(type(value), name) is not getattr(object, name) for name in names)
 
 
 def _first_failing(

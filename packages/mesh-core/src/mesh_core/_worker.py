@@ -29,9 +29,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import PathLike
 
-    from mesh_core._core import Gate
+    from mesh_core._core import Gate, Keys
 
-__all__ = ["ENDED_BY_OWNER", "Worker", "run"]
+__all__ = ["ENDED_BY_OWNER", "Worker", "run", "worker_keys"]
 
 # The exit status of a session whose owner has shut the worker down.
 ENDED_BY_OWNER = 10
@@ -50,7 +50,8 @@ class Worker:
 
     Args:
         address: Where to listen, such as `tcp://*:26600`.
-        credentials: The folder with the worker's credentials.
+        credentials: The folder with the worker's credentials. If left out, the worker uses those
+            that the programs of its user share, and must listen on loopback.
 
     Raises:
         ValueError: The address is malformed, or could be reached from other machines although
@@ -61,16 +62,15 @@ class Worker:
 
     def __init__(self, address: str, credentials: str | PathLike[str] | None = None) -> None:
         asked = Address.parse(address)
-        self._credentials: str = ""
-        if credentials is not None:
-            # Read by each session anew, so that they can be replaced; now, to say what is wrong.
-            Credentials.load(credentials)
-            self._credentials = os.path.abspath(credentials)
-        elif not asked.is_loopback:
+        if credentials is None and not asked.is_loopback:
             raise ValueError(
                 f"refused to listen on {asked} without credentials: whoever reaches it could run "
                 "code here; give credentials, or listen on tcp://127.0.0.1"
             )
+        # Empty for those that the programs of the user share.
+        self._folder: str = "" if credentials is None else os.path.abspath(credentials)
+        # Read by each session anew, so that they can be replaced; now, to say what is wrong.
+        worker_keys(self._folder)
         # Nobody else has it, also not who listens at this port after us.
         self._id = secrets.token_hex(16)
         self._socket: socket.socket = asked.listen()
@@ -117,7 +117,7 @@ class Worker:
         from mesh_core._core import Gate
 
         try:
-            keys = Credentials.load(self._credentials)._keys if self._credentials else None
+            keys = worker_keys(self._folder)
             return Gate(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
         except (CredentialsError, OSError, ValueError):
             # The next session says it, in some moments; or the worker has just ended.
@@ -151,7 +151,7 @@ class Worker:
                 facts = {
                     "worker": os.getpid(),
                     "worker_id": self._id,
-                    "folder": self._credentials,
+                    "folder": self._folder,
                     "limit_s": limit_s,
                 }
                 session = subprocess.Popen(
@@ -192,6 +192,15 @@ class Worker:
         self._guests.close()
         self._socket.close()
         self._seedbed.close()
+
+
+def worker_keys(folder: str) -> Keys:
+    """Reads the keys of a worker from a folder; from an empty name, those of its user.
+
+    Raises:
+        CredentialsError: They are not there, or another user could use or change them.
+    """
+    return (Credentials.load(folder) if folder else Credentials.local(role="worker"))._keys
 
 
 def run(worker: Worker, *, until_shutdown: bool) -> None:

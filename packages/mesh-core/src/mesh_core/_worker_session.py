@@ -23,8 +23,7 @@ from mesh_core._job_dir import JobDir
 from mesh_core._seedbed import Seeds
 from mesh_core._signals import on_signals
 from mesh_core._take_over_order import Refusal, TakeOverOrder
-from mesh_core._trust import Credentials
-from mesh_core._worker import ENDED_BY_OWNER
+from mesh_core._worker import ENDED_BY_OWNER, worker_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class Inheritance:
     worker_id: str
     """What tells it from all other workers."""
     folder: str
-    """Where its credentials are; empty when it has none."""
+    """Where its credentials are; empty for those that the programs of its user share."""
     limit_s: float
     """How long to wait for a job."""
     listener: int
@@ -129,7 +128,7 @@ def _serve_one(worker: Inheritance) -> None:
         if fd is not None:
             os.set_inheritable(fd, False)
     latest = None if worker.seed is None else socket.socket(fileno=worker.seed)
-    keys = Credentials.load(worker.folder)._keys if worker.folder else None
+    keys = worker_keys(worker.folder)
     gate = Gate(worker.listener, keys)
     os.close(worker.listens)
     # While nobody waits for it; who has called already is answered a moment later.
@@ -137,7 +136,7 @@ def _serve_one(worker: Inheritance) -> None:
     import mesh_core._host_agent  # noqa: F401
 
     door = Door(worker.bell)
-    asked = _next_order(gate, door, worker)
+    asked = _next_order(gate, door, worker, _wait_max_s(worker, keys))
     if asked is not None:
         caller, order = asked
         seeds = Seeds(worker.bed, latest)
@@ -151,10 +150,19 @@ def _serve_one(worker: Inheritance) -> None:
     os._exit(_status)
 
 
-def _next_order(gate: Gate, door: Door, worker: Inheritance) -> tuple[Caller, AttachOrder] | None:
+def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
+    """Returns how long to wait for a job: the next session loads credentials that were renewed."""
+    if worker.folder:
+        return worker.limit_s
+    return min(worker.limit_s, keys.renew_at_s - time.time())
+
+
+def _next_order(
+    gate: Gate, door: Door, worker: Inheritance, wait_max_s: float
+) -> tuple[Caller, AttachOrder] | None:
     """Waits for a request that makes sense; None when the time or the worker is over before."""
     kept = _Kept()
-    until = time.monotonic() + worker.limit_s
+    until = time.monotonic() + wait_max_s
     while not _over.is_set() and time.monotonic() < until:
         caller = gate.next_request(_LOOK_S)
         if caller is None or door.takes(caller):
@@ -220,7 +228,7 @@ def _serve(
     door: Door,
     caller: Caller,
     order: AttachOrder,
-    keys: Keys | None,
+    keys: Keys,
     seeds: Seeds,
     worker_id: str,
 ) -> Runtime | None:
@@ -239,7 +247,7 @@ def _serve(
     return runtime
 
 
-def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys | None, seeds: Seeds) -> Runtime:
+def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) -> Runtime:
     """Becomes a host of the job."""
     global _hold
     from mesh_core._config import effective, inherit
@@ -249,8 +257,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys | None, seeds: 
     inherit(order.config)
     # Behind our own: where both machines see the same files, the program's modules are found.
     sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
-    # A successor can prove itself only where there are credentials.
-    is_held = order.hold_s > 0 and keys is not None
+    is_held = order.hold_s > 0
     identity = Identity(
         host=order.host,
         host_name=socket.gethostname(),
@@ -263,8 +270,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys | None, seeds: 
     )
     runtime = Runtime(identity)
     adopt(runtime)
-    if keys is not None:
-        runtime.engine.set_trust(keys)
+    runtime.engine.set_trust(keys)
     runtime.host_agent = HostAgent(
         runtime,
         runtime.identity.incarnation + 1,

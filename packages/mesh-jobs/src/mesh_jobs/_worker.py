@@ -115,7 +115,7 @@ def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
     name = host.address.partition("://")[2].rpartition(":")[0]
     if control.why_none:
         return {**told, "control": None, "why_no_control": control.why_none}
-    told["control"] = f"{control.scheme}://{name}:{control.port}"
+    told["control"] = f"grpcs://{name}:{control.port}"
     if control.health_port is not None:
         told["health"] = f"grpc://{name}:{control.health_port}"
     return told
@@ -123,7 +123,7 @@ def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
 
 @contextmanager
 def _keys(secret: Mapping[str, str] | None) -> Iterator[Path | None]:
-    """Gives the folder with the worker's credentials; None for a worker that has none."""
+    """Gives the folder with the worker's credentials; None for those of its user."""
     if secret is None:
         yield None
         return

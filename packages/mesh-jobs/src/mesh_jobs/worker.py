@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     add(
         "--secret",
         metavar="FILE",
-        help="the secret, needed off loopback; - is stdin, env:NAME a variable",
+        help="the secret, needed off loopback; - is stdin, env:NAME a variable; if left out, the "
+        "worker uses the credentials that all programs of its user share",
     )
     add("--report", metavar="FILE", help="where to say where it listens; it is printed anyway")
     add("--listen", default="tcp://*:0", metavar="ADDRESS", help="where to listen (%(default)s)")

@@ -226,10 +226,19 @@ impl PyEngine {
         py.detach(|| self.engine.proc_died(proc, incarnation, detail));
     }
 
-    /// Where another host listens, as `name:port`, and the gateway to it, if there is one.
-    #[pyo3(signature = (host, addresses, gateway = Vec::new()))]
-    fn set_route(&self, host: u32, addresses: Vec<String>, gateway: Vec<String>) {
-        self.engine.set_route(HostId(host), Route { addresses, gateway });
+    /// Where another host listens, as `name:port`, the gateway to it, if there is one, and the
+    /// credentials that it accepts, if not those of `set_trust`.
+    #[pyo3(signature = (host, addresses, gateway = Vec::new(), keys = None))]
+    fn set_route(
+        &self,
+        host: u32,
+        addresses: Vec<String>,
+        gateway: Vec<String>,
+        keys: Option<&PyKeys>,
+    ) -> PyResult<()> {
+        let trust = keys.map(PyKeys::trust).transpose()?;
+        self.engine.set_route(HostId(host), Route { addresses, gateway }, trust);
+        Ok(())
     }
 
     /// What this process proves itself with to other hosts.
@@ -277,7 +286,8 @@ impl PyEngine {
 
     /// Tells a host that was taken for dead so, the way that `set_route` takes, and waits until it
     /// leaves.
-    #[pyo3(signature = (host, epoch, addresses, limit_s, gateway = Vec::new()))]
+    #[pyo3(signature = (host, epoch, addresses, limit_s, gateway = Vec::new(), keys = None))]
+    #[expect(clippy::too_many_arguments, reason = "one crossing of the border")]
     fn fence(
         &self,
         py: Python<'_>,
@@ -286,9 +296,11 @@ impl PyEngine {
         addresses: Vec<String>,
         limit_s: f64,
         gateway: Vec<String>,
+        keys: Option<&PyKeys>,
     ) -> PyResult<()> {
         let (route, limit) = (Route { addresses, gateway }, seconds(limit_s)?);
-        py.detach(|| self.engine.fence(HostId(host), epoch, &route, limit))
+        let trust = keys.map(PyKeys::trust).transpose()?;
+        py.detach(|| self.engine.fence(HostId(host), epoch, &route, trust, limit))
             .map_err(PyOSError::new_err)
     }
 

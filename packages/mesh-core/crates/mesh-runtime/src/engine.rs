@@ -13,7 +13,7 @@
 //! - `chores`: what is done for the node without its lock;
 //! - [`wire`]: one socket, `links`: those of the node;
 //! - `here`: links to other processes of this host;
-//! - [`gate`], [`channel`], [`dial`], `gateway`, `afar`, `neighbour`: links to other hosts;
+//! - [`gate`], [`channel`], [`dial`], `gateway`, `afar`: links to other hosts;
 //! - `landings`: messages that are written to shared memory as they come;
 //! - `strangers`: links of this host whose other end is not known yet.
 
@@ -26,7 +26,6 @@ mod gateway;
 mod here;
 mod landings;
 mod links;
-mod neighbour;
 pub mod parker;
 mod poller;
 pub mod ready;
@@ -88,7 +87,7 @@ pub struct Engine {
     me: ProcId,
     this: Weak<Self>,
     /// Where other hosts listen, those that this one may call.
-    routes: Mutex<FastMap<HostId, Route>>,
+    routes: Mutex<FastMap<HostId, (Route, Option<Trust>)>>,
     /// What this process proves itself with there; nothing where no link leaves the machine.
     trust: Mutex<Option<Trust>>,
     dir: PathBuf,

@@ -100,7 +100,7 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
         raise TelemetryError("nobody waits for the answer any more") from None
     except Late:
         raise TelemetryError(
-            f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+            f"not done after {fragment.deadline_s:.3g} s: allow more time, or filter more"
         ) from None
 
 
@@ -221,6 +221,7 @@ def _collect(
 ) -> bytes:
     schema = plain_schema(frame.schema())
     batches: list[pa.RecordBatch] = []
+    bytes_max = fragment.answer_bytes_max or fragment.memory_max_bytes
     row_count = byte_count = 0
     for batch in read(frame):
         row_count += batch.num_rows
@@ -230,9 +231,9 @@ def _collect(
                 f"{TOO_MUCH}more than {fragment.rows_max} rows to send: filter, aggregate, or"
                 " limit them"
             )
-        if byte_count > fragment.memory_max_bytes:
+        if byte_count > bytes_max:
             raise QueryError(
-                f"{TOO_MUCH}more than {fragment.memory_max_bytes} bytes to send: filter,"
+                f"{TOO_MUCH}more than {bytes_max} bytes to send: filter,"
                 " aggregate, or name fewer columns"
             )
         if time.monotonic() > deadline:
