@@ -207,13 +207,8 @@ def test_open_pages_are_answered_without_a_thread(servers: Servers) -> None:
     assert servers.limiter.authenticated_count == 0
 
 
-<<<<<<< HEAD
-class TableQueries:
-    """Answers every query with one table."""
-=======
 class OneTable:
     """Answers all queries with the same rows."""
->>>>>>> telauth
 
     def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
         return Answer(TABLE, Coverage((), (), (), ()))
@@ -225,20 +220,12 @@ class OneTable:
         raise AssertionError("Flight has no JSON")
 
     def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
-<<<<<<< HEAD
-        raise AssertionError("Flight SQL sends whole answers")
-=======
         raise AssertionError("Flight is not streamed")
->>>>>>> telauth
 
 
 @pytest.fixture
 def flights() -> Iterator[FlightSqlServer]:
-<<<<<<< HEAD
-    with FlightSqlServer(TableQueries(), {}, TOKENS, limiter=limiter()) as opened:
-=======
     with FlightSqlServer(OneTable(), {}, TOKENS, limiter=limiter()) as opened:
->>>>>>> telauth
         yield opened
 
 

@@ -78,13 +78,19 @@ def _search(
             break
         step, culprit, error = failing
         path = step
-        is_layers = isinstance(error, NeedsLayer) and _has_own_reduce(culprit)
-        if is_layers or _refuses(culprit, error):
+        is_whole = isinstance(error, NeedsLayer) and _has_own_reduce(culprit)
+        if is_whole or _refuses(culprit, error):
             # The value refuses as a whole, and says what to do: its attributes explain nothing.
             break
         seen.add(id(culprit))
         parts = [(path + inner, part) for inner, part in _parts(culprit)]
     return path, culprit, error
+
+
+def _has_own_reduce(value: Any) -> bool:
+    """Whether the class of a value says itself how the value is pickled."""
+    names = ("__reduce__", "__reduce_ex__")
+    return any(getattr(type(value), name) is not getattr(object, name) for name in names)
 
 
 def _refuses(culprit: Any, error: Exception) -> bool:
@@ -95,12 +101,6 @@ def _refuses(culprit: Any, error: Exception) -> bool:
     if traceback is None or traceback.tb_frame.f_code.co_name not in _REDUCERS:
         return False
     return isinstance(error, TypeError) and traceback.tb_frame.f_locals.get("self") is culprit
-
-
-def _has_own_reduce(value: Any) -> bool:
-    """Whether the class of a value says itself how the value is pickled."""
-    names = ("__reduce__", "__reduce_ex__")
-    return any(getattr(type(value), name) is not getattr(object, name) for name in names)
 
 
 def _first_failing(
