@@ -8,6 +8,8 @@ use mesh_fuzz_targets::{Input, bounded};
 /// The buffers of both sides, what is on the road, and what was sealed and opened.
 const MEMORY_MAX: usize = 2 << 20;
 const STEPS_MAX: usize = 32;
+/// Into how many pieces what is on the road is cut.
+const PIECES_MAX: usize = 64;
 const WRITTEN_MAX: usize = 96 << 10;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -25,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
             let mut road = link.seal(head, body);
             written.extend_from_slice(&plain);
             is_changed |= trouble(&mut road, &mut input);
-            let piece_len = usize::from(input.u16()).max(1);
+            let piece_len = usize::from(input.u16()).max(road.len() / PIECES_MAX).max(1);
             for piece in road.chunks(piece_len) {
                 let Some(opened) = link.open(piece) else {
                     assert!(is_changed, "what was not touched is opened");

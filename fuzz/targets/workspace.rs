@@ -15,9 +15,8 @@ fuzz_target!(|rest: &[u8]| {
     bounded((16 << 10) + 32 * manifest.len(), || {
         for name in mesh_view::manifest_names(&manifest).unwrap_or_default() {
             let path = std::str::from_utf8(&name).map(Path::new);
-            let is_plain = |path: &Path| {
-                path.components().all(|part| matches!(part, Component::Normal(_)))
-            };
+            let is_plain =
+                |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
             assert!(!name.is_empty() && path.map_or(true, is_plain));
         }
         assert!(mesh_view::manifest_names(rest).is_none());

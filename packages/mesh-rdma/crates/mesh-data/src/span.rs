@@ -16,7 +16,7 @@ impl Span {
     /// The part of `len` bytes from `offset` on, if there is such a part.
     pub fn part(self, offset: usize, len: usize) -> Option<Self> {
         let end = offset.checked_add(len)?;
-        (end <= self.len).then_some(Self { start: self.start + offset, len })
+        (end <= self.len).then(|| Self { start: self.start + offset, len })
     }
 
     /// Whether all of `other` lies inside.
@@ -65,5 +65,17 @@ impl Span {
         }
         // SAFETY: the caller's.
         unsafe { slice::from_raw_parts_mut(self.start as *mut u8, self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_far_behind_the_end_is_none() {
+        let span = Span { start: 4096, len: 256 };
+        assert_eq!(span.part(usize::MAX - 8, 8), None);
+        assert_eq!(span.part(248, 8), Some(Span { start: 4344, len: 8 }));
     }
 }
