@@ -84,3 +84,23 @@ def test_unpacked_files_have_no_capabilities(unpacked: Path) -> None:
 def test_devices_are_not_unpacked(unpacked: Path) -> None:
     assert not (unpacked / "null").exists()
     assert (unpacked / "shared").is_dir()
+
+
+def test_root_does_not_write_where_another_user_leads_it(
+    superuser: User, stranger: User, tmp_path: Path
+) -> None:
+    source, victim = tmp_path / "source", tmp_path / "victim"
+    source.mkdir()
+    (source / "file").write_text("content")
+    victim.mkdir()
+    stranger.run(["mkdir", str(stranger.home / "theirs")])
+    stranger.run(["ln", "-s", str(victim), str(stranger.home / "link")])
+    expected = {
+        "theirs": f"belongs to user {stranger.uid}",
+        "link": f"is a symbolic link of user {stranger.uid}",
+    }
+    for name, why in expected.items():
+        places = [str(source), str(stranger.home / name), str(tmp_path / "chunks")]
+        assert why in superuser.run_python(UNPACK, *places)
+    assert list(victim.iterdir()) == []
+    assert list((stranger.home / "theirs").iterdir()) == []

@@ -53,8 +53,8 @@ def secret(owner: User) -> Path:
     return path
 
 
-def sync(owner: User, source: Path, target: Path) -> str:
-    return owner.run_python(SYNC, str(source), str(target), str(owner.home / "chunks"))
+def sync(owner: User, source: Path, target: Path, chunks: Path | None = None) -> str:
+    return owner.run_python(SYNC, str(source), str(target), str(chunks or owner.home / "chunks"))
 
 
 def test_a_directory_of_another_user_is_refused(
@@ -114,6 +114,15 @@ def test_other_users_cannot_hold_the_lock(
     assert sync(owner, source, target) == "written 2\n"
     said = stranger.run(["flock", "-n", str(target / ".mesh-workspace/lock"), "true"])
     assert "Permission denied" in said
+
+
+def test_chunks_are_not_kept_behind_a_symbolic_link_of_another_user(
+    owner: User, stranger: User, source: Path, shared: Path, secret: Path
+) -> None:
+    stranger.run(["ln", "-s", str(secret.parent), str(shared / "chunks")])
+    said = sync(owner, source, shared / "target", shared / "chunks")
+    assert f"is a symbolic link of user {stranger.uid}" in said
+    assert [path.name for path in secret.parent.iterdir()] == ["file"]
 
 
 def _open_target(owner: User, shared: Path) -> Path:

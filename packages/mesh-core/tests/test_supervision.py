@@ -285,7 +285,7 @@ def test_report_of_a_death_names_the_actors_of_the_process(tmp_path: Path) -> No
         procs.spawn("readers", Worker).pid.call().get()
         writers = procs.spawn("writers", Worker)
         writers.slice(n=1).leave.broadcast(3)
-        time.sleep(20)
+        time.sleep(60)
         """,
     )
     assert ended.status == 1

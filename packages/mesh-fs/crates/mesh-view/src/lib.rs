@@ -9,6 +9,7 @@ mod deadline;
 mod directory;
 mod edges;
 mod manifest;
+mod modules;
 mod nodes;
 mod parked;
 mod refresh;

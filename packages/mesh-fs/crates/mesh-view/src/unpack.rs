@@ -28,7 +28,8 @@ pub enum UnpackError {
     InTheWay(PathBuf),
     /// Another user could exchange what is written there.
     #[error(
-        "{0:?} belongs to user {1}, and this process runs as user {2}: name a directory that user {2} or root owns"
+        "{0:?} belongs to user {1}, and this process runs as user {2}: \
+         name a directory that user {2} or root owns"
     )]
     Foreign(PathBuf, u32, u32),
     /// A chunk is not in the store.

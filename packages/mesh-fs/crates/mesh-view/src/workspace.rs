@@ -1,6 +1,6 @@
 //! A tree written next to files of others, again and again.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -14,6 +14,7 @@ use rustix::fs::{FileType, FlockOperation, OFlags, Stat};
 use crate::content::write_content;
 use crate::directory::{Created, Directory, is_directory};
 use crate::manifest::{self, Look, Manifest, OWN, Written};
+use crate::modules::Modules;
 use crate::unpack::{Outcome, UnpackError, at, joined, open_root};
 
 /// Beside a file while it is written. One is written at a time, so that one name is enough.
@@ -417,41 +418,6 @@ impl Update<'_> {
             file
         };
         self.at(&step.name, entry.set_times(&step.attributes))
-    }
-}
-
-/// Python modules whose compiled forms are not to be used any more.
-///
-/// Python itself tells them by whole seconds and by size, and so takes an old one for a new one.
-#[derive(Default)]
-struct Modules(BTreeMap<Vec<u8>, HashSet<Vec<u8>>>);
-
-impl Modules {
-    fn add(&mut self, name: &[u8]) {
-        let path = Path::new(OsStr::from_bytes(name));
-        if path.extension() == Some(OsStr::new("py"))
-            && let (Some(directory), Some(stem)) = (path.parent(), path.file_stem())
-        {
-            let directory = joined(directory.as_os_str().as_bytes(), b"__pycache__");
-            self.0.entry(directory).or_default().insert(stem.as_bytes().to_vec());
-        }
-    }
-
-    fn forget(self, root: &Directory) {
-        for (path, stems) in self.0 {
-            let Ok(directory) = root.beneath(&path) else { continue };
-            for name in directory.names().unwrap_or_default() {
-                let name = name.to_bytes();
-                // As in `module.cpython-312.opt-1.pyc`; the name of a module has no dots.
-                let end = name.iter().position(|byte| *byte == b'.').unwrap_or(0);
-                if name.ends_with(b".pyc") && stems.contains(&name[..end]) {
-                    let _ = directory.remove_file(name);
-                }
-            }
-            if let Ok((above, name)) = root.parent_of(&path) {
-                let _ = above.remove_directory(name);
-            }
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Served", "ServedNote", "program_line", "served_program", "served_programs"]
 
 _ACT_SUFFIX = ".act-token"
+_COMING_SUFFIX = ".coming"
 _TOKEN_LEN_MAX = 4096
 
 
@@ -70,7 +72,8 @@ class ServedNote:
     """Files by which other programs of this user find a program, until they are removed.
 
     One file has the address and the read token, another one the act token, so that a program that
-    only reads does not load what it must not use.
+    only reads does not load what it must not use. This process holds a lock on the first file,
+    which the kernel releases when the process ends. Other programs remove files without a lock.
 
     Args:
         pid: The process that serves.
@@ -85,16 +88,18 @@ class ServedNote:
     def __init__(self, pid: int, url: str, flight_url: str, tokens: Tokens) -> None:
         self._path: Path = _note_folder() / f"{pid}-{secrets.token_hex(4)}.json"
         act_path = self._path.with_suffix(_ACT_SUFFIX)
-        _write_private(act_path, tokens.act)
+        _remove_left(self._path.parent)
         served = Served(pid, program_line(), url, flight_url, tokens.read, str(act_path))
-        coming = self._path.with_suffix(".coming")
-        _write_private(coming, json.dumps(asdict(served)))
+        coming = self._path.with_suffix(_COMING_SUFFIX)
+        self._lock = _write_locked(coming, json.dumps(asdict(served)))
+        _write_private(act_path, tokens.act)
         # A reader finds all of the content.
         coming.rename(self._path)
 
     def remove(self) -> None:
         """Remove the files."""
         _remove_note(self._path)
+        os.close(self._lock)
 
 
 def program_line() -> str:
@@ -108,6 +113,41 @@ def _write_private(path: Path, content: str) -> None:
         file.write(content)
 
 
+def _write_locked(path: Path, content: str) -> int:
+    """Write a file that this process keeps locked; return its descriptor."""
+    while True:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            break
+        # Another program has removed it before it was locked.
+        os.close(fd)
+    with open(fd, "w", closefd=False) as file:
+        file.write(content)
+    return fd
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether the program lives that has written a file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        # Programs that look at the same time do not lock each other out.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the files of this user's programs that were killed."""
+    for path in [*folder.glob("*.json"), *folder.glob(f"*{_COMING_SUFFIX}")]:
+        with suppress(OSError):
+            if not _is_locked(path):
+                _remove_note(path)
+
+
 def _remove_note(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.with_suffix(_ACT_SUFFIX).unlink(missing_ok=True)
@@ -119,9 +159,8 @@ def served_programs() -> list[Served]:
     notes = [note for folder in _note_folders() for note in folder.glob("*.json")]
     for path in sorted(notes, key=_age):
         with suppress(OSError, ValueError, TypeError):
-            served = Served(**json.loads(path.read_text()))
-            if os.path.exists(f"/proc/{served.pid}"):
-                found.append(served)
+            if _is_locked(path):
+                found.append(Served(**json.loads(path.read_text())))
             else:
                 # It was killed.
                 _remove_note(path)
