@@ -39,11 +39,27 @@ LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 #: Sessions that share the machine. The longest ones come first, so that none of them is left over
 #: when the others have ended; `rust` is the first because it compiles what others need.
 SHARED: tuple[Session, ...] = (
-    *(Session("rust"), Session("telemetry"), Session("jobs"), Session("fs"), Session("tests(mesh-core)")),
-    *(Session("tensor"), Session("rdma"), Session("hosts"), Session("docs"), Session("readme")),
-    *(Session("examples"), Session("security"), Session("types"), Session("fuzz")),
-    *(Session("layers"), Session("kube"), Session("tests(across)"), Session("soak")),
-    *(Session("lint"), SMALL, LARGE),
+    Session("rust"),
+    Session("telemetry"),
+    Session("jobs"),
+    Session("fs"),
+    Session("tests(mesh-core)"),
+    Session("tensor"),
+    Session("rdma"),
+    Session("hosts"),
+    Session("docs"),
+    Session("readme"),
+    Session("examples"),
+    Session("security"),
+    Session("types"),
+    Session("fuzz"),
+    Session("layers"),
+    Session("kube"),
+    Session("tests(across)"),
+    Session("soak"),
+    Session("lint"),
+    SMALL,
+    LARGE,
 )
 
 #: Sessions that run alone, after the others: they count system calls, or keep the machine busy.

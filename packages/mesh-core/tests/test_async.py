@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -201,6 +202,37 @@ def test_for_with_ranks_in_a_coroutine_is_refused(procs: ProcMesh) -> None:
             next(iter(mesh.rank.stream().with_ranks()))
 
     asyncio.run(main())
+
+
+def test_futures_can_be_given_to_asyncio_wait(procs: ProcMesh) -> None:
+    gates = procs.slice(gpus=slice(0, 2)).spawn("gates", Gate)
+
+    async def main() -> None:
+        first, second = (gate.pass_through.call_one() for gate in gates.flatten("n"))
+        done, pending = await asyncio.wait([first, second], timeout=0.01)
+        assert (done, pending) == (set(), {first, second})
+        await gates.slice(gpus=1).open.call_one()
+        done, pending = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+        assert (done, pending) == ({second}, {first})
+        assert first.cancel()
+        done, pending = await asyncio.wait([first, second], return_when=asyncio.FIRST_EXCEPTION)
+        assert (done, pending) == ({first, second}, set())
+        assert (first.cancelled(), second.cancelled()) == (True, False)
+
+    asyncio.run(main())
+
+
+def test_callback_that_was_removed_is_not_called(procs: ProcMesh) -> None:
+    gate = procs.slice(gpus=0).spawn("gate", Gate)
+    future = gate.pass_through.call_one()
+    called: queue.SimpleQueue[str] = queue.SimpleQueue()
+    removed, kept = (lambda _: called.put("removed")), (lambda _: called.put("kept"))
+    future.add_done_callback(removed)
+    future.add_done_callback(kept)
+    assert (future.remove_done_callback(removed), future.remove_done_callback(removed)) == (1, 0)
+    gate.open.call_one().get()
+    assert called.get(timeout=10) == "kept"
+    assert called.empty()
 
 
 def test_get_inside_a_running_loop_works(procs: ProcMesh) -> None:

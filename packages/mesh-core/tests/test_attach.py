@@ -263,7 +263,8 @@ def test_a_stranger_is_refused_and_told_why(tmp_path: Path, has_credentials: boo
     stranger = Credentials.create() if has_credentials else None
     with WorkerProcess(credentials=tmp_path / "worker") as worker, configured(attach_timeout_s=0.1):
         hosts = attached([worker], stranger)
-        with pytest.raises(HostDied, match="job" if has_credentials else "cannot be reached"):
+        why = "belongs to job" if has_credentials else "give those of its job"
+        with pytest.raises(HostDied, match=why):
             hosts.initialized.get(timeout=30)
 
 
@@ -338,9 +339,10 @@ def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
         config = {"no_such_setting": 1}
         order = AttachOrder(b"j" * 16, b"t" * 32, 1, "someone", 10.0, config, [])
         name = worker.address.removeprefix("tcp://")
+        keys = Credentials.local()._keys
         sessions = []
         for _ in range(2):
-            is_taken, why, is_final = ask_worker([name], None, order.encode(), LIMIT_S)
+            is_taken, why, is_final = ask_worker([name], keys, order.encode(), LIMIT_S)
             assert (is_taken, is_final) == (False, True)
             assert b"unknown setting 'no_such_setting'" in why
             sessions += worker.sessions()

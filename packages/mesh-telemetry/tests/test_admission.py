@@ -17,11 +17,14 @@ from pyarrow import flight
 from mesh_core.spi import ConnectionLimiter
 from mesh_core.testing import wait_until
 from mesh_telemetry._query.coverage import Answer, Coverage
+from mesh_telemetry._query.deadline import Cancellation
+from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.flight import FlightSqlServer
 from mesh_telemetry._serve.flight_messages import packed
 from mesh_telemetry._serve.flight_relay import DataFrameScan
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.pending_request import HEAD_LEN_MAX
+from mesh_telemetry._serve.query_routes import Asked
 from mesh_telemetry._serve.routes import Reply, Request, Route, json_reply
 from mesh_telemetry._serve.scopes import Scope, Tokens
 
@@ -204,12 +207,25 @@ def test_open_pages_are_answered_without_a_thread(servers: Servers) -> None:
     assert servers.limiter.authenticated_count == 0
 
 
-@pytest.fixture
-def flights() -> Iterator[FlightSqlServer]:
-    def answer(sql: str, parameters: object, as_of_us: int | None) -> Answer:
+class OneTable:
+    """Answers all queries with the same rows."""
+
+    def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
         return Answer(TABLE, Coverage((), (), (), ()))
 
-    with FlightSqlServer(answer, lambda *_: TABLE.schema, {}, TOKENS, limiter=limiter()) as opened:
+    def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
+        return TABLE.schema
+
+    def json(self, question: Asked, cancellation: Cancellation) -> bytes:
+        raise AssertionError("Flight has no JSON")
+
+    def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
+        raise AssertionError("Flight is not streamed")
+
+
+@pytest.fixture
+def flights() -> Iterator[FlightSqlServer]:
+    with FlightSqlServer(OneTable(), {}, TOKENS, limiter=limiter()) as opened:
         yield opened
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import urllib.error
@@ -248,3 +250,17 @@ def test_a_killed_process_leaves_no_links_to_files(telemetry: Telemetry) -> None
     (asked_folder,) = Path(str(telemetry.config.directory)).glob("*/*/*/asked")
     alive = {str(one) for one in query_processes(telemetry)}
     wait_until(lambda: {one.name for one in asked_folder.iterdir()} <= alive, LIMIT_S)
+
+
+def test_a_program_that_asks_does_not_load_the_engine(place: Path) -> None:
+    script = """
+import sys
+from mesh_telemetry import Telemetry, TelemetryConfig
+
+with Telemetry(TelemetryConfig(directory=sys.argv[1])) as telemetry, telemetry.serve():
+    assert telemetry.query("select 1 as one").table.num_rows == 1
+    print("datafusion" in sys.modules)
+"""
+    asking = [sys.executable, "-c", script, str(place)]
+    done = subprocess.run(asking, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert done.stdout == "False\n"

@@ -9,28 +9,35 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 
 from mesh_core._arrivals import Arrivals
-from mesh_core._channel import (
+from mesh_core._core import PortClosed, Targets
+from mesh_core._epoch import EPOCH_SHIFT
+from mesh_core._failure import FailureDetail
+from mesh_core._pickle import encode_value
+from mesh_core._port_holders import (
     answer_port_held,
     answer_port_released,
     holder_died,
     port_held,
     port_released,
+    ports_dropped,
+    ports_recalled,
+    ports_sent,
 )
-from mesh_core._core import PortClosed, Targets
-from mesh_core._epoch import EPOCH_SHIFT
-from mesh_core._failure import FailureDetail
-from mesh_core._pickle import encode_value
+from mesh_core._port_transit import drop_ports
 from mesh_core._remote_error import encode_exception
 from mesh_core._wire import (
     ACTOR_FAILED,
     AGENT,
+    ANSWER,
     CALL,
     CANCEL,
     DIED,
     INTERNAL,
+    POST,
     RAISED,
     SPAWN,
     STOP,
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from mesh_core._host_agent import StartOrder
     from mesh_core._loading import Loading
     from mesh_core._log_line import LogLine
+    from mesh_core._port_transit import Label
     from mesh_core._runtime import Runtime
 
 __all__ = ["LATER", "Agent"]
@@ -54,6 +62,8 @@ __all__ = ["LATER", "Agent"]
 _BATCH_MAX = 64
 # How long an answer to a host may take to be written before that host is taken for lost.
 _ANSWER_LIMIT_S = 0.1
+# Messages that may carry ports; the core hands those that it drops to the agent.
+_DROPPED = frozenset({ANSWER, CALL, POST})
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 LATER = object()
 # What is answered while an actor is being loaded, before what has come in behind that.
@@ -114,6 +124,9 @@ class Agent:
         self._is_setting_up = False
 
     def _take(self, message: Message) -> None:
+        if message.kind in _DROPPED and message.to_port != AGENT:
+            # The core has dropped it, and names it because it carries ports.
+            return drop_ports(message)
         if self._is_setting_up and self._waits_for_set_up(message):
             self._held.append(message)
             return
@@ -377,17 +390,29 @@ class Agent:
         """A caller elsewhere has been given a failure of something that is owned here."""
         self._runtime.ownership.observed(failure_id)
 
-    def do_port_held(self, message: Message, port: int) -> None:
+    def do_ports_sent(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
+        """Ports that this process waits for are on their way from one process to others."""
+        ports_sent(labels, procs)
+
+    def do_ports_recalled(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
+        """They were not sent."""
+        ports_recalled(labels, procs)
+
+    def do_ports_dropped(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
+        """The message that had them was dropped."""
+        ports_dropped(labels, procs)
+
+    def do_port_held(self, message: Message, port: int, serial: int) -> None:
         """A port of a channel of this process has arrived somewhere."""
-        port_held(message.from_proc, port)
+        port_held(message.from_proc, port, serial)
 
     def do_port_released(self, message: Message, port: int) -> None:
         """A port of a channel of this process was let go."""
         port_released(message.from_proc, port)
 
-    def do_answer_port_held(self, message: Message, address: tuple[int, ...]) -> None:
+    def do_answer_port_held(self, message: Message, address: tuple[int, ...], serial: int) -> None:
         """A port that an actor of this process was to answer on has arrived somewhere."""
-        answer_port_held(message.from_proc, address)
+        answer_port_held(message.from_proc, address, serial)
 
     def do_answer_port_released(self, message: Message, address: tuple[int, ...]) -> None:
         """It was answered on there."""
@@ -463,6 +488,10 @@ class Agent:
         """Another host is dead."""
         self._engine.host_gone(host, obituary)
 
+    def do_host_leaving(self, message: Message, grace_s: float) -> None:
+        """Notes that a worker was told to end, and stops what is left on its host by then."""
+        self._runtime.leaving_hosts[message.from_proc >> 32] = time.monotonic() + grace_s
+
     def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
         """A worker leaves the job although nobody here wanted that: its host is lost at once."""
         host = message.from_proc >> 32
@@ -481,6 +510,7 @@ class Agent:
     ) -> None:
         from mesh_core._attach import obituary
 
+        self._runtime.leaving_hosts.pop(host, None)
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
@@ -513,6 +543,7 @@ class Agent:
         self, message: Message, host: int, worker: str | None, may_return: bool, is_urgent: bool
     ) -> Any:
         """Puts another machine into the place of a dead host; answers when it has joined."""
+        self._runtime.leaving_hosts.pop(host, None)
 
         def replace() -> None:
             try:

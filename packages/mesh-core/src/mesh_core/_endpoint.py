@@ -18,6 +18,7 @@ from mesh_core._events import recorder
 from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout
 from mesh_core._loop import is_on_event_loop
 from mesh_core._pickle import encode
+from mesh_core._port_transit import note_ports, recall_ports
 from mesh_core._stream import stream_answers
 from mesh_core._trace_context import origin
 from mesh_core._wire import BY_LAYER, CALL, EXPLICIT_PORT, UNDECORATED, call_meta
@@ -395,6 +396,7 @@ class Endpoint(Generic[P, R]):
         timeout = self._options.timeout
         if timeout is None:
             timeout = config.call_timeout_s
+        note_ports(body, targets)
         try:
             return current.engine.call(
                 CALL,
@@ -408,8 +410,11 @@ class Endpoint(Generic[P, R]):
                 not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
-        except Full:
-            raise self._full() from None
+        except BaseException as error:
+            recall_ports(body, targets)
+            if isinstance(error, Full):
+                raise self._full() from None
+            raise
 
     def _send(
         self, targets: Any, args: tuple[Any, ...], kwargs: dict[str, Any], answers: int
@@ -421,6 +426,7 @@ class Endpoint(Generic[P, R]):
         if mesh._port in current.stopped_meshes or current.is_over:
             raise self._stopped_error()
         body, buffers = encode(args, kwargs, effective().segment_threshold_bytes)
+        note_ports(body, targets)
         try:
             current.engine.send(
                 CALL,
@@ -434,8 +440,11 @@ class Endpoint(Generic[P, R]):
                 not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
-        except Full:
-            raise self._full() from None
+        except BaseException as error:
+            recall_ports(body, targets)
+            if isinstance(error, Full):
+                raise self._full() from None
+            raise
 
     def _full(self) -> MailboxFull:
         return MailboxFull(self._mesh._window, self._mesh._name)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import time
 import traceback
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from mesh_core._deadlock import begin_wait, check_wait, end_wait, waiter
 from mesh_core._errors import CallCancelled, DeadlockError, join_failures
@@ -102,21 +104,43 @@ class Future(Generic[R]):
         self._settle(_ERROR, CallCancelled("call was cancelled by its caller"))
         return True
 
+    def cancelled(self) -> bool:
+        """Return whether the call has ended because it was cancelled."""
+        return self.done() and isinstance(self._outcome, CallCancelled)
+
     def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
-        """Calls back with this future when it is done, from a thread of Mesh's."""
+        """Calls back with this future when it is done, from a thread of Mesh's.
+
+        What asyncio itself registers, as `asyncio.wait` does, is called on its event loop.
+        """
         if self.done():
             callback(self)
             return
         from mesh_core._loop import loop_thread
 
+        call = _on_own_loop(callback)
+        waiting = _callbacks.setdefault(self, [])
+        waiting.append(callback)
+
         async def drive() -> None:
             await self._settled()
+            if callback not in waiting:
+                return
+            waiting.remove(callback)
             try:
-                callback(self)
+                call(self)
             except Exception:
                 traceback.print_exc()
 
         loop_thread().submit(drive())
+
+    def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
+        """Drop a callback that was not called yet; return how often it was registered."""
+        waiting = _callbacks.get(self, [])
+        count = waiting.count(callback)
+        for _ in range(count):
+            waiting.remove(callback)
+        return count
 
     def as_asyncio(self) -> asyncio.Future[R]:
         """Gives an asyncio future of the running loop with the same outcome.
@@ -218,6 +242,30 @@ class Future(Generic[R]):
     def _give_up(self) -> bool:
         """Tells the other side that nobody waits any more; false when it is too late for that."""
         raise NotImplementedError
+
+
+# What is to be called when futures are done, in the order of registration.
+_callbacks: WeakKeyDictionary[Future[Any], list[Callable[[Future[Any]], object]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _on_own_loop(
+    callback: Callable[[Future[Any]], object],
+) -> Callable[[Future[Any]], object]:
+    """Gives what calls a callback from any thread; asyncio's own are for its loop alone."""
+    if not str(getattr(callback, "__module__", "")).startswith("asyncio."):
+        return callback
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+
+    def call(future: Future[Any]) -> None:
+        # A closed loop waits for nothing any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(callback, future)
+
+    return call
 
 
 def _wake(watcher: asyncio.Future[None]) -> None:

@@ -30,6 +30,7 @@ from mesh_core._mesh_place import (
 from mesh_core._mock import replacement_of
 from mesh_core._pickle import encode_order, encode_value
 from mesh_core._placed_mesh import ContextMesh, PlacedMesh
+from mesh_core._port_transit import note_ports
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import is_running, runtime
 from mesh_core._shape import Point
@@ -408,6 +409,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         body, buffers = encode_order(order, effective().segment_threshold_bytes)
         current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.announce(owner[1], mesh, policy)
+        note_ports(body, mesh._targets)
         reply = current.engine.call(
             SPAWN,
             mesh._targets,

@@ -228,7 +228,12 @@ class HostRows(Actor):
         """Says which failures are to stand here from now on."""
         await self._debugging.set_rules(rules)
 
-    @endpoint
+    @concurrent_endpoint
+    async def is_alive(self) -> bool:
+        """Returns True, also while this is being closed."""
+        return True
+
+    @concurrent_endpoint
     async def close(self) -> None:
         """Forgets all rows of this host, but for those that are to be kept on its disk."""
         await self._ended(_CLOSE_S)
@@ -239,7 +244,7 @@ class HostRows(Actor):
     async def _ended(self, limit_s: float) -> None:
         if self._stacks is not None:
             await self._stacks.close()
-        self._queries.close()
+        await self._queries.close()
         await asyncio.to_thread(self._close, limit_s)
 
     def _remove_links(self, pid: int) -> None:

@@ -90,7 +90,7 @@ class Telemetry:
         """
         if self._keeper is not None:
             raise RuntimeError("telemetry is started already: use it, or close() it first")
-        run = f"{os.getpid()}-{os.urandom(8).hex()}"
+        run = f"{os.getpid()}-{os.urandom(16).hex()}"
         config = with_otlp(self.config, os.environ)
         keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, config)
         try:
@@ -568,9 +568,9 @@ class Telemetry:
         self._client = None
         if keeper is None or os.getpid() != self._pid:
             return
-        with suppress(MeshError):
+        with suppress(MeshError, TimeoutError):
             keeper.close.call_one().get(_CLOSE_S)
-        with suppress(MeshError):
+        with suppress(MeshError, TimeoutError):
             _stop(keeper).get(_CLOSE_S)
 
     def __enter__(self) -> Self:

@@ -25,6 +25,7 @@ _MODULE = "mesh_telemetry._query_process.template"
 _MESSAGE_LEN_MAX = 64
 _STDERR_LEN_MAX = 4096
 _EXIT_S = 5.0
+_END_S = 1.0
 _BUFFER_LEN = 1 << 20
 # Libraries must not start threads while they are loaded: a fork would lack them. Each arena of the
 # allocator takes address space, which is limited.
@@ -111,11 +112,11 @@ class Forks:
             self._template = _Template(self._arguments, self._on_exit)
         return await self._template.fork()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the template, which ends all of its forks, and wait for it."""
         template, self._template = self._template, None
         if template is not None:
-            template.close()
+            await template.close()
 
 
 class _Template:
@@ -167,9 +168,9 @@ class _Template:
             raise
         return fork
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._end("telemetry is closed")
-        self._process.wait()
+        await asyncio.to_thread(self._reap)
 
     def _receive(self) -> None:
         try:
@@ -180,8 +181,7 @@ class _Template:
             said = ""
         if not said:
             self._end(f"the template of query processes has exited: {_tail(self._stderr)}")
-            # It has closed its connection because it ends.
-            self._process.wait()
+            self._reap()
             return
         assert self._loop is not None, "it is read in the loop"
         what, pid, code = said.split()
@@ -198,6 +198,14 @@ class _Template:
             if not exited.done():
                 exited.set_result(int(code))
             self._on_exit(int(pid))
+
+    def _reap(self) -> None:
+        """Wait for the template, which ends with its connection; kill it if it is stopped."""
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _end(self, why: str) -> None:
         if self.is_over:

@@ -99,7 +99,7 @@ class QueryPool:
                 f"not finished after {task.timeout_s:.3g} s: allow more time, or filter more"
             ) from None
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Kill all processes, and wait for them."""
         self._is_closed = True
         if self._trimming is not None:
@@ -107,7 +107,7 @@ class QueryPool:
         free, self._free = self._free, []
         for process, _ in free:
             process.kill()
-        self._forks.close()
+        await self._forks.close()
 
     async def _run(self, task: Task) -> bytes:
         process = await self._taken()

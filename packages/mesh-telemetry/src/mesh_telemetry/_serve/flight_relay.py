@@ -79,15 +79,25 @@ class ServerConnections:
         self._loop = loop
         self._connect = connect
         self._ending: dict[socket.socket, Hashable] = {}
+        self._waiting: list[Callable[[], object]] = []
 
-    def open(self, peer: Hashable) -> socket.socket | None:
-        """Connect to the server; None if a peer has too many connections that are ending."""
-        if sum(one == peer for one in self._ending.values()) >= _ENDING_MAX:
-            return None
-        try:
+    def open(self, peer: Hashable, retry: Callable[[], object]) -> socket.socket | None:
+        """Connect to the server.
+
+        Args:
+            peer: For whom.
+            retry: Called when it may be tried again.
+
+        Returns:
+            The connection; None if the peer has too many connections that are ending.
+
+        Raises:
+            OSError: The server cannot be reached.
+        """
+        if sum(one == peer for one in self._ending.values()) < _ENDING_MAX:
             return self._connect()
-        except OSError:
-            return None
+        self._waiting.append(retry)
+        return None
 
     def end(self, sock: socket.socket, peer: Hashable) -> None:
         """Close a connection once the server has closed its side."""
@@ -113,6 +123,9 @@ class ServerConnections:
             self._loop.forget(sock)
             sock.close()
             del self._ending[sock]
+            waiting, self._waiting = self._waiting, []
+            for retry in waiting:
+                retry()
 
 
 class RelayedConnection:
@@ -171,11 +184,20 @@ class RelayedConnection:
             self.close()
         elif length == len(_PREFACE):
             self._unauthenticated_len = len(self._to_server)
-            assert self._admission is not None, "it was started"
-            self._server = self._servers.open(self._admission.peer)
-            if self._server is None:
-                self.close()
-                return
+            self._loop.change(self.sock, 0, self._client_ready)
+            self._open_server()
+
+    def _open_server(self) -> None:
+        """Connect to the server, now or when there is room."""
+        if self._is_closed:
+            return
+        assert self._admission is not None, "it was started"
+        try:
+            self._server = self._servers.open(self._admission.peer, self._open_server)
+        except OSError:
+            self.close()
+            return
+        if self._server is not None:
             self._to_server = self._sent(self._server, self._to_server)
             self._wait()
 

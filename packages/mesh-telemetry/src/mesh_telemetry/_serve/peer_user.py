@@ -1,6 +1,7 @@
 """Which user of this machine has the other end of a loopback connection.
 
-This is for fairness between peers, and proves nothing: a socket can be passed to another process.
+The kernel knows the user who made each socket. Only an established connection counts: a socket that
+was closed belongs to nobody, and shows the id of root.
 """
 
 from __future__ import annotations
@@ -54,7 +55,6 @@ class PeerUsers:
         except OSError:
             return None
         _, kind, *_ = _NLMSG_HEAD.unpack_from(answer)
-        # A socket that was closed belongs to nobody, and shows the id of root.
         if kind != _SOCK_DIAG_BY_FAMILY or answer[_STATE_AT] != _ESTABLISHED:
             return None
         user: int = _USER.unpack_from(answer, _USER_AT)[0]

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._events.folders import make_private
+from mesh_telemetry._errors import StorageError, TelemetryError
+from mesh_telemetry._events.folders import is_private, make_private
 
 if TYPE_CHECKING:
     from mesh_telemetry._serve.scopes import Tokens
@@ -82,11 +82,11 @@ class ServedNote:
         tokens: The tokens of its servers.
 
     Raises:
-        StorageError: The folder for such files is open to others.
+        OSError: They cannot be written.
     """
 
     def __init__(self, pid: int, url: str, flight_url: str, tokens: Tokens) -> None:
-        self._path: Path = _folder() / f"{pid}-{secrets.token_hex(4)}.json"
+        self._path: Path = _note_folder() / f"{pid}-{secrets.token_hex(4)}.json"
         act_path = self._path.with_suffix(_ACT_SUFFIX)
         _remove_left(self._path.parent)
         served = Served(pid, program_line(), url, flight_url, tokens.read, str(act_path))
@@ -154,13 +154,10 @@ def _remove_note(path: Path) -> None:
 
 
 def served_programs() -> list[Served]:
-    """Gives the programs of this user on this machine that answer queries, oldest first.
-
-    Raises:
-        StorageError: The folder for such notes is open to others.
-    """
+    """Gives the programs of this user on this machine that answer queries, oldest first."""
     found = []
-    for path in sorted(_folder().glob("*.json"), key=_age):
+    notes = [note for folder in _note_folders() for note in folder.glob("*.json")]
+    for path in sorted(notes, key=_age):
         with suppress(OSError, ValueError, TypeError):
             if _is_locked(path):
                 found.append(Served(**json.loads(path.read_text())))
@@ -175,7 +172,6 @@ def served_program(pid: int | None = None) -> Served:
 
     Raises:
         TelemetryError: There is none, or there are several and none is said.
-        StorageError: The folder for such notes is open to others.
     """
     found = [one for one in served_programs() if pid in (None, one.pid)]
     if not found:
@@ -193,8 +189,31 @@ def _age(path: Path) -> float:
     return 0.0
 
 
-def _folder() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    folder = Path(runtime, f"mesh-telemetry-{os.getuid()}")
-    make_private(folder, "set XDG_RUNTIME_DIR")
-    return folder
+def _note_folder() -> Path:
+    """Return a folder for notes that this user alone can enter.
+
+    Raises:
+        StorageError: It cannot be made.
+    """
+    runtime, name = _runtime(), _folder_name()
+    with suppress(StorageError):
+        make_private(runtime / name, "")
+        return runtime / name
+    # Another user has taken the name: readers look for all that begin with it.
+    for folder in _note_folders():
+        return folder
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=runtime))
+
+
+def _note_folders() -> list[Path]:
+    """Return the folders that may have notes of this user."""
+    found = sorted(_runtime().glob(f"{_folder_name()}*"))
+    return [folder for folder in found if is_private(folder)]
+
+
+def _folder_name() -> str:
+    return f"mesh-served-{os.geteuid()}"
+
+
+def _runtime() -> Path:
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
