@@ -290,20 +290,22 @@ def test_a_directory_may_come_later(one: Path, mountpoint: Path) -> None:
 
 
 def test_a_host_that_is_lost_keeps_its_folder(remote: Path, mountpoint: Path) -> None:
-    with attached(2, remote) as hosts:
-        with gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint) as mount:
-            with (mountpoint / "hosts_1/folder/inner/large.bin").open("rb", buffering=0) as file:
-                file.read(1000)
-                kill_proc(mount._gathering.folders.call_one().get(), 1)
-                wait_until(lambda: fails_with_eio(mountpoint / "hosts_1/folder/text"), LIMIT_S)
-                file.seek(2_000_000)
-                with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-                    file.read(1000)
+    with (
+        attached(2, remote) as hosts,
+        gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint) as mount,
+    ):
+        with (mountpoint / "hosts_1/folder/inner/large.bin").open("rb", buffering=0) as file:
+            file.read(1000)
+            kill_proc(mount._gathering.folders.call_one().get(), 1)
+            wait_until(lambda: fails_with_eio(mountpoint / "hosts_1/folder/text"), LIMIT_S)
+            file.seek(2_000_000)
             with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-                os.listdir(mountpoint / "hosts_1")
-            assert sorted(os.listdir(mountpoint)) == ["hosts_0", "hosts_1"]
-            assert (mountpoint / "hosts_1").is_dir()
-            assert listing(mountpoint / "hosts_0") == listing(remote / "hosts_0")
+                file.read(1000)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            os.listdir(mountpoint / "hosts_1")
+        assert sorted(os.listdir(mountpoint)) == ["hosts_0", "hosts_1"]
+        assert (mountpoint / "hosts_1").is_dir()
+        assert listing(mountpoint / "hosts_0") == listing(remote / "hosts_0")
 
 
 def fails_with_eio(path: Path) -> bool:
