@@ -11,11 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from mesh_core import HostMesh, attach_to_workers, this_host
+from mesh_core import Credentials, HostMesh, attach_to_workers, this_host
 from mesh_core.testing import kill_proc, proc_pid, wait_until
 from mesh_fs import GatherMount, GatherOptions, MountError, gather_mount
 
@@ -26,17 +27,34 @@ LIMIT_S = 60.0
 MIB = 1 << 20
 
 
+@cache
+def job_credentials() -> Credentials:
+    """The credentials of this module's hosts.
+
+    A program has one set of credentials for all of its links, and other tests in this process may
+    have set theirs: workers without credentials would not be reached from then on.
+    """
+    return Credentials.create()
+
+
 @contextmanager
-def workers(count: int) -> Iterator[list[str]]:
-    """Starts workers on this machine, each a host; gives their addresses."""
-    command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
-    started = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        for _ in range(count)
-    ]
+def attached(count: int, folder: Path) -> Iterator[HostMesh]:
+    """Starts workers on this machine, each a host, and shuts them down at the end."""
+    started = []
+    for rank in range(count):
+        keys = folder / f"keys-{rank}"
+        job_credentials().issue(role="worker", name=f"host-{rank}").save(keys)
+        command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
+        command += ["--credentials", str(keys)]
+        started.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        )
     try:
         said = [one.stdout.readline() for one in started if one.stdout is not None]
-        yield [line.split()[-1] for line in said]
+        addresses = [line.split()[-1] for line in said]
+        hosts = attach_to_workers(addresses, credentials=job_credentials())
+        yield hosts
+        hosts.shutdown().get(timeout=LIMIT_S)
     finally:
         for one in started:
             one.terminate()
@@ -45,12 +63,10 @@ def workers(count: int) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def two_hosts() -> Iterator[HostMesh]:
+def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostMesh]:
     """Two hosts that are processes of this machine."""
-    with workers(2) as addresses:
-        hosts = attach_to_workers(addresses)
+    with attached(2, tmp_path_factory.mktemp("keys")) as hosts:
         yield hosts
-        hosts.shutdown().get(timeout=LIMIT_S)
 
 
 @pytest.fixture
@@ -274,22 +290,22 @@ def test_a_directory_may_come_later(one: Path, mountpoint: Path) -> None:
 
 
 def test_a_host_that_is_lost_keeps_its_folder(remote: Path, mountpoint: Path) -> None:
-    with workers(2) as addresses:
-        hosts = attach_to_workers(addresses)
-        with gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint) as mount:
-            with (mountpoint / "hosts_1/folder/inner/large.bin").open("rb", buffering=0) as file:
-                file.read(1000)
-                kill_proc(mount._gathering.folders.call_one().get(), 1)
-                wait_until(lambda: fails_with_eio(mountpoint / "hosts_1/folder/text"), LIMIT_S)
-                file.seek(2_000_000)
-                with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-                    file.read(1000)
+    with (
+        attached(2, remote) as hosts,
+        gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint) as mount,
+    ):
+        with (mountpoint / "hosts_1/folder/inner/large.bin").open("rb", buffering=0) as file:
+            file.read(1000)
+            kill_proc(mount._gathering.folders.call_one().get(), 1)
+            wait_until(lambda: fails_with_eio(mountpoint / "hosts_1/folder/text"), LIMIT_S)
+            file.seek(2_000_000)
             with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-                os.listdir(mountpoint / "hosts_1")
-            assert sorted(os.listdir(mountpoint)) == ["hosts_0", "hosts_1"]
-            assert (mountpoint / "hosts_1").is_dir()
-            assert listing(mountpoint / "hosts_0") == listing(remote / "hosts_0")
-        hosts.shutdown().get(timeout=LIMIT_S)
+                file.read(1000)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            os.listdir(mountpoint / "hosts_1")
+        assert sorted(os.listdir(mountpoint)) == ["hosts_0", "hosts_1"]
+        assert (mountpoint / "hosts_1").is_dir()
+        assert listing(mountpoint / "hosts_0") == listing(remote / "hosts_0")
 
 
 def fails_with_eio(path: Path) -> bool:
@@ -302,8 +318,7 @@ def fails_with_eio(path: Path) -> bool:
 
 
 def test_who_waits_for_a_host_is_sent_away_in_time(remote: Path, mountpoint: Path) -> None:
-    with workers(1) as addresses:
-        hosts = attach_to_workers(addresses)
+    with attached(1, remote) as hosts:
         options = GatherOptions(read_limit_s=0.5)
         with gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint, options=options) as mount:
             pid = proc_pid(mount._gathering.folders.call_one().get())
@@ -315,7 +330,6 @@ def test_who_waits_for_a_host_is_sent_away_in_time(remote: Path, mountpoint: Pat
             path = mountpoint / "hosts_0/folder/inner/large.bin"
             wait_until(lambda: not fails_with_eio(path), LIMIT_S)
             assert path.read_bytes() == large.read_bytes()
-        hosts.shutdown().get(timeout=LIMIT_S)
 
 
 def is_mounted(point: Path) -> bool:
@@ -340,8 +354,7 @@ def test_it_is_closed_while_files_are_open(one: Path, mountpoint: Path) -> None:
 
 
 def test_it_is_closed_while_a_host_does_not_answer(remote: Path, mountpoint: Path) -> None:
-    with workers(1) as addresses:
-        hosts = attach_to_workers(addresses)
+    with attached(1, remote) as hosts:
         mount = gather_mount(hosts, f"{remote}/$SUBDIR", mountpoint)
         pid = proc_pid(mount._gathering.folders.call_one().get())
         large = mountpoint / "hosts_0/folder/inner/large.bin"
@@ -363,7 +376,6 @@ def test_it_is_closed_while_a_host_does_not_answer(remote: Path, mountpoint: Pat
             assert reader.wait(LIMIT_S) != 0
         assert not is_mounted(mountpoint)
         mount.close()
-        hosts.shutdown().get(timeout=LIMIT_S)
 
 
 def is_waiting(pid: int) -> bool:

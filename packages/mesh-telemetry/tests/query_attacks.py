@@ -13,16 +13,16 @@ GREEDY = {
     "a list": ("select range(1, 1000000000)", "MiB of memory"),
     "a list for each row": ("select range(1, 1000000000) from procs", "MiB of memory"),
     "a text": ("select length(repeat('x', 2000000000))", "MiB of memory"),
-    "an array": ("select array_agg(value) from generate_series(1, 300000000)", "memory|not finish"),
     "a large answer": ("select repeat('x', 50000000)", "more than 33554432 bytes"),
     "many rows": ("select * from generate_series(1, 300000000)", "more than 33554432 bytes"),
     "deep parentheses": ("select " + "(" * 30_000 + "1" + ")" * 30_000, "RecursionLimit"),
-    "a long sum": ("select " + "+".join(["1"] * 100_000), "SIGSEGV"),
+    "a long sum": ("select " + "+".join(["1"] * 20_000), "SIGSEGV"),
     "a large pattern": ("select regexp_like('a', '" + "(a{1000}){1000}" + "')", "CompiledTooBig"),
 }
 
 #: Texts that end at their deadline.
 UNENDING = {
+    "an array": "select array_agg(value) from generate_series(1, 300000000)",
     "a join of each with each": (
         "select count(*) from generate_series(1, 10000000) a, generate_series(1, 10000000) b"
     ),

@@ -66,10 +66,8 @@ def telemetry_pid(telemetry: Telemetry) -> int:
 
 
 def query_processes(telemetry: Telemetry) -> list[int]:
-    """The query processes of the only host: the template is the first, and their parent."""
-    template, *forks = children(telemetry_pid(telemetry))
-    assert set(forks) == set(children(template))
-    return forks
+    """The query processes of the only host: what the template has forked."""
+    return children(children(telemetry_pid(telemetry))[0])
 
 
 def busy_process(telemetry: Telemetry, before: dict[int, int]) -> int:
@@ -95,7 +93,7 @@ def test_a_greedy_query_over_http_gets_an_error_and_takes_nothing_of_the_program
     before = rss_bytes(os.getpid())
     status, text = asked(serving, sql)
     assert status in (400, 500, 502)
-    assert any(one in text for one in wanted.split("|")), text
+    assert wanted in text
     assert rss_bytes(os.getpid()) - before < _GROWN_MAX
     assert asked(serving, "select count(*) as n from procs")[0] == 200
 
@@ -132,9 +130,8 @@ def test_others_are_answered_while_an_endless_query_runs(
     before = all_ticks(telemetry)
     endless = hanging(serving)
     busy = busy_process(telemetry, before)
-    for _ in range(5):
-        assert asked(serving, "select count(*) as n from procs")[0] == 200
-        assert telemetry.query("select 1 as one").table.num_rows == 1
+    assert asked(serving, "select count(*) as n from procs")[0] == 200
+    assert telemetry.query("select 1 as one").table.num_rows == 1
     assert busy in query_processes(telemetry)
     endless.close()
 
@@ -247,7 +244,7 @@ def test_all_processes_of_queries_end_with_a_telemetry_process_that_is_killed(pl
 def test_a_killed_process_leaves_no_links_to_files(telemetry: Telemetry) -> None:
     with pytest.raises(TelemetryError, match="not finished"):
         telemetry.query(ENDLESS, timeout=0.5)
-    (asked_folder,) = Path(str(telemetry.config.directory)).glob("*/*/*/asked")
+    (asked_folder,) = Path(str(telemetry.config.directory)).glob("**/asked")
     alive = {str(one) for one in query_processes(telemetry)}
     wait_until(lambda: {one.name for one in asked_folder.iterdir()} <= alive, LIMIT_S)
 

@@ -80,7 +80,7 @@ class Actor(_Base):
         [42, 42]
     """
 
-    logger = _ClassLogger()
+    logger: _ClassLogger = _ClassLogger()
 
     if TYPE_CHECKING:
 

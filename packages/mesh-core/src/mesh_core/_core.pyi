@@ -9,6 +9,7 @@ from typing_extensions import Buffer
 from mesh_core._shape import Extent, Point, Shape, Slice
 
 __all__ = [
+    "PORT_MARK",
     "CallHold",
     "Caller",
     "Engine",

@@ -16,7 +16,14 @@ from mesh_jobs._known_hosts import KnownHosts
 from mesh_jobs._program_trust import trusted
 from mesh_jobs._report import THIS_HOST, HostLeaving, HostReport
 
-__all__ = ["JobState", "attach_known", "attach_mesh", "attached_hosts", "detach_meshes"]
+__all__ = [
+    "JobState",
+    "attach_known",
+    "attach_mesh",
+    "attached_hosts",
+    "detach_meshes",
+    "leaving_here",
+]
 
 _SHUTDOWN_S = 15.0
 # Longer than the three heartbeats after which a silent host is lost, unless they are very slow.

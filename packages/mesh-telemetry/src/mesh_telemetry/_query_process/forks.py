@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._query_process.template import FORK
+from mesh_telemetry._query_process.frames import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,6 +96,7 @@ class Forks:
         self._arguments = json.dumps(host)
         self._on_exit = on_exit
         self._template: _Template | None = None
+        self._is_closed = False
 
     def start(self) -> None:
         """Start the template process, which takes a second to load the engine."""
@@ -108,12 +109,23 @@ class Forks:
         Raises:
             TelemetryError: The template process does not start, or has exited.
         """
+        template = self._template
+        if template is not None and not template.is_over:
+            try:
+                return await template.fork()
+            except TelemetryError:
+                # It exited before that was noticed; if it did not, there is more to it.
+                if not template.is_over:
+                    raise
+        if self._is_closed:
+            raise TelemetryError("telemetry is closed: ask before that")
         if self._template is None or self._template.is_over:
             self._template = _Template(self._arguments, self._on_exit)
         return await self._template.fork()
 
     async def close(self) -> None:
         """End the template, which ends all of its forks, and wait for it."""
+        self._is_closed = True
         template, self._template = self._template, None
         if template is not None:
             await template.close()

@@ -11,6 +11,7 @@ __all__ = [
     "ASKED_END",
     "ASKED_ITEM",
     "FAILURE",
+    "FORK",
     "FRAGMENT",
     "GIVE_UP",
     "HEAD",
@@ -26,6 +27,8 @@ FRAGMENT, QUESTION, ASKED_ITEM, ASKED_END = range(4)
 #: Replies of a query process: the result, an error, and requests to send a fragment to all hosts.
 RESULT, FAILURE, ASK, GIVE_UP = range(16, 20)
 
+#: Request to the template process, with the descriptors of the child: its connection, its stderr.
+FORK = b"fork"
 #: Kind, number of the request to hosts that the frame is about, and length of the body.
 HEAD = struct.Struct("<BIQ")
 

@@ -18,10 +18,10 @@ import socket
 import sys
 from contextlib import suppress
 
-__all__ = ["FORK", "main"]
+from mesh_telemetry._query_process.frames import FORK
 
-#: What the parent sends with the descriptors of the child: its connection, and its stderr.
-FORK = b"fork"
+__all__ = ["main"]
+
 _NAME = b"mesh-query"
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _MESSAGE_LEN_MAX = 64
@@ -36,7 +36,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prctl(_PR_SET_NAME, ctypes.c_char_p(_NAME))
-    # Here, not at the top: the parent imports this module for `FORK`, and must not load the engine.
+    # Here, not at the top: loading the engine takes a second, and signals are set before.
     from mesh_telemetry._query_process import process
 
     # Collections in children would copy pages that are shared so far.
