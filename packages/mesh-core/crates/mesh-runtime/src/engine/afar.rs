@@ -82,7 +82,7 @@ impl Engine {
         let Some(engine) = self.this.upgrade() else { return };
         let dial = move || {
             let trust = lock(&engine.trust).clone();
-            match call(&route, trust.as_ref()) {
+            match engine.call(peer.host, &route, trust.as_ref()) {
                 Ok(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 Err(_) => engine.with_node(|node| node.connect_failed(peer)),
             }
@@ -104,22 +104,34 @@ impl Engine {
         }
         self.finish(chores);
     }
-}
 
-/// Calls a worker until it has taken a link, or refuses, or has had all the time there is.
-fn call(route: &Route, trust: Option<&Trust>) -> io::Result<Arc<Wire>> {
-    let mut late = io::ErrorKind::TimedOut.into();
-    for limit in DIAL_MAX {
-        match Channel::by(route, trust, Instant::now() + limit) {
-            Ok(channel) => {
-                channel.expect(Role::Worker)?;
-                return wire_of(channel);
+    /// Calls a worker until it has taken a link, or refuses, or has had all the time there is.
+    fn call(&self, host: HostId, route: &Route, trust: Option<&Trust>) -> io::Result<Arc<Wire>> {
+        let mut late = io::ErrorKind::TimedOut.into();
+        for limit in DIAL_MAX {
+            match self.call_once(host, route, trust, Instant::now() + limit) {
+                Ok(channel) => {
+                    channel.expect(Role::Worker)?;
+                    return wire_of(channel);
+                }
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => late = error,
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => late = error,
-            Err(error) => return Err(error),
         }
+        Err(late)
     }
-    Err(late)
+
+    fn call_once(
+        &self,
+        host: HostId,
+        route: &Route,
+        trust: Option<&Trust>,
+        until: Instant,
+    ) -> io::Result<Channel> {
+        let stream = Channel::reached(route, trust, until)?;
+        let _dialling = self.dialling(host, &stream);
+        Channel::proved(stream, trust, until)
+    }
 }
 
 fn wire_of(channel: Channel) -> io::Result<Arc<Wire>> {

@@ -45,6 +45,14 @@ impl Channel {
         trust: Option<&Trust>,
         until: Instant,
     ) -> io::Result<Self> {
+        Self::proved(Self::opened(addresses, trust, until)?, trust, until)
+    }
+
+    fn opened(
+        addresses: &[SocketAddr],
+        trust: Option<&Trust>,
+        until: Instant,
+    ) -> io::Result<OwnedFd> {
         let stream = connected(addresses, until)?;
         give_up_soon(&stream)?;
         if trust.is_none() {
@@ -52,7 +60,7 @@ impl Channel {
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
             check_listener(peer.ok_or(io::ErrorKind::NotConnected)?)?;
         }
-        Self::proved(stream, trust, until)
+        Ok(stream)
     }
 
     /// As [`Channel::connect`], the way that a route describes.
@@ -60,14 +68,30 @@ impl Channel {
     /// # Errors
     /// As [`Channel::connect`], and when a name is not known or a gateway refuses.
     pub fn by(route: &Route, trust: Option<&Trust>, until: Instant) -> io::Result<Self> {
+        Self::proved(Self::reached(route, trust, until)?, trust, until)
+    }
+
+    /// Connects the way that a route describes; [`Channel::proved`] goes on.
+    ///
+    /// # Errors
+    /// When none answers in time, a name is not known, or a gateway refuses.
+    pub(super) fn reached(
+        route: &Route,
+        trust: Option<&Trust>,
+        until: Instant,
+    ) -> io::Result<OwnedFd> {
         if route.gateway.is_empty() {
-            return Self::connect(&resolved(&route.addresses)?, trust, until);
+            return Self::opened(&resolved(&route.addresses)?, trust, until);
         }
-        Self::proved(gateway::ask(route, trust, until)?, trust, until)
+        gateway::ask(route, trust, until)
     }
 
     /// Shakes hands with whoever is at the other end.
-    fn proved(stream: OwnedFd, trust: Option<&Trust>, until: Instant) -> io::Result<Self> {
+    pub(super) fn proved(
+        stream: OwnedFd,
+        trust: Option<&Trust>,
+        until: Instant,
+    ) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&stream, true)?;
         let Some(trust) = trust else { return Ok(Self { stream, secure: None }) };
         let mut handshake = trust.connect().map_err(io::Error::other)?;
