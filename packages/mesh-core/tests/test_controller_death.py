@@ -82,7 +82,7 @@ def test_a_program_that_was_stopped_for_too_long_is_told_that_its_hosts_are_lost
         whys = (
             "has ended, says its worker",
             "nothing was heard from it for three heartbeats",
-            "its agent has not answered for 1 s",
+            "its agent has not answered for",
         )
         assert any(why in program.errors() for why in whys), program.errors()
         use(worker)

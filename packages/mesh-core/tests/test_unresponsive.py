@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import resource
 import signal
+import socket
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +48,22 @@ class Member(Actor):
     @endpoint
     def become_another_program(self) -> None:
         os.execvp("sleep", ["sleep", str(LIMIT_S)])
+
+    @endpoint
+    def lose_connections(self, seconds: float) -> str:
+        """Puts files into the place of all connections, and opens none for a while."""
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        connections = [fd for fd in range(3, nothing) if is_connection(fd)]
+        # From here on none can be opened: all numbers up to this one are taken.
+        while (last := os.dup(nothing)) < max(connections):
+            pass
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, limits[1]))
+        for fd in connections:
+            os.dup2(nothing, fd)
+        later = threading.Timer(seconds, resource.setrlimit, [resource.RLIMIT_NOFILE, limits])
+        later.start()
+        return "done"
 
     @endpoint
     def hold_the_interpreter(self, seconds: float) -> str:
@@ -105,6 +124,12 @@ def test_a_process_without_connections_is_killed(local_procs: LocalProcs) -> Non
         actors.become_another_program.call_one().get(timeout=LIMIT_S)
     assert raised.value.pid == pid
     assert not is_alive(pid)
+
+
+def test_a_process_that_cannot_open_a_connection_tries_again(local_procs: LocalProcs) -> None:
+    actors, pid = member(local_procs({"procs": 1}))
+    assert actors.lose_connections.call_one(1.0).get(timeout=LIMIT_S) == "done"
+    assert actors.pid.call_one().get(timeout=LIMIT_S) == pid
 
 
 def test_a_process_that_closes_what_it_waits_on_ends_at_once(local_procs: LocalProcs) -> None:
@@ -222,6 +247,15 @@ def test_a_wait_for_a_start_names_the_stopped_warden(local_procs: LocalProcs) ->
     finally:
         continued(warden)
     assert started.get(timeout=LIMIT_S)
+
+
+def is_connection(fd: int) -> bool:
+    """Whether a descriptor is a socket that is connected."""
+    try:
+        with socket.socket(fileno=os.dup(fd)) as end:
+            return bool(end.getpeername()) or end.family == socket.AF_UNIX
+    except OSError:
+        return False
 
 
 def title(pid: int) -> str:

@@ -82,6 +82,8 @@ class MeshWorkload:
 
     def stop(self) -> None:
         """Ends the program and the workers."""
+        if (deaths := self._folder / "deaths").exists():
+            print(deaths.read_text())
         if self._program is not None:
             with self._program:
                 pass

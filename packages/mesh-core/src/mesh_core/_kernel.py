@@ -107,9 +107,13 @@ def status_of_ended(pid: int) -> int | None:
 
 
 def parents() -> dict[int, int]:
-    """Returns the parent of every process that is visible here."""
-    found = {}
-    for name in os.listdir("/proc"):
+    """Returns the parent of every process that is visible here; none without descriptors."""
+    found: dict[int, int] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return found
+    for name in names:
         if name.isdecimal() and (fields := _stat(int(name))):
             found[int(name)] = int(fields[1])
     return found

@@ -13,6 +13,12 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+/// How long a kernel that is up may take to accept a connection, and for how long it counts that it
+/// did not.
+const ATTEMPT: Duration = Duration::from_millis(500);
+/// How long a verdict waits for an attempt that has had its time. On a busy machine the thread that
+/// connects may be starved, which says nothing about the other host.
+const INCONCLUSIVE_MAX: Duration = Duration::from_secs(10);
 /// The state of a TCP connection that both sides have open.
 const ESTABLISHED: u8 = 1;
 
@@ -25,6 +31,12 @@ struct Latest {
     at: Option<Instant>,
     /// A connection that its kernel has accepted and its agent has not answered yet.
     dialling: Weak<OwnedFd>,
+    /// When the attempt to connect began that is under way.
+    attempt: Option<Instant>,
+    /// When the last attempt ended without a connection.
+    failed: Option<Instant>,
+    /// Since when no verdict is possible, because no attempt has had its time.
+    inconclusive: Option<Instant>,
 }
 
 impl Acknowledgements {
@@ -42,6 +54,20 @@ impl Acknowledgements {
         lock(&self.0).entry(host).or_default().dialling = Arc::downgrade(stream);
     }
 
+    /// Whether the lack of a connection says something: an attempt was not answered in its time.
+    fn is_conclusive(&self, host: HostId) -> bool {
+        let mut all = lock(&self.0);
+        let latest = all.entry(host).or_default();
+        let is_over = latest.attempt.is_some_and(|began| began.elapsed() >= ATTEMPT);
+        let has_failed = latest.failed.is_some_and(|at| at.elapsed() < ATTEMPT);
+        if is_over || has_failed || latest.dialling.strong_count() > 0 {
+            latest.inconclusive = None;
+            return true;
+        }
+        let since = *latest.inconclusive.get_or_insert_with(Instant::now);
+        since.elapsed() >= INCONCLUSIVE_MAX
+    }
+
     /// How long ago a host last acknowledged something, as far as is known.
     fn ago(&self, host: HostId) -> Option<Duration> {
         let (at, dialling) = {
@@ -51,6 +77,27 @@ impl Acknowledgements {
         };
         let dialled = dialling.and_then(|stream| acknowledged_ago(&stream));
         least(at.map(|at| at.elapsed()), dialled)
+    }
+}
+
+/// An attempt to connect to a host, as long as it lasts.
+pub(super) struct Attempt<'a> {
+    all: &'a Acknowledgements,
+    host: HostId,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn begin(all: &'a Acknowledgements, host: HostId) -> Self {
+        lock(&all.0).entry(host).or_default().attempt = Some(Instant::now());
+        Self { all, host }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(&self.all.0);
+        let latest = all.entry(self.host).or_default();
+        (latest.attempt, latest.failed) = (None, Some(Instant::now()));
     }
 }
 
@@ -84,6 +131,11 @@ impl Engine {
             self.read_link(link, None);
             let wire = lock(&self.shared).wires.get(&link).cloned();
             ago = wire.and_then(|wire| acknowledged_ago(wire.stream()));
+        } else if lock(&self.routes).contains_key(&host)
+            && !self.acknowledgements.is_conclusive(host)
+        {
+            // The next look probes again.
+            return;
         }
         let ago = least(ago, self.acknowledgements.ago(host));
         self.with_node(|node| node.probed(host, ago));
@@ -120,10 +172,11 @@ pub(super) fn acknowledged_ago(stream: &OwnedFd) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::acknowledged_ago;
+    use super::{ATTEMPT, Acknowledgements, Attempt, acknowledged_ago};
+    use mesh_wire::id::HostId;
     use rustix::fd::OwnedFd;
     use std::net::{TcpListener, TcpStream};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_kernel_acknowledges_for_a_process_that_does_not_read() {
@@ -133,6 +186,20 @@ mod tests {
         let stream: OwnedFd = TcpStream::connect(there).expect("there is room").into();
         let ago = acknowledged_ago(&stream).expect("it is established");
         assert!(ago < Duration::from_secs(5), "{ago:?}");
+    }
+
+    #[test]
+    fn only_an_attempt_that_has_had_its_time_says_that_a_host_is_silent() {
+        let (all, host) = (Acknowledgements::default(), HostId(1));
+        assert!(!all.is_conclusive(host), "nobody has tried");
+        let attempt = Attempt::begin(&all, host);
+        assert!(!all.is_conclusive(host), "it has just begun");
+        super::lock(&all.0).entry(host).or_default().attempt = Instant::now().checked_sub(ATTEMPT);
+        assert!(all.is_conclusive(host));
+        drop(attempt);
+        assert!(all.is_conclusive(host), "it has just failed");
+        super::lock(&all.0).entry(host).or_default().failed = Instant::now().checked_sub(ATTEMPT);
+        assert!(!all.is_conclusive(host), "nobody has tried since");
     }
 
     #[test]

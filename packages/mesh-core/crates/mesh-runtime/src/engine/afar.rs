@@ -1,5 +1,6 @@
 //! Links that leave the host: where other hosts are found, and how they are called.
 
+use super::acknowledgement::Attempt;
 use super::channel::Channel;
 use super::dial::Route;
 use super::gate::{Caller, Doorkeeper, Gate};
@@ -128,8 +129,10 @@ impl Engine {
         trust: Option<&Trust>,
         until: Instant,
     ) -> io::Result<Channel> {
+        let attempt = Attempt::begin(&self.acknowledgements, host);
         let stream = Channel::reached(route, trust, until)?;
         let _dialling = self.dialling(host, &stream);
+        drop(attempt);
         Channel::proved(stream, trust, until)
     }
 }

@@ -9,6 +9,7 @@ use crate::node::{LinkId, Node};
 use mesh_wire::id::ProcId;
 use rustix::event::epoll;
 use rustix::io::Errno;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -93,7 +94,9 @@ impl Engine {
         let stream = UnixStream::connect(socket_path(&self.dir, peer));
         match stream.and_then(Wire::here).map(Arc::new) {
             Ok(wire) => drop(self.add_wire(wire, |node| node.connected(peer))),
-            Err(_) if peer == self.me.host.agent() => (self.on_cut_off)(CutOff::Agent),
+            Err(error) if peer == self.me.host.agent() && is_gone(&error) => {
+                (self.on_cut_off)(CutOff::Agent);
+            }
             Err(_) => self.with_node(|node| node.connect_failed(peer)),
         }
     }
@@ -144,4 +147,10 @@ impl Engine {
         }
         self.flush(link, &wire);
     }
+}
+
+/// Whether nobody listens at a socket any more. Any other error may pass: this process may have run
+/// out of descriptors, say.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
