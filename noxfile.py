@@ -57,16 +57,17 @@ def tests(session: nox.Session, part: str) -> None:
     """Run the tests of each package with nothing else installed, then those across packages.
 
     Those of mesh-jobs, mesh-rdma, mesh-telemetry, mesh-fs and mesh-tensor are run by `jobs`,
-    `rdma`, `telemetry`, `fs` and `tensor`, with all that they need.
+    `rdma`, `telemetry`, `fs` and `tensor`, with all that they need. Arguments replace the folders
+    and files to test: `nox -s "tests(mesh-core)" -- packages/mesh-core/tests/test_futures.py`.
     """
     if part == "across":
         _install(session, "jobs", *PACKAGES)
         folders = [f"tests/{name}" for name in ("integration", "compat", "plugins")]
-        _pytest(session, "tests/test_programs.py", *folders)
+        _pytest(session, *(session.posargs or ["tests/test_programs.py", *folders]))
     else:
         _install(session, "test", part)
         # They wait more than they work.
-        _pytest(session, f"packages/{part}/tests", "--numprocesses=3")
+        _pytest(session, *(session.posargs or [f"packages/{part}/tests", "--numprocesses=3"]))
 
 
 @nox.session(venv_backend="none")
@@ -139,6 +140,13 @@ def docs(session: nox.Session) -> None:
     """Run every code block of the documents, and follow their links."""
     _install(session, "jobs", *PACKAGES)
     _pytest(session, "tests/docs")
+
+
+@nox.session
+def readme(session: nox.Session) -> None:
+    """Run the commands of README, docs/start.md and CONTRIBUTING as printed, in a new clone."""
+    _install(session, "test")
+    _pytest(session, "tests/readme", *session.posargs)
 
 
 @nox.session

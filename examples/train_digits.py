@@ -6,6 +6,7 @@ epoch one process gets a SIGKILL: it is replaced, takes its weights from a survi
 goes on. Recovery is a few lines of this script, because a death is an exception that can be caught.
 """
 
+import sys
 import time
 
 import torch
@@ -69,8 +70,19 @@ def recover(died: ProcDied) -> int:
         trainers.replace(rank)
         trainers[rank].load.call_one(*saved).get()
     took_ms = (time.perf_counter() - noticed) * 1000
-    print(f"\nrank {died.rank} died of signal {died.signal}, is replaced after {took_ms:.0f} ms")
+    report = f"rank {died.rank} died of signal {died.signal} and was replaced in {took_ms:.0f} ms"
+    print(f"\r{report:<72}" if sys.stdout.isatty() else report)
     return saved[1]
+
+
+def show_progress(step: int, loss: float) -> None:
+    """Redraws one line on a terminal; writes a line for each epoch to anything else."""
+    bar = "#" * (40 * step // (EPOCHS * STEPS))
+    line = f"epoch {(step - 1) // STEPS + 1:2} [{bar:.<40}] loss {loss:.3f}"
+    if sys.stdout.isatty():
+        print(f"\r{line} ", end="\n" if step == EPOCHS * STEPS else "", flush=True)
+    elif step % STEPS == 0:
+        print(line, flush=True)
 
 
 pixels, digits = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
@@ -94,17 +106,16 @@ while step < EPOCHS * STEPS:
         step += 1
         if step == 1:
             print(f"the first step was done after {time.perf_counter() - began:.2f} s")
+        show_progress(step, sum(losses) / PROCS)
     except ProcDied as died:
         step = recover(died)
-    bar, loss = "#" * (40 * step // (EPOCHS * STEPS)), sum(losses) / PROCS
-    print(f"\repoch {epoch + 1:2} [{bar:.<40}] loss {loss:.3f} ", end="", flush=True)
 
 (accuracy,) = set(trainers.accuracy.call(test_images, test_labels).get().values())  # all the same
-print(f"\ntest accuracy {accuracy:.1%} on {PROCS} processes")
+print(f"test accuracy {accuracy:.1%} on {PROCS} processes")
 assert accuracy >= 0.95
 
 # prints:
 #   the first step was done after ... s
-#   rank 3 died of signal 9, is replaced after ... ms
+#   rank 3 died of signal 9 and was replaced in ... ms
 #   epoch 12 [########################################] loss ...
 #   test accuracy ...% on 4 processes

@@ -1,17 +1,21 @@
 """The way in: `python3 -m tools test`, `python3 -m tools run examples/train_digits.py`.
 
 Needs Python 3.11 and a Rust toolchain. All else is installed into a cache outside the tree
-(`$MESH_CACHE`, or `mesh-dev` in the user's cache folder), so a second run starts warm.
+(`$MESH_CACHE`, or `mesh-dev` in the user's cache folder), so a second run starts warm. With `-v`
+before the command, compilers and installers show their output.
 """
 
+import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from tools import pins, plan, toolbox, wheels
+from tools import imported, pins, plan, steps, toolbox, wheels
 from tools.workspace import PACKAGES, ROOT, clone_folder, package
 
 
@@ -27,6 +31,9 @@ class Command:
 def main(argv: list[str]) -> int:
     """Does what the command line says, and returns the exit status."""
     commands = {command.name: command for command in COMMANDS}
+    if argv[:1] == ["-v"]:
+        os.environ[steps.VERBOSE] = "1"
+        argv = argv[1:]
     if not argv or argv[0] not in commands:
         print(_usage(), file=sys.stderr)
         return 2
@@ -53,31 +60,71 @@ def main(argv: list[str]) -> int:
 def _usage() -> str:
     width = max(len(command.name) for command in COMMANDS)
     lines = [f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS]
-    return "\n".join(["usage: python3 -m tools COMMAND ...", "", *lines])
+    return "\n".join(["usage: python3 -m tools [-v] COMMAND ...", "", *lines])
 
 
 def _test(_: list[str]) -> int:
-    return plan.run(plan.STAGES)
+    return plan.run()
 
 
 def _run(script: list[str]) -> int:
-    uv, folder = toolbox.program("uv"), clone_folder() / "run"
-    subprocess.run([uv, "venv", "--quiet", "--allow-existing", str(folder)], check=True)
-    install = [uv, "pip", "install", "--quiet", "--python", str(folder)]
-    group = ["--group", f"{ROOT / 'pyproject.toml'}:examples"]
-    subprocess.run([*install, str(wheels.wheel(package("mesh-core"))), *group], check=True)
-    python = str(folder / "bin" / "python")
+    if not script:
+        raise LookupError("usage: python3 -m tools run SCRIPT.py [ARGUMENT ...]")
+    built = [str(wheels.wheel(package(name))) for name in imported.packages_of(script)]
+    python = _run_environment(built)
     sys.stdout.flush()
     os.execv(python, [python, *script])
+
+
+def _run_environment(built: list[str]) -> str:
+    """Installs wheels and what the examples need, unless that is done, and gives the Python."""
+    uv, folder = toolbox.program("uv"), clone_folder() / "run"
+    python = str(folder / "bin" / "python")
+    install = [uv, "pip", "install", "--quiet", "--python", str(folder), *built]
+    install += ["--group", f"{ROOT / 'pyproject.toml'}:examples"]
+    # Under the environment, so that both go together.
+    done, wanted = folder / "installed", "\n".join([*install, toolbox.CONSTRAINTS.read_text()])
+    if done.is_file() and done.read_text() == wanted:
+        return python
+    with steps.step("installing the script's packages", "about 1 minute the first time"):
+        steps.run_quietly([uv, "venv", "--quiet", "--allow-existing", str(folder)])
+        steps.run_quietly(install)
+    done.write_text(wanted)
+    return python
+
+
+def _develop(names: list[str]) -> int:
+    """Installs packages into `.venv` so that Python files are used from where they are."""
+    uv, folder = toolbox.program("uv"), ROOT / ".venv"
+    install = [uv, "pip", "install", "--quiet", "--python", str(folder)]
+    groups = [f"--group={ROOT / 'pyproject.toml'}:{name}" for name in ("toolbox", "test")]
+    wanted = [package(name) for name in names or PACKAGES]
+    folders = [f"--editable={package(name).folder}" for one in wanted for name in one.siblings]
+    folders += [f"--editable={one.folder}" for one in wanted]
+    with steps.step(f"installing into {folder}", "compiles Rust without optimization"):
+        steps.run_quietly([uv, "venv", "--quiet", "--allow-existing", str(folder)])
+        steps.run_quietly([*install, *groups])
+        # Without isolation the interpreter keeps its path, so cargo need not compile pyo3 again.
+        build = ["--no-build-isolation", "--config-settings=build-args=--profile=dev"]
+        steps.run_quietly([*install, *build, *folders])
+    return 0
 
 
 def _nox(args: list[str]) -> int:
     return subprocess.run(plan.nox_command(args)).returncode
 
 
-def _wheels(names: list[str]) -> int:
-    for name in names or PACKAGES:
-        print(wheels.wheel(package(name)), flush=True)
+def _wheels(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m tools wheels")
+    parser.add_argument("names", nargs="*", metavar="PACKAGE", help="default: all packages")
+    parser.add_argument("--into", type=Path, help="copy the wheels into this folder")
+    chosen = parser.parse_args(arguments)
+    for name in chosen.names or PACKAGES:
+        built = wheels.wheel(package(name))
+        if chosen.into is not None:
+            chosen.into.mkdir(parents=True, exist_ok=True)
+            built = Path(shutil.copy(built, chosen.into))
+        print(built, flush=True)
     return 0
 
 
@@ -87,11 +134,12 @@ def _pins(_: list[str]) -> int:
 
 
 COMMANDS = (
-    Command("run", "run a script with Mesh and with what the examples need", _run),
+    Command("run", "run a script with the packages that it imports", _run),
     Command("test", "run every check, side by side where they do not disturb each other", _test),
     Command("nox", "run nox, with the pinned tools: `nox -l` is the menu", _nox),
-    Command("wheels", "build wheels and print their paths", _wheels),
-    Command("pins", "resolve anew which versions the sessions install", _pins),
+    Command("develop", "install packages into .venv, editable: `develop mesh-core`", _develop),
+    Command("wheels", "build wheels and print their paths: `--into dist`", _wheels),
+    Command("pins", "resolve which versions the sessions install", _pins),
 )
 
 

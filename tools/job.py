@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 _PRINTING = threading.Lock()
@@ -20,6 +21,8 @@ class Outcome:
     status: int
     seconds: float
     output: str
+    #: Processor time of the command and of the descendants that it waited for.
+    cpu_seconds: float = 0.0
 
     @property
     def failed(self) -> bool:
@@ -62,19 +65,22 @@ class Job:
         late = threading.Timer(self._limit_s, self.stop)
         late.start()
         output = _collect(self._process, live=live)
-        status = self._process.wait()
+        _, wait_status, usage = os.wait4(self._process.pid, 0)
+        status = self._process.returncode = os.waitstatus_to_exitcode(wait_status)
         late.cancel()
         seconds = time.monotonic() - started
         word = f"failed with status {status}" if status else "passed"
         ending = f"== {self.name} {word} after {seconds:.0f} s\n"
         _show(ending if live else f"{output}{ending}")
-        return Outcome(self.name, status, seconds, output)
+        return Outcome(self.name, status, seconds, output, usage.ru_utime + usage.ru_stime)
 
     def stop(self) -> None:
         """Ends the command and what it started; a job that has not begun never will."""
         self._is_stopped = True
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        # Not `poll`: it could reap the process, and `wait4` would lose the processor time.
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _collect(process: subprocess.Popen[str], *, live: bool) -> str:

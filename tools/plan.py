@@ -1,5 +1,6 @@
-"""Which nox sessions `python3 -m tools test` runs, in what order, and what it says at the end."""
+"""Which nox sessions `python3 -m tools test` runs, how they share the machine, and the report."""
 
+import queue
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,10 @@ SESSION_LIMIT_S = 2100
 #: How many tests may fail once and pass when run again: beyond that something is wrong with all.
 UNSTEADY_MAX = 8
 
+#: Sessions that run at the same time. Most of them wait more than they compute, so two of them do
+#: not keep two processors busy; four of them make tests with deadlines slow.
+CONCURRENT_MAX = 3
+
 
 @dataclass(frozen=True)
 class Session:
@@ -26,26 +31,41 @@ class Session:
     args: tuple[str, ...] = ()
 
 
-#: Lanes run side by side, the sessions of a lane one after the other.
-Stage = tuple[tuple[Session, ...], ...]
-
 #: Programs on few hosts, where anything may happen.
 SMALL = Session("sim", ("--seeds", "50"))
 #: Casts over many hosts, some of which die: small enough for every change.
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 
-#: Sessions that notice what else runs, by time or by count, have the machine to themselves.
-STAGES: tuple[Stage, ...] = (
-    ((Session("lint"), Session("types")), (Session("rust"),)),
-    ((Session("tests"), Session("bench", ("counts", "--check")), Session("soak")),),
-    ((Session("security"), Session("hosts"), Session("chaos", ("--minutes", "0.5"))),),
-    (
-        (Session("jobs"), Session("examples"), Session("fs"), Session("docs")),
-        (
-            *(Session("tensor"), Session("rdma"), Session("telemetry"), Session("layers")),
-            *(SMALL, LARGE, Session("fuzz"), Session("kube")),
-        ),
-    ),
+#: Sessions that share the machine. The longest ones come first, so that none of them is left over
+#: when the others have ended; `rust` is the first because it compiles what others need.
+SHARED: tuple[Session, ...] = (
+    Session("rust"),
+    Session("telemetry"),
+    Session("jobs"),
+    Session("fs"),
+    Session("tests(mesh-core)"),
+    Session("tensor"),
+    Session("rdma"),
+    Session("hosts"),
+    Session("docs"),
+    Session("readme"),
+    Session("examples"),
+    Session("security"),
+    Session("types"),
+    Session("fuzz"),
+    Session("layers"),
+    Session("kube"),
+    Session("tests(across)"),
+    Session("soak"),
+    Session("lint"),
+    SMALL,
+    LARGE,
+)
+
+#: Sessions that run alone, after the others: they count system calls, or keep the machine busy.
+ALONE: tuple[Session, ...] = (
+    Session("bench", ("counts", "--check")),
+    Session("chaos", ("--minutes", "0.5")),
 )
 
 
@@ -62,31 +82,45 @@ def nox_command(args: Sequence[str]) -> list[str]:
     ]
 
 
-def run(stages: Sequence[Stage]) -> int:
-    """Runs all stages, also after a failure, and returns the exit status."""
+def run(shared: Sequence[Session] = SHARED, alone: Sequence[Session] = ALONE) -> int:
+    """Runs all sessions, also after a failure, and returns the exit status."""
     started = time.monotonic()
-    outcomes: list[Outcome] = []
-    for stage in stages:
-        outcomes += _run_stage([[_job(session) for session in lane] for lane in stage])
+    # Every session installs the wheels, so they are built before any of them waits for another.
+    build = Job("wheels", [sys.executable, "-m", "tools", "wheels"], SESSION_LIMIT_S)
+    outcomes = [build.run(live=True)]
+    if not outcomes[0].failed:
+        outcomes += _run_side_by_side([_job(session) for session in shared], CONCURRENT_MAX)
+        outcomes += _run_side_by_side([_job(session) for session in alone], 1)
     _report(outcomes, time.monotonic() - started)
     is_well = not any(outcome.failed for outcome in outcomes)
     return 0 if is_well and len(unsteady(outcomes)) <= UNSTEADY_MAX else 1
 
 
-def _run_stage(lanes: Sequence[Sequence[Job]]) -> list[Outcome]:
-    live = len(lanes) == 1
+def _run_side_by_side(jobs: Sequence[Job], lanes: int) -> list[Outcome]:
+    """Runs jobs in their order, so many at a time, and returns the outcomes in that order."""
+    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    for job in jobs:
+        waiting.put(job)
+    outcomes: dict[Job, Outcome] = {}
 
-    def run_lane(lane: Sequence[Job]) -> list[Outcome]:
-        return [job.run(live=live) for job in lane]
+    def run_lane() -> None:
+        while True:
+            try:
+                job = waiting.get_nowait()
+            except queue.Empty:
+                return
+            outcomes[job] = job.run(live=lanes == 1)
 
-    with ThreadPoolExecutor(len(lanes)) as threads:
+    with ThreadPoolExecutor(lanes) as threads:
         try:
-            return [outcome for outcomes in threads.map(run_lane, lanes) for outcome in outcomes]
+            for done in [threads.submit(run_lane) for _ in range(lanes)]:
+                done.result()
         except BaseException:
             # Ctrl-C reaches only this process: the jobs are in sessions of their own.
-            for job in (job for lane in lanes for job in lane):
+            for job in jobs:
                 job.stop()
             raise
+    return [outcomes[job] for job in jobs]
 
 
 def _job(session: Session) -> Job:
@@ -97,10 +131,11 @@ def _job(session: Session) -> Job:
 
 def _report(outcomes: Sequence[Outcome], seconds: float) -> None:
     width = max(len(outcome.name) for outcome in outcomes)
-    print(f"\n{'session':<{width}}  result  seconds")
+    print(f"\n{'session':<{width}}  result  seconds  processor seconds")
     for outcome in outcomes:
         result = "failed" if outcome.failed else "passed"
-        print(f"{outcome.name:<{width}}  {result}  {outcome.seconds:7.1f}")
+        times = f"{outcome.seconds:7.1f}  {outcome.cpu_seconds:17.1f}"
+        print(f"{outcome.name:<{width}}  {result}  {times}")
     print(f"{'all':<{width}}          {seconds:7.1f}\n")
     for line in closing_lines(outcomes):
         print(line)

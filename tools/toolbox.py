@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.steps import run_quietly, step
 from tools.workspace import ROOT, cache_folder, read_toml
 
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
@@ -44,12 +45,13 @@ def ensure() -> Path:
     if (folder / "complete").exists():
         return python
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"making the toolbox in {folder}", file=sys.stderr, flush=True)
-    made = subprocess.run([sys.executable, "-m", "venv", str(folder)])
-    if made.returncode != 0:
-        raise ToolMissing("this python cannot make environments: install its venv module")
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, "--constraint", str(CONSTRAINTS), *_requirements()], check=True)
+    with step(f"installing the build tools into {folder}", "about 15 s"):
+        made = subprocess.run([sys.executable, "-m", "venv", str(folder)])
+        if made.returncode != 0:
+            raise ToolMissing("this python cannot make environments: install its venv module")
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        install += ["--constraint", str(CONSTRAINTS)]
+        run_quietly([*install, *_requirements()])
     (folder / "complete").touch()
     return python
 

@@ -4,13 +4,12 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tools import toolbox
+from tools.steps import run_quietly, step
 from tools.workspace import Package, cache_folder
 
 #: Builds of one package that are kept; older ones are deleted.
@@ -65,9 +64,15 @@ def _build(target: Package, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     command = [toolbox.program("uv"), "build", "--wheel", "--no-build-isolation"]
     command += ["--no-create-gitignore", "--python", str(python), "--out-dir", str(folder)]
-    print(f"building the wheel of {target.name}", file=sys.stderr, flush=True)
     env = {**os.environ, **toolbox.environment()}
-    subprocess.run([*command, str(target.folder)], check=True, stdout=sys.stderr, env=env)
+    with step(f"building the wheel of {target.name}", _usual_time(target)):
+        run_quietly([*command, str(target.folder)], env)
+
+
+def _usual_time(target: Package) -> str:
+    if (target.folder / "crates").is_dir():
+        return "compiles Rust: about 1 minute the first time"
+    return ""
 
 
 def _drop_oldest(wheels: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mesh_telemetry import Answer
 
 _NAME = "mesh-telemetry"
+_QUERY_NAME = "mesh-query"
 
 
 class MeshTelemetryDriver(TelemetryDriver):
@@ -59,7 +60,7 @@ class MeshTelemetryDriver(TelemetryDriver):
         found = 0
         for pid in descendants(os.getpid()):
             with suppress(OSError):
-                found += own_bytes(pid) if name_of(pid).startswith(_NAME) else 0
+                found += own_bytes(pid) if name_of(pid).startswith((_NAME, _QUERY_NAME)) else 0
         return found
 
     def close(self) -> None:

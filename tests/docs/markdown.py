@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tools.workspace import ROOT
@@ -56,6 +57,16 @@ class Document:
                 body.append(line.removeprefix(opened["indent"]))
         if opened is not None:
             raise ValueError(f"{self.name}: the last fence is never closed")
+
+    def commands(self) -> Iterator[tuple[int, str, list[str]]]:
+        """Yields the line, the command and what it prints, for each command of console blocks."""
+        for block in self.blocks():
+            if block.language != "console":
+                continue
+            starts = [at for at, line in enumerate(block.lines) if line.startswith("$ ")]
+            for start, end in pairwise([*starts, len(block.lines)]):
+                shown = [line for line in block.lines[start + 1 : end] if line.strip()]
+                yield block.first_line + start, block.lines[start][2:], shown
 
     def prose(self) -> Iterator[tuple[int, str]]:
         """Yields the numbered lines outside of blocks."""

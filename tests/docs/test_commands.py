@@ -42,11 +42,8 @@ MESH_COMMANDS = set(
 
 def shown_commands(document: Document) -> Iterator[tuple[int, list[str]]]:
     """Yields what a document tells its reader to type."""
-    for block in document.blocks():
-        if block.language == "console":
-            for number, line in enumerate(block.lines, block.first_line):
-                if line.startswith("$ "):
-                    yield number, shlex.split(line[2:], comments=True)
+    for number, command, _ in document.commands():
+        yield number, shlex.split(command, comments=True)
 
 
 def complaint(words: list[str]) -> str | None:
@@ -64,8 +61,18 @@ def complaint(words: list[str]) -> str | None:
             name = session.partition("(")[0]
             return None if name in SESSIONS else f"no session {name}"
         case ["pip", "install", *names]:
-            unknown = [name for name in names if name.partition("[")[0] not in PACKAGES]
-            return f"not ours: {unknown}" if unknown else None
+            unknown = [
+                name
+                for name in names
+                if name.partition("[")[0] not in PACKAGES and not name.startswith(("-", "dist/"))
+            ]
+            return f"not packages of this project: {unknown}" if unknown else None
+        case ["python3", "-m", "venv", _]:
+            return None
+        case [program, *rest] if program.startswith(".venv/bin/"):
+            return complaint([program.removeprefix(".venv/bin/"), *rest])
+        case ["pytest", path, *_] if (ROOT / path).exists():
+            return None
         case ["python3", "-m", module, *_] if module.startswith("mesh_"):
             package, _, name = module.partition(".")
             found = sorted(ROOT.glob(f"packages/*/src/{package}/{name}.py"))

@@ -28,17 +28,6 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
             yield named.group(1), "\n".join(block.lines) + "\n"
 
 
-def commands(document: Document) -> Iterator[tuple[int, str, list[str]]]:
-    """Yields the line, the command and what it prints, for each command of a document."""
-    for block in document.blocks():
-        if block.language != "console":
-            continue
-        starts = [at for at, line in enumerate(block.lines) if line.startswith("$ ")]
-        for start, end in zip(starts, [*starts[1:], len(block.lines)], strict=True):
-            shown = [line for line in block.lines[start + 1 : end] if line.strip()]
-            yield block.first_line + start, block.lines[start][2:], shown
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SESSIONS)
 def test_commands_print_what_is_shown(name: str, tmp_path: Path) -> None:
@@ -63,7 +52,7 @@ def test_commands_print_what_is_shown(name: str, tmp_path: Path) -> None:
         return done.stdout
 
     try:
-        for line, command, shown in commands(document):
+        for line, command, shown in document.commands():
             if command.startswith("pip "):
                 continue  # Where the tests run it is installed.
             printed = run(command)

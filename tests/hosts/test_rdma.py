@@ -87,7 +87,7 @@ def test_nothing_that_leaves_a_host_can_be_read_on_the_way(
         started = time.monotonic()
         assert _said(silent) == b""
         assert time.monotonic() - started < 10.0
-    assert owner.do(memory.refused) == (1, 1, 1)
+    assert owner.do(memory.refused)[:3] == (1, 1, 1)
 
 
 def test_strangers_who_say_nothing_keep_nobody_out(world: World, programs: list[Program]) -> None:

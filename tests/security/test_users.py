@@ -15,3 +15,8 @@ def test_users_differ_and_both_can_run_mesh(owner: User, stranger: User) -> None
 def test_a_user_cannot_enter_the_home_of_another(owner: User, stranger: User) -> None:
     (owner.home / "secret").write_text("secret")
     assert "Permission denied" in stranger.run(["cat", str(owner.home / "secret")])
+
+
+def test_a_program_of_a_user_can_start_the_interpreter_again(owner: User) -> None:
+    again = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1)'], check=True)"
+    assert owner.run_python(again) == "1\n"

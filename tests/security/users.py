@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,13 +14,21 @@ from typing import Any
 TREE = Path(__file__).resolve().parents[2]
 
 #: Binds the environment and the tree to public folders, then gives up every right of root. The
-#: original folders may be below a home directory that only its owner can enter.
+#: original folders may be below a home directory that only its owner can enter. The interpreter is
+#: needed at its original path: a private folder above it is covered by one with nothing else in it.
 _ENTER = """
 set -e
-environment=$1 public_environment=$2 tree=$3 public_tree=$4 uid=$5
-shift 5
+environment=$1 public_environment=$2 tree=$3 public_tree=$4
+interpreter=$5 public_interpreter=$6 private=$7 uid=$8
+shift 8
 mount --bind "$environment" "$public_environment"
 mount --bind "$tree" "$public_tree"
+if [ -n "$private" ]; then
+    mount --bind "$interpreter" "$public_interpreter"
+    mount -t tmpfs -o mode=755 none "$private"
+    mkdir -p "$interpreter"
+    mount --bind "$public_interpreter" "$interpreter"
+fi
 cd /
 exec setpriv --reuid "$uid" --regid "$uid" --clear-groups --inh-caps=-all -- "$@"
 """
@@ -40,7 +49,8 @@ class User:
         self.home = place / name
         self._environment = place / "environment"
         self._tree = place / "tree"
-        for folder in (self._environment, self._tree):
+        self._interpreter = place / "interpreter"
+        for folder in (self._environment, self._tree, self._interpreter):
             folder.mkdir(exist_ok=True)
         for folder in (self.home, self.home / "tmp", self.home / "run"):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -62,6 +72,7 @@ class User:
             options: Passed on to `subprocess.Popen`.
         """
         paths = [sys.prefix, str(self._environment), str(TREE), str(self._tree)]
+        paths += [sys.base_prefix, str(self._interpreter), _private_above(Path(sys.base_prefix))]
         enter = ["unshare", "--mount", "sh", "-c", _ENTER, "sh", *paths, str(self.uid), *command]
         return subprocess.Popen(
             enter, env={**self._variables(), **(env or {})}, text=True, **options
@@ -98,3 +109,9 @@ class User:
             "USER": self.name,
             "XDG_RUNTIME_DIR": str(self.home / "run"),
         }
+
+
+def _private_above(folder: Path) -> str:
+    """Return the outermost folder above another that ordinary users cannot enter, or nothing."""
+    parents = reversed(folder.parents)
+    return next((str(one) for one in parents if not one.stat().st_mode & stat.S_IXOTH), "")

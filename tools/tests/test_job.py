@@ -42,3 +42,9 @@ def test_job_that_was_stopped_never_starts() -> None:
     outcome = job.run(live=False)
     assert outcome.failed
     assert outcome.output == ""
+
+
+def test_processor_time_counts_what_the_command_started() -> None:
+    spin = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}])"
+    assert python(code).run(live=False).cpu_seconds >= 0.2

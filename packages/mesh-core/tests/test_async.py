@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh_core import Accumulator, Actor, concurrent_endpoint, current_rank, endpoint
+from mesh_core import (
+    Accumulator,
+    Actor,
+    CallCancelled,
+    concurrent_endpoint,
+    current_rank,
+    endpoint,
+)
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh
@@ -92,6 +100,139 @@ def test_async_for_over_a_stream_gives_values_and_with_ranks_pairs(procs: ProcMe
                 pass
 
     asyncio.run(main())
+
+
+class Gate(Actor):
+    """Answers once it was opened."""
+
+    async def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    @concurrent_endpoint
+    async def pass_through(self, fails: bool = False) -> int:
+        await self.opened.wait()
+        if fails:
+            raise ValueError("no way")
+        return current_rank().rank
+
+    @endpoint
+    async def open(self) -> None:
+        self.opened.set()
+
+    @endpoint
+    async def stream(self, gates: Gate) -> list[int]:
+        """Awaits answers that come only if this loop goes on."""
+        opening = asyncio.create_task(opens(gates))
+        passed = [await answer for answer in gates.pass_through.stream()]
+        await opening
+        return passed
+
+
+async def opens(gates: Gate) -> None:
+    """Opens gates, one after the other."""
+    for gate in gates.flatten("n"):
+        await gate.open.call_one()
+
+
+def test_for_over_a_stream_in_a_coroutine_does_not_block_its_loop(procs: ProcMesh) -> None:
+    gates = procs.spawn("gates", Gate)
+
+    async def main() -> None:
+        opening = asyncio.create_task(opens(gates))
+        passed = [await answer for answer in gates.pass_through.stream()]
+        assert sorted(passed) == [0, 1, 2, 3]
+        await opening
+
+    asyncio.run(main())
+
+
+def test_for_over_a_stream_in_an_endpoint_does_not_block_its_loop(procs: ProcMesh) -> None:
+    gates = procs.spawn("gates", Gate)
+    own = procs.slice(gpus=0).spawn("own", Gate)
+    assert sorted(own.stream.call_one(gates).get(timeout=30)) == [0, 1, 2, 3]
+
+
+def test_answers_of_a_stream_can_be_gathered(procs: ProcMesh) -> None:
+    gates = procs.spawn("gates", Gate)
+
+    async def main() -> None:
+        answers = list(gates.pass_through.stream())
+        assert not answers[0].done()
+        opening = asyncio.create_task(opens(gates))
+        assert sorted(await asyncio.gather(*answers)) == [0, 1, 2, 3]
+        assert sorted(answer.get() for answer in answers) == [0, 1, 2, 3]
+        await opening
+
+    asyncio.run(main())
+
+
+def test_answer_of_a_stream_that_is_awaited_raises_what_was_raised(procs: ProcMesh) -> None:
+    gates = procs.spawn("gates", Gate)
+
+    async def main() -> None:
+        first, *_ = gates.pass_through.stream(fails=True)
+        await opens(gates)
+        with pytest.raises(ValueError, match="no way"):
+            await first
+
+    asyncio.run(main())
+
+
+def test_cancelled_answer_of_a_stream_is_left_to_the_next(procs: ProcMesh) -> None:
+    gates = procs.slice(gpus=slice(0, 2)).spawn("gates", Gate)
+
+    async def main() -> None:
+        stream = gates.pass_through.stream()
+        first, second = stream
+        assert first.cancel()
+        await opens(gates)
+        (third,) = stream
+        assert {await second, await third} == {0, 1}
+        with pytest.raises(CallCancelled):
+            await first
+
+    asyncio.run(main())
+
+
+def test_for_with_ranks_in_a_coroutine_is_refused(procs: ProcMesh) -> None:
+    mesh = procs.spawn("echo", Echo)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="async for"):
+            next(iter(mesh.rank.stream().with_ranks()))
+
+    asyncio.run(main())
+
+
+def test_futures_can_be_given_to_asyncio_wait(procs: ProcMesh) -> None:
+    gates = procs.slice(gpus=slice(0, 2)).spawn("gates", Gate)
+
+    async def main() -> None:
+        first, second = (gate.pass_through.call_one() for gate in gates.flatten("n"))
+        done, pending = await asyncio.wait([first, second], timeout=0.01)
+        assert (done, pending) == (set(), {first, second})
+        await gates.slice(gpus=1).open.call_one()
+        done, pending = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+        assert (done, pending) == ({second}, {first})
+        assert first.cancel()
+        done, pending = await asyncio.wait([first, second], return_when=asyncio.FIRST_EXCEPTION)
+        assert (done, pending) == ({first, second}, set())
+        assert (first.cancelled(), second.cancelled()) == (True, False)
+
+    asyncio.run(main())
+
+
+def test_callback_that_was_removed_is_not_called(procs: ProcMesh) -> None:
+    gate = procs.slice(gpus=0).spawn("gate", Gate)
+    future = gate.pass_through.call_one()
+    called: queue.SimpleQueue[str] = queue.SimpleQueue()
+    removed, kept = (lambda _: called.put("removed")), (lambda _: called.put("kept"))
+    future.add_done_callback(removed)
+    future.add_done_callback(kept)
+    assert (future.remove_done_callback(removed), future.remove_done_callback(removed)) == (1, 0)
+    gate.open.call_one().get()
+    assert called.get(timeout=10) == "kept"
+    assert called.empty()
 
 
 def test_get_inside_a_running_loop_works(procs: ProcMesh) -> None:

@@ -15,6 +15,7 @@ from workers import WorkerProcess
 
 from mesh_core import (
     Credentials,
+    ForeignHandle,
     HostDied,
     MeshStopped,
     ProcDied,
@@ -94,6 +95,21 @@ def test_actors_on_other_hosts_are_called_as_those_here(workers: list[WorkerProc
     pids = mesh.pids.call().get().values()
     assert len({pid for pid, _ in pids}) == 4
     assert len({parent for _, parent in pids}) == 2
+
+
+def test_hosts_of_an_ended_job_are_not_taken_for_those_of_the_next(
+    workers: list[WorkerProcess],
+) -> None:
+    before = attached(workers[:1])
+    before.initialized.get(timeout=LIMIT_S)
+    shutdown_context().get()
+    hosts = attached(workers[1:])
+    mesh = hosts.spawn_procs().spawn("member", Member)
+    with pytest.raises(ForeignHandle, match="host mesh belongs to job"):
+        before.spawn_procs()
+    assert before != hosts
+    before.shutdown().get()
+    assert mesh.echo.call_one(5).get(timeout=LIMIT_S) == 5
 
 
 def test_an_actor_calls_one_on_another_host(workers: list[WorkerProcess]) -> None:
@@ -266,7 +282,8 @@ def test_a_stranger_is_refused_and_told_why(tmp_path: Path, has_credentials: boo
     stranger = Credentials.create() if has_credentials else None
     with WorkerProcess(credentials=tmp_path / "worker") as worker, configured(attach_timeout_s=0.1):
         hosts = attached([worker], stranger)
-        with pytest.raises(HostDied, match="job" if has_credentials else "cannot be reached"):
+        why = "belongs to job" if has_credentials else "give those of its job"
+        with pytest.raises(HostDied, match=why):
             hosts.initialized.get(timeout=30)
 
 
@@ -341,9 +358,10 @@ def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
         config = {"no_such_setting": 1}
         order = AttachOrder(b"j" * 16, b"t" * 32, 1, "someone", 10.0, config, [])
         name = worker.address.removeprefix("tcp://")
+        keys = Credentials.local()._keys
         sessions = []
         for _ in range(2):
-            is_taken, why, is_final = ask_worker([name], None, order.encode(), LIMIT_S)
+            is_taken, why, is_final = ask_worker([name], keys, order.encode(), LIMIT_S)
             assert (is_taken, is_final) == (False, True)
             assert b"unknown setting 'no_such_setting'" in why
             sessions += worker.sessions()

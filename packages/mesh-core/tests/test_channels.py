@@ -336,16 +336,16 @@ def test_a_port_that_was_let_go_before_its_holder_died_raises_nothing() -> None:
 
 
 def test_a_dropped_receiver_frees_its_port() -> None:
-    from mesh_core._channel import _holders
+    from mesh_core._port_holders import holders
 
     gc.collect()
-    before = len(_holders)
+    before = len(holders)
     for opener in (Channel[Any].open, Channel[Any].open_ranked):
         port, receiver = opener()
         del receiver
         gc.collect()
         port.send("to nobody")
-    assert len(_holders) == before
+    assert len(holders) == before
     assert isinstance(Channel[Any].open()[1], PortReceiver)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,23 @@ def test_call_of_a_killed_process_raises_at_once_and_says_all(pair: ProcMesh, cl
     assert error.signal == signal.SIGKILL
     assert error.exit_code is None
     assert error.endpoint == "sleep"
+
+
+@pytest.mark.parametrize("waits_for", ["called", "beside"])
+def test_death_of_a_process_names_all_its_actors(pair: ProcMesh, waits_for: str) -> None:
+    meshes = {name: pair.spawn(name, Worker) for name in ("called", "beside")}
+    pair.slice(n=0).spawn("elsewhere", Worker).pid.call_one().get()
+    pending = meshes[waits_for].slice(n=1).sleep.call_one(60)
+    os.kill(_pid(pair, 1), signal.SIGKILL)
+    with pytest.raises(ProcDied) as caught:
+        pending.get()
+    died = caught.value
+    assert [(one.mesh_name, one.actor, one.rank, one.point) for one in died.actors] == [
+        ("called", "Worker", 1, {"n": 1}),
+        ("beside", "Worker", 1, {"n": 1}),
+    ]
+    assert "actors that died with it: actor 'Worker' of mesh 'called', rank 1 (n=1); " in str(died)
+    assert pickle.loads(pickle.dumps(died)).actors[1].mesh_name == "beside"
 
 
 def _pid(procs: ProcMesh, rank: int) -> int:

@@ -53,6 +53,13 @@ def gate(all_procs: ProcMesh) -> Gate:
     return all_procs.slice(gpus=0).spawn("gate", Gate)
 
 
+def test_future_as_an_argument_is_refused_in_the_words_of_the_future(gate: Gate) -> None:
+    future = gate.value.call_one(1)
+    with pytest.raises(TypeError, match=r"^argument 0\[0\]: a future belongs to its process"):
+        gate.value.call_one([future])
+    assert future.get() == 1
+
+
 def test_a_future_cannot_be_made_by_hand_nor_pickled(gate: Gate) -> None:
     with pytest.raises(TypeError):
         Future()

@@ -20,6 +20,7 @@ from mesh_core import (
     BootstrapCommand,
     ProcDied,
     SupervisionError,
+    context,
     default_bootstrap_cmd,
     endpoint,
     this_host,
@@ -145,6 +146,35 @@ def test_command_and_environment_are_followed() -> None:
         assert procs.spawn("env", Env).get.call_one("COLOUR").get() == "blue"
     with this_host().with_python_executable(sys.executable).spawn_procs() as procs:
         assert procs.spawn("env", Env).program.call_one().get() == sys.executable
+
+
+class Spawner(Actor):
+    """Starts processes on the host of its own, and asks which interpreter they have."""
+
+    @endpoint
+    def inner(self, name: str) -> list[str]:
+        hosts = [this_host(), context().actor_instance.proc_mesh.host_mesh]
+        found = []
+        for host in hosts:
+            with host.spawn_procs() as procs:
+                found.append(procs.spawn("env", Env).get.call_one(name).get())
+        return found
+
+    @endpoint
+    def innermost(self, name: str) -> list[str]:
+        with this_host().spawn_procs() as procs:
+            return procs.spawn("spawner", Spawner).inner.call_one(name).get()
+
+
+def test_python_executable_reaches_processes_that_actors_spawn(tmp_path: Path) -> None:
+    # A wrapper, for all interpreters of this machine have other packages.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nOWN_PYTHON=yes exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with this_host().with_python_executable(str(python)).spawn_procs() as procs:
+        spawner = procs.spawn("spawner", Spawner)
+        assert spawner.inner.call_one("OWN_PYTHON").get() == ["yes", "yes"]
+        assert spawner.innermost.call_one("OWN_PYTHON").get() == ["yes", "yes"]
 
 
 def test_command_may_depend_on_the_place() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from failing_actors import AsyncOwner, AsyncWorker, Owner, kill_held
+from failing_actors import AsyncOwner, AsyncWorker, Owner, Worker, kill_held
 from whole_program import run
 
 from mesh_core import ActorFailed, MeshStopped, ProcDied, SupervisionError, this_host, this_proc
-from mesh_core.testing import wait_until
+from mesh_core.testing import kill_proc, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -276,6 +277,22 @@ def test_failure_that_nobody_takes_ends_the_program(tmp_path: Path, waiting: str
     assert report.count("Nobody handled") == 1
 
 
+def test_report_of_a_death_names_the_actors_of_the_process(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        """
+        procs = this_host().spawn_procs({"n": 2}, name="team")
+        procs.spawn("readers", Worker).pid.call().get()
+        writers = procs.spawn("writers", Worker)
+        writers.slice(n=1).leave.broadcast(3)
+        time.sleep(60)
+        """,
+    )
+    assert ended.status == 1
+    for name in ("readers", "writers"):
+        assert f"actor lost actor 'Worker' of mesh '{name}', rank 1 (n=1)" in ended.err
+
+
 def test_report_of_a_death_has_the_last_words(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
@@ -352,3 +369,18 @@ def is_running(pid: int) -> bool:
 def test_async_worker_is_a_child_like_others(trio: ProcMesh) -> None:
     mesh = trio.spawn("worker", AsyncWorker)
     assert mesh.add.call().get().values() == [1, 1, 1]
+
+
+def test_owner_is_told_what_hit_it_when_another_owner_was_told_by_a_call(trio: ProcMesh) -> None:
+    """The program and an actor in its process own actors in the process that dies."""
+    mine: Any = trio.spawn("mine", Worker)
+    owner: Any = this_proc().spawn("owner", Owner, True)
+    owner.spawn.call_one(trio).get()
+    for rank in range(3):
+        kill_proc(mine, rank, signal.SIGKILL)
+        error_of_end(mine.slice(n=rank))
+        trio.replace(rank)
+        wait_until(lambda count=rank + 1: len(owner.told.call_one().get()) == count)
+    assert owner.told.call_one().get() == [("child", rank, "ProcDied") for rank in range(3)]
+    assert owner.knows_its_meshes.call_one().get()
+    owner.stop().get()

@@ -25,6 +25,8 @@ from mesh_core import (
     shutdown_context,
     start_worker_loop_forever,
 )
+from mesh_core.spi import leaving_hosts
+from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,6 +165,22 @@ def test_a_worker_runs_beside_a_program() -> None:
         assert time.monotonic() < until, "the port is still taken"
         os.sched_yield()
     wait_until_gone(children(os.getpid()))
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_a_worker_told_to_end_waits_until_the_owner_has_stopped_its_processes() -> None:
+    with WorkerProcess("--leave-grace", str(2 * LIMIT_S)) as worker:
+        procs = attach_to_workers([worker.address]).spawn_procs({"procs": 1})
+        actors = procs.spawn("workers", Worker)
+        pid = actors.pid.call_one().get()
+        worker.send(signal.SIGTERM)
+        for _ in range(3):
+            assert actors.pid.call_one().get() == pid
+        wait_until(lambda: bool(leaving_hosts()), LIMIT_S)
+        assert all(0 < left_s <= 2 * LIMIT_S for left_s in leaving_hosts().values())
+        procs.stop().get()
+        # Well before the grace period is over.
+        assert worker.wait() == 0
 
 
 def test_a_worker_loop_returns_when_the_owner_shuts_it_down(tmp_path: Path) -> None:

@@ -66,6 +66,15 @@ def seen(root: bytes) -> Entries:
     return found
 
 
+def unprivileged(entries: Entries) -> Entries:
+    """Returns the same entries without setuid and setgid bits."""
+    found: Entries = {}
+    for name, (mode, *rest) in entries.items():
+        assert isinstance(mode, int)
+        found[name] = (mode & ~(stat.S_ISUID | stat.S_ISGID), *rest)
+    return found
+
+
 def differences(one: Entries, other: Entries) -> str:
     """Says in which entries two trees differ, and in what of them; nothing if they do not."""
     fields = ("mode", "mtime", "owner", "size and links", "xattrs", "content")

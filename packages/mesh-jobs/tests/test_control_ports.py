@@ -1,4 +1,4 @@
-"""What a worker serves without a job: to probes, and on loopback."""
+"""What a worker serves without a job: to probes, and to its own user."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from controlled import processes  # noqa: E402
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 
 from mesh_jobs._control.client import ControlClient, ControlError  # noqa: E402
+from mesh_jobs._control.methods import METHODS  # noqa: E402
+from mesh_jobs._control.pem import Pem  # noqa: E402
 
 
 @contextmanager
 def lone_worker() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """Runs a worker on loopback without credentials, which serves health for probes too."""
+    """Runs a worker on loopback with the credentials of its user, and with a health port."""
     command = [sys.executable, "-m", "mesh_jobs.worker", "--listen", "tcp://127.0.0.1:0"]
     worker = subprocess.Popen(
         [*command, "--mesh", "ones", "--rank", "0", "--health-port", "0"],
@@ -71,45 +73,42 @@ def test_probes_get_nothing_but_health(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     _, told = alone
-    with (
-        ControlClient(told["health"], None) as probe,
-        pytest.raises(ControlError) as refused,
-    ):
-        probe.list_processes()
-    assert refused.value.code == "UNIMPLEMENTED"
+    with grpc.insecure_channel(told["health"].partition("://")[2]) as probe:
+        assert refusal(probe, METHODS["List"].path)[0] == "UNIMPLEMENTED"
 
 
-def test_a_worker_without_credentials_serves_loopback_in_plaintext(
+def refusal(channel: Any, path: str) -> tuple[str, str]:
+    """Calls a method with an empty request; returns the status and the details of its failure."""
+    with pytest.raises(grpc.RpcError) as failed:
+        channel.unary_unary(path)(b"", timeout=END_LIMIT_S)
+    error: Any = failed.value
+    return error.code().name, error.details()
+
+
+def test_programs_of_its_user_call_a_worker_without_credentials(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     worker, told = alone
-    assert told["control"].startswith("grpc://127.0.0.1:")
-    with ControlClient(told["control"], None) as client:
+    assert told["control"].startswith("grpcs://127.0.0.1:")
+    with ControlClient(told["control"], Pem.local("controller")) as client:
         assert processes(client, "worker")[0]["pid"] == worker.pid
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-def test_without_credentials_another_user_of_the_machine_is_refused(
+def test_a_worker_without_credentials_refuses_calls_without_proof_also_of_root(
     alone: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     worker, told = alone
-    caller = """
-import grpc, os, sys
-def call(target):
-    stop = grpc.insecure_channel(target).unary_unary("/mesh.control.v1.Control/Stop")
-    try:
-        stop(b"", timeout=10)
-    except grpc.RpcError as error:
-        return error.code().name, error.details()
-# What it imports as it goes may be in a folder that others cannot enter.
-call("127.0.0.1:1")
-os.setresuid(65534, 65534, 65534)
-print(*call(sys.argv[1]))
-"""
-    target = told["control"].partition("://")[2]
-    run = subprocess.run([sys.executable, "-c", caller, target], capture_output=True, text=True)
-    assert run.stdout.startswith("PERMISSION_DENIED you are another user of this machine"), run
+    with grpc.insecure_channel(told["control"].partition("://")[2]) as stranger:
+        assert refusal(stranger, METHODS["Stop"].path)[0] == "UNAVAILABLE"
     assert worker.poll() is None
+
+
+def test_a_client_refuses_an_address_that_does_not_use_tls(
+    alone: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    _, told = alone
+    with pytest.raises(ControlError, match="does not use TLS"):
+        ControlClient(told["health"], Pem.local("controller"))
 
 
 @pytest.mark.parametrize(

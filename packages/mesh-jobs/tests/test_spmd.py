@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -178,6 +179,23 @@ def test_the_traceback_that_torch_has_written_is_the_one_that_is_shown(
     assert run_spmd(hosts, script).get() == 5
     report = capsys.readouterr().err.partition("failed first")[2]
     assert report == ", with exit status 5:\nTraceback: of rank 0\n"
+
+
+def test_a_run_that_is_cancelled_reports_no_failure(
+    hosts: HostMesh, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text(
+        "import os, pathlib, signal\n"
+        f"(pathlib.Path({str(tmp_path)!r}) / os.environ['RANK']).touch()\n"
+        "signal.pause()\n"
+    )
+    running = run_spmd(hosts, script)
+    wait_until(lambda: all((tmp_path / rank).exists() for rank in "01"), 30)
+    assert running.cancel()
+    for thread in threading.enumerate():
+        if thread.name == "mesh-exec":
+            thread.join()
+    assert "failed first" not in capfd.readouterr().err
 
 
 INTERRUPTED = """

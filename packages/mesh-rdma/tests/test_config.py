@@ -45,8 +45,25 @@ def listening(first: str = "", **environment: str) -> list[str]:
     return run.stdout.split() if run.returncode == 0 else [run.stderr.splitlines()[-1]]
 
 
-def test_nobody_says_so_and_all_addresses_are_listened_at() -> None:
-    (address,) = listening()
+def test_a_process_without_credentials_listens_on_loopback() -> None:
+    assert listening() == [LOOPBACK]
+    assert listening("import mesh_core; mesh_core.this_host().spawn_procs()") == [LOOPBACK]
+
+
+def test_a_process_of_a_job_with_credentials_listens_at_all_addresses_from_then_on() -> None:
+    first, then = listening(
+        "import mesh_core\n"
+        "pickle.dumps(RDMABuffer(bytearray(8)))\n"
+        "mesh_core.this_host().spawn_procs()\n"
+        "keys = mesh_core.Credentials.create()\n"
+        "mesh_core.attach_to_workers(workers=['tcp://127.0.0.1:9'], credentials=keys)\n"
+    )
+    assert first == LOOPBACK
+    assert then in ANY
+
+
+def test_a_process_without_credentials_can_choose_all_addresses() -> None:
+    (address,) = listening("mesh_rdma.configure(rdma_listen='all')")
     assert address in ANY
 
 
@@ -59,14 +76,14 @@ def test_the_file_has_a_table_and_the_program_the_last_word(tmp_path: Path) -> N
     path = tmp_path / "mesh.toml"
     path.write_text('[rdma]\nrdma_listen = "loopback"\n')
     assert listening(MESH_CONFIG=str(path)) == [LOOPBACK]
-    (address,) = listening("mesh_rdma.configure(rdma_listen='auto')", MESH_CONFIG=str(path))
+    (address,) = listening("mesh_rdma.configure(rdma_listen='all')", MESH_CONFIG=str(path))
     assert address in ANY
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"rdma_listen": "everywhere"}, "'auto', 'loopback' or an address"),
+        ({"rdma_listen": "everywhere"}, "'auto', 'all', 'loopback' or an address"),
         ({"rdma_tcp_streams": 0}, "a number from 1 to 16"),
         ({"rdma_tcp_streams": 17}, "a number from 1 to 16"),
     ],

@@ -23,8 +23,7 @@ def config(place: Path, **options: Any) -> TelemetryConfig:
 
 def host_folders(place: Path) -> list[Path]:
     """The folders of hosts that there are in a place, of all programs."""
-    user = place / f"mesh-telemetry-{os.geteuid()}"
-    return sorted(host for run in user.iterdir() for host in run.iterdir()) if user.exists() else []
+    return sorted(place.glob(f"mesh-telemetry-{os.geteuid()}-*/*"))
 
 
 def host_tables(place: Path, **options: Any) -> HostTables:

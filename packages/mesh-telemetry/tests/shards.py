@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from mesh_telemetry._plan.time_bounds import TIME_COLUMN
 from mesh_telemetry._query.engine import run_fragment
 from mesh_telemetry._query.fragment import Fragment, ShardAnswer
+from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 
 class HostRows:

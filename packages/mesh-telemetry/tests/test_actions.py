@@ -51,7 +51,7 @@ def stop(telemetry: Telemetry, **wanted: object) -> tuple[int, dict[str, Any]]:
     asked = urllib.request.Request(
         f"{serving.url}/stop",
         json.dumps({"by": "mesh top", **wanted}).encode(),
-        {"Authorization": f"Bearer {serving.token}"},
+        {"Authorization": f"Bearer {serving.act_token}"},
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

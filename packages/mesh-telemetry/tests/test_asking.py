@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +17,11 @@ from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
 from mesh_telemetry._serve.asking import Asking, ProgramGone
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._serve.scopes import Scope, Tokens
 from mesh_telemetry._serve.served import Served
 
 LIMIT_S = 30.0
-TOKEN = "a token of the test"
+TOKENS = Tokens("a read token", "an act token")
 
 
 def refuse(request: Request) -> Reply:
@@ -30,6 +33,10 @@ def broken() -> Iterator[bytes]:
     raise ConnectionAbortedError
 
 
+def long(request: Request) -> Reply:
+    return Reply("text/plain", iter([b"x" * 70_000] * 3))
+
+
 def greet(client: socket.socket) -> None:
     client.sendall(b"hello ")
     client.sendall(client.recv(100).upper())
@@ -38,22 +45,28 @@ def greet(client: socket.socket) -> None:
 class Program:
     """Serves, and holds back one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.gate = threading.Event()
         self.is_asked = threading.Event()
         routes = [
-            Route("POST", "/echo", lambda request: json_reply(request.json_object())),
-            Route("POST", "/late", self._late),
-            Route("POST", "/refuse/*", refuse),
-            Route("GET", "/refuse/*", refuse),
-            Route("POST", "/nothing", lambda _: Reply("text/plain", b"no JSON")),
-            Route("GET", "/long", lambda _: Reply("text/plain", iter([b"x" * 70_000] * 3))),
-            Route("GET", "/short", lambda _: Reply("text/plain", b"all of it")),
-            Route("GET", "/broken", lambda _: Reply("text/plain", broken())),
-            Route("POST", "/greet", lambda _: Reply("greeting", b"", take_over=greet)),
+            Route("POST", "/echo", lambda request: json_reply(request.json_object()), Scope.READ),
+            Route("POST", "/late", self._late, Scope.READ),
+            Route("POST", "/refuse/*", refuse, Scope.READ),
+            Route("GET", "/refuse/*", refuse, Scope.READ),
+            Route("POST", "/nothing", lambda _: Reply("text/plain", b"no JSON"), Scope.READ),
+            Route("GET", "/long", long, Scope.READ),
+            Route("POST", "/act", lambda _: json_reply({}), Scope.ACT),
+            Route("GET", "/short", lambda _: Reply("text/plain", b"all of it"), Scope.READ),
+            Route("GET", "/broken", lambda _: Reply("text/plain", broken()), Scope.READ),
+            Route("POST", "/greet", lambda _: Reply("greeting", b"", take_over=greet), Scope.ACT),
         ]
-        self.server = HttpServer(routes, TOKEN)
-        self.served = Served(os.getpid(), "program", self.server.url, "", TOKEN)
+        self.server = HttpServer(routes, TOKENS)
+        act_file = folder / "act-token"
+        act_file.touch(0o600)
+        act_file.write_text(TOKENS.act)
+        self.served = Served(
+            os.getpid(), "program", self.server.url, "", TOKENS.read, str(act_file)
+        )
 
     def _late(self, request: Request) -> Reply:
         self.is_asked.set()
@@ -62,8 +75,8 @@ class Program:
 
 
 @pytest.fixture
-def program() -> Iterator[Program]:
-    made = Program()
+def program(tmp_path: Path) -> Iterator[Program]:
+    made = Program(tmp_path)
     yield made
     made.gate.set()
     made.server.close()
@@ -91,6 +104,25 @@ def test_a_refusal_says_why(asking: Asking, status: int, kind: type[Exception]) 
         with pytest.raises(TelemetryError, match=f"^no {status}: do otherwise$") as told:
             ask()
         assert type(told.value) is kind
+
+
+def test_a_request_sends_the_token_of_its_scope(asking: Asking) -> None:
+    assert asking.post("/act", {}, scope=Scope.ACT) == {}
+    with pytest.raises(TelemetryError, match="POST /act needs the act token"):
+        asking.post("/act", {})
+
+
+def test_an_act_token_that_others_can_read_is_refused(program: Program, asking: Asking) -> None:
+    Path(program.served.act_token_file).chmod(0o644)
+    with pytest.raises(TelemetryError, match="this user alone"):
+        asking.post("/act", {}, scope=Scope.ACT)
+
+
+def test_without_the_act_token_reading_goes_on(program: Program, asking: Asking) -> None:
+    Path(program.served.act_token_file).unlink()
+    with pytest.raises(TelemetryError, match="serves telemetry no more"):
+        asking.post("/act", {}, scope=Scope.ACT)
+    assert asking.post("/echo", {"a": 1}) == {"a": 1}
 
 
 def test_what_is_no_answer_is_none(asking: Asking) -> None:
@@ -162,6 +194,6 @@ def test_a_program_that_has_ended_is_gone(program: Program) -> None:
     program.server.close()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(LIMIT_S)
-    served = Served(ended.pid, "program", program.server.url, "", TOKEN)
+    served = replace(program.served, pid=ended.pid)
     with Asking(served) as asking, pytest.raises(ProgramGone, match="has ended"):
         asking.post("/echo", {})

@@ -28,6 +28,7 @@ from mesh_telemetry._errors import CoverageError
 from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
 from mesh_telemetry._rows.schemas import TABLE_DOCS
 from mesh_telemetry._serve.http import HttpServer
+from mesh_telemetry._serve.scopes import Tokens
 
 TOKEN = "a token of the test"
 LIMIT_S = 30.0
@@ -62,7 +63,7 @@ def live() -> Live:
 @pytest.fixture
 def server(looked: Looked, live: Live) -> Iterator[HttpServer]:
     dashboard = Dashboard(looked, TABLE_DOCS, live)
-    with HttpServer(dashboard.routes(), TOKEN) as opened:
+    with HttpServer(dashboard.routes(), Tokens(TOKEN, "an act token")) as opened:
         yield opened
         dashboard.close()
         wait_for_quiet()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 from shards import Shards, spread
 
-from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.query import Query
+from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.flight import FlightSqlServer
+from mesh_telemetry._serve.query_routes import Asked
+from mesh_telemetry._serve.scopes import Tokens
 
 dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
 
-TOKEN = "a token of the test"
+TOKEN = "a read token"
+TOKENS = Tokens(TOKEN, "an act token")
 HEADER = "adbc.flight.sql.authorization_header"
 
 
@@ -27,17 +31,32 @@ def shards() -> Shards:
     return spread({"t": table, "u": table.slice(0, 3)}, 3, random.Random(1))
 
 
+class ShardQueries:
+    """Answers questions over shards."""
+
+    def __init__(self, shards: Shards, schemas: Mapping[str, pa.Schema]) -> None:
+        self._shards = shards
+        self._schemas = schemas
+
+    def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
+        sql, parameters, as_of_us = question
+        return Query(sql, parameters, self._schemas).answer(self._shards.ask, until_us=as_of_us)
+
+    def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
+        return Query(sql, parameters, self._schemas).schema
+
+    def json(self, question: Asked, cancellation: Cancellation) -> bytes:
+        raise AssertionError("Flight has no JSON")
+
+    def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
+        raise AssertionError("Flight SQL sends whole answers")
+
+
 @pytest.fixture
 def server(shards: Shards) -> Iterator[FlightSqlServer]:
     schemas = shards.hosts["host0"].schemas
 
-    def answer(sql: str, parameters: object, as_of_us: int | None) -> Answer:
-        return Query(sql, parameters, schemas).answer(shards.ask, until_us=as_of_us)  # type: ignore[arg-type]
-
-    def columns(sql: str, parameters: list[object]) -> pa.Schema:
-        return Query(sql, parameters, schemas).schema
-
-    with FlightSqlServer(answer, columns, schemas, TOKEN) as opened:
+    with FlightSqlServer(ShardQueries(shards, schemas), schemas, TOKENS) as opened:
         yield opened
 
 
@@ -96,8 +115,3 @@ def test_what_is_not_flight_sql_is_refused(server: FlightSqlServer) -> None:
         for command in [b"", b"\xff\xff", b"\x0a\x05hello"]:
             with pytest.raises(flight.FlightServerError, match="client of Flight SQL"):
                 client.get_flight_info(flight.FlightDescriptor.for_command(command), options)
-
-
-def test_an_empty_token_is_none() -> None:
-    with pytest.raises(TelemetryError, match="pass a random one"):
-        FlightSqlServer(lambda *_: None, lambda *_: None, {}, "")  # type: ignore[arg-type,return-value]

@@ -21,13 +21,17 @@ from recorded_program import config
 from mesh_telemetry import Telemetry
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure, Shipped
+from mesh_telemetry._query.deadline import Cancellation
+from mesh_telemetry._query.plain_json import plain_answer
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.http import HttpServer
-from mesh_telemetry._serve.query_routes import ARROW, query_routes
+from mesh_telemetry._serve.query_routes import ARROW, Asked, query_routes
 from mesh_telemetry._serve.query_routes import COVERAGE as COVERAGE_KEY
 from mesh_telemetry._serve.routes import Reply, Request, Route, json_reply
+from mesh_telemetry._serve.scopes import Scope, Tokens
 
-TOKEN = "a token of the test"
+TOKEN = "a read token"
+TOKENS = Tokens(TOKEN, "an act token")
 COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))
 TABLE = pa.table(
     {
@@ -40,28 +44,41 @@ TABLE = pa.table(
 )
 
 
-def answer(sql: str, parameters: object, as_of_us: int | None) -> Answer:
-    if sql == "bad":
-        raise QueryError("no such thing: ask for another")
-    if sql == "nobody":
-        raise CoverageError("no host answered")
-    if sql == "echo":
-        return Answer(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
-    return Answer(TABLE, COVERAGE)
+class Queries:
+    """Answers what the test asks for."""
 
+    def __init__(self, batches: Iterator[pa.RecordBatch] | None = None) -> None:
+        self._batches = batches
 
-def streamed(batches: Iterator[pa.RecordBatch], sql: str) -> Stream:
-    def made() -> Iterator[pa.RecordBatch]:
+    def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
+        sql, parameters, as_of_us = question
         if sql == "bad":
             raise QueryError("no such thing: ask for another")
-        yield from batches
+        if sql == "nobody":
+            raise CoverageError("no host answered")
+        if sql == "echo":
+            return Answer(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
+        return Answer(TABLE, COVERAGE)
 
-    return Stream(TABLE.schema, made(), lambda: COVERAGE)
+    def json(self, question: Asked, cancellation: Cancellation) -> bytes:
+        return json.dumps(plain_answer(self.arrow(question, cancellation))).encode()
+
+    def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
+        return TABLE.schema
+
+    def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
+        def made() -> Iterator[pa.RecordBatch]:
+            if question[0] == "bad":
+                raise QueryError("no such thing: ask for another")
+            assert self._batches is not None, "the test streams"
+            yield from self._batches
+
+        return Stream(TABLE.schema, made(), lambda: COVERAGE)
 
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    with HttpServer(query_routes(answer), TOKEN) as opened:
+    with HttpServer(query_routes(Queries()), TOKENS) as opened:
         yield opened
 
 
@@ -173,35 +190,31 @@ def test_all_that_a_program_answers_is_described(
         path, operation = described[route.method, folder]
         assert operation["summary"]
         assert "default" in operation["responses"]
-        assert (operation.get("security") == []) is route.is_open
+        assert (operation["security"] == []) is (route.scope is Scope.OPEN)
         parameters = [*paths[path].get("parameters", []), *operation.get("parameters", [])]
         named = [one["name"] for one in parameters if one["in"] == "path"]
         assert named == re.findall(r"{(\w+)}", path)
     assert found == set(described), "what is described is not there"
 
 
-def test_an_empty_token_is_none() -> None:
-    with pytest.raises(TelemetryError, match="pass a random one"):
-        HttpServer(query_routes(answer), "")
-
-
 def test_a_port_that_is_taken_is_told(server: HttpServer) -> None:
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(TelemetryError, match="choose another"):
-        HttpServer(query_routes(answer), TOKEN, port)
+        HttpServer(query_routes(Queries()), TOKENS, port)
 
 
 def test_a_route_can_have_the_connection() -> None:
     def echo(client: socket.socket) -> None:
         client.sendall(client.recv(100).upper())
 
-    route = Route("POST", "/echo/*", lambda _: Reply("echo", b"", take_over=echo))
-    with HttpServer([route], TOKEN) as server:
+    route = Route("POST", "/echo/*", lambda _: Reply("echo", b"", take_over=echo), Scope.READ)
+    with HttpServer([route], TOKENS) as server:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         for token, status in (("wrong", b"401"), (TOKEN, b"101")):
             with socket.create_connection((host, int(port)), 20) as client:
-                head = f"POST /echo/x HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"
-                client.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
+                head = "POST /echo/x HTTP/1.1\r\nHost: localhost"
+                access = f"Authorization: Bearer {token}"
+                client.sendall(f"{head}\r\n{access}\r\nContent-Length: 0\r\n\r\n".encode())
                 said = client.makefile("rb")
                 assert said.readline().split()[1] == status
                 if status == b"101":
@@ -231,7 +244,7 @@ class Watching:
 
 def test_a_route_is_told_when_who_asks_hangs_up() -> None:
     watching = Watching()
-    with HttpServer([Route("GET", "/", watching)], TOKEN) as server:
+    with HttpServer([Route("GET", "/", watching, Scope.READ)], TOKENS) as server:
         asking = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=20)
         asking.request("GET", "/", headers={"Authorization": f"Bearer {TOKEN}"})
         assert watching.is_asked.wait(20)
@@ -242,10 +255,11 @@ def test_a_route_is_told_when_who_asks_hangs_up() -> None:
 
 def test_who_asks_twice_at_once_has_not_hung_up() -> None:
     watching = Watching()
-    with HttpServer([Route("GET", "/", watching)], TOKEN) as server:
+    with HttpServer([Route("GET", "/", watching, Scope.READ)], TOKENS) as server:
         port = int(server.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), 20) as client:
-            head = f"GET / HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+            access = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}"
+            head = f"GET / HTTP/1.1\r\n{access}\r\n\r\n".encode()
             client.sendall(head)
             assert watching.is_asked.wait(20)
             client.sendall(head)
@@ -258,12 +272,8 @@ def test_who_asks_twice_at_once_has_not_hung_up() -> None:
 
 def test_rows_are_streamed_to_who_asks_for_that() -> None:
     batches = TABLE.to_batches(max_chunksize=1)
-
-    def stream(sql: str, parameters: object, as_of_us: int | None) -> Stream:
-        return streamed(iter(batches), sql)
-
     body = json.dumps({"sql": "rows", "stream": True}).encode()
-    with HttpServer(query_routes(answer, stream), TOKEN) as server:
+    with HttpServer(query_routes(Queries(iter(batches))), TOKENS) as server:
         status, headers, found = request(server, "/query", body, Accept=ARROW)
         assert (status, headers["Transfer-Encoding"]) == (200, "chunked")
         with pa.ipc.open_stream(found) as reader:
@@ -286,11 +296,8 @@ def test_a_listener_that_leaves_has_its_question_given_up() -> None:
         finally:
             is_closed.set()
 
-    def stream(sql: str, parameters: object, as_of_us: int | None) -> Stream:
-        return Stream(TABLE.schema, endless(), lambda: COVERAGE)
-
     body = json.dumps({"sql": "rows", "stream": True}).encode()
-    with HttpServer(query_routes(answer, stream), TOKEN) as server:
+    with HttpServer(query_routes(Queries(endless())), TOKENS) as server:
         port = int(server.url.rpartition(":")[2])
         asking = HTTPConnection("127.0.0.1", port, timeout=20)
         headers = {"Authorization": f"Bearer {TOKEN}", "Accept": ARROW}

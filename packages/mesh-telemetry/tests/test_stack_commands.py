@@ -39,7 +39,7 @@ class Served:
         asked = urllib.request.Request(
             self.serving.url + path,
             json.dumps(said).encode(),
-            {"Authorization": f"Bearer {self.serving.token}"},
+            {"Authorization": f"Bearer {self.serving.act_token}"},
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:

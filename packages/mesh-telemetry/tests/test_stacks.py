@@ -302,7 +302,8 @@ def test_a_recording_ends_when_who_asked_hangs_up(
     with telemetry.serve() as serving:
         client = HTTPConnection(urlsplit(serving.url).netloc, timeout=LIMIT_S)
         said = json.dumps({"proc": "0.0", "seconds": 300})
-        client.request("POST", "/pyspy/flame", said, {"Authorization": f"Bearer {serving.token}"})
+        access = {"Authorization": f"Bearer {serving.act_token}"}
+        client.request("POST", "/pyspy/flame", said, access)
         path = tmp_path / "pid"
         pid = int(wait_until(lambda: path.exists() and path.read_text(), LIMIT_S))
         assert os.path.exists(f"/proc/{pid}")

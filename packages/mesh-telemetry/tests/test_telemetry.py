@@ -116,6 +116,12 @@ def test_other_programs_ask_with_the_token(
         pid = str(os.getpid())
         done = mesh_query("--json", "--pid", pid, "select count(*) as hosts from hosts")
         assert json.loads(done.stdout)["rows"] == [{"hosts": 1}], done.stderr
+        locals_sql = "select count(*) as n from pyspy_local_variables"
+        refused = mesh_query(locals_sql)
+        assert refused.returncode == 1
+        assert "mesh query --act" in refused.stderr
+        shown = mesh_query("--act", "--json", locals_sql)
+        assert json.loads(shown.stdout)["rows"] == [{"n": 0}], shown.stderr
         wrong = mesh_query("select * from nowhere")
         assert wrong.returncode == 1
         assert "nowhere" in wrong.stderr

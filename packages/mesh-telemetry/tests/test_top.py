@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from textual.binding import Binding
-from textual.widgets import DataTable, Footer, OptionList, Static, TextArea
+from textual.events import Key
+from textual.widgets import DataTable, Footer, Input, OptionList, Static, TextArea
 from top_pilot import top
 from top_program import Program, program
 
@@ -139,6 +140,19 @@ async def test_the_filter_leaves_what_is_looked_for(troubled: Program) -> None:
         await person.until(lambda: "left[0]" in person.titles())
         await person.press("escape")
         await person.until(lambda: "office[0]" in person.titles())
+
+
+async def test_keys_that_are_pressed_at_once_are_for_what_has_the_focus_by_then(
+    troubled: Program,
+) -> None:
+    """As they come when somebody types while the program is busy: all are there already."""
+    async with top(troubled.pid) as person:
+        await person.until(lambda: "office[0]" in person.titles())
+        for key in ["slash", *"left", "enter", "g", "j"]:
+            person.app.post_message(Key(key, key if len(key) == 1 else None))
+        await person.until(lambda: [t for t in person.titles() if "[" in t] == ["pair[0]"])
+        await person.until(lambda: (one := person.tree.current) and one.title == "pair[0]")
+        assert person.app.query_one("#filter", Input).value == "left"
 
 
 async def test_it_is_sorted_and_seen_by_mesh(troubled: Program) -> None:

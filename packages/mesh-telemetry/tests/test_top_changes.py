@@ -19,8 +19,9 @@ from top_pilot import LIMIT_S, Person, top
 from top_program import program
 
 from mesh_telemetry._serve.http import HttpServer
-from mesh_telemetry._serve.routes import Request, Route, json_reply
-from mesh_telemetry._serve.served import Served, note
+from mesh_telemetry._serve.routes import Request, Route, json_reply, known_route
+from mesh_telemetry._serve.scopes import Tokens
+from mesh_telemetry._serve.served import ServedNote
 
 COMMAND = Path(__file__).with_name("top_command.py")
 
@@ -152,7 +153,7 @@ def answering(rows: dict[str, list[dict[str, Any]]], let_go: threading.Event) ->
         coverage = {"asked": ["a/0", "b/1"], "answered": ["a/0"], "failed": failed}
         return json_reply({"columns": [], "rows": found, "coverage": coverage})
 
-    return [Route("POST", "/query", query)]
+    return [known_route("POST", "/query", query)]
 
 
 PROC = {
@@ -164,8 +165,9 @@ PROC = {
 
 async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) -> None:
     let_go = threading.Event()
-    with HttpServer(answering({"procs": [PROC]}, let_go), "token") as server:
-        path = note(Served(os.getpid(), "a stub", server.url, "", "token"))
+    tokens = Tokens.random()
+    with HttpServer(answering({"procs": [PROC]}, let_go), tokens) as server:
+        note = ServedNote(os.getpid(), server.url, "", tokens)
         try:
             async with top(os.getpid()) as person:
                 await person.until(lambda: "without host b/1" in person.text("said"))
@@ -179,7 +181,7 @@ async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) 
                 await person.press("4", "q")
         finally:
             let_go.set()
-            path.unlink()
+            note.remove()
 
 
 def mesh_top(*words: str) -> subprocess.CompletedProcess[str]:

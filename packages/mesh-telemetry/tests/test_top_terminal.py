@@ -81,20 +81,6 @@ def terminal() -> Iterator[Terminal]:
         shutil.rmtree(folder)
 
 
-def go_below_host(terminal: Terminal) -> None:
-    """Chooses what is below the first host; a tree that is made anew just then takes a key away."""
-    for left in reversed(range(5)):
-        terminal.press("g")
-        terminal.press("j")
-        try:
-            wait_until(lambda: "memory_total_bytes" not in terminal.seen(), 5.0)
-        except AssertionError:
-            if not left:
-                raise
-        else:
-            return
-
-
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_a_person_looks_at_a_program(
     place: Path, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -110,7 +96,8 @@ def test_a_person_looks_at_a_program(
         terminal.press("-l", "trainers")
         terminal.press("Enter")
         wait_until(lambda: "root 0.0" not in terminal.seen(), LIMIT_S)
-        go_below_host(terminal)
+        terminal.press("g")
+        terminal.press("j")
         terminal.press("Tab")
         terminal.wait_for("trainers[0]")
         terminal.press("Escape")

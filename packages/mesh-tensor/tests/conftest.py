@@ -1,4 +1,4 @@
-"""Processes that the tests of a file share."""
+"""Processes that the tests share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,29 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session")
+def procs_by_sizes() -> Iterator[dict[tuple[tuple[str, int], ...], ProcMesh]]:
+    """Processes that were started, by their sizes: starting them takes longer than most tests."""
+    started: dict[tuple[tuple[str, int], ...], ProcMesh] = {}
+    yield started
+    for procs in started.values():
+        procs.stop().get()
+
+
 @pytest.fixture(scope="module")
-def procs(request: pytest.FixtureRequest) -> Iterator[ProcMesh]:
-    """Processes of the sizes that the file's `SIZES` says: four, two by two, if it says none."""
+def procs(
+    request: pytest.FixtureRequest,
+    procs_by_sizes: dict[tuple[tuple[str, int], ...], ProcMesh],
+) -> ProcMesh:
+    """Processes of the sizes that the file's `SIZES` says: four, two by two, if it says none.
+
+    Files with the same sizes share them: a test that ends processes starts its own.
+    """
     sizes = getattr(request.module, "SIZES", {"dp": 2, "tp": 2})
-    procs = this_host().spawn_procs(sizes, name="tensors")
-    yield procs
-    procs.stop().get()
+    key = tuple(sizes.items())
+    if key not in procs_by_sizes:
+        procs_by_sizes[key] = this_host().spawn_procs(sizes, name="tensors")
+    return procs_by_sizes[key]
 
 
 @pytest.fixture

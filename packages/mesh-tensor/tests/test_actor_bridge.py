@@ -10,12 +10,16 @@ import torch
 import mesh_tensor as mt
 from mesh_core import (
     Actor,
+    ActorFailed,
     DeadlineExceeded,
     Port,
     ProcMesh,
+    Unpicklable,
     as_endpoint,
     endpoint,
 )
+from mesh_core.spi import is_actor_coming
+from mesh_tensor import _loans
 
 
 class Keeper(Actor):
@@ -86,6 +90,54 @@ class Waiter(Actor):
 
 
 SIZES = {"dp": 2}
+
+
+#: How often the words of this process have found that an actor is still coming.
+LOOKS = threading.Semaphore(0)
+
+
+class Onlooker(Actor):
+    def __init__(self) -> None:
+        def looked(port: int) -> bool:
+            is_coming = is_actor_coming(port)
+            LOOKS.release()
+            return is_coming
+
+        _loans.is_actor_coming = looked
+
+
+def _import_slowly() -> None:
+    for _ in range(3):
+        LOOKS.acquire()
+
+
+def _import_never() -> None:
+    raise ImportError("no such module")
+
+
+class ImportedSlowly:
+    """Takes long to be loaded in another process, like a class of a large module."""
+
+    def __reduce__(self) -> Any:
+        return _import_slowly, ()
+
+
+class ImportedNever:
+    def __reduce__(self) -> Any:
+        return _import_never, ()
+
+
+class Late(Actor):
+    def __init__(self, what: object) -> None:
+        pass
+
+    @endpoint
+    def total(self, x: torch.Tensor) -> float:
+        return float(x.sum())
+
+    @endpoint(propagate=torch.empty_like)
+    def twice(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +211,39 @@ class TestResults:
     def test_a_shape_that_nobody_says_is_an_error(self, mesh: Any, keepers: Any) -> None:
         with pytest.raises(mt.TensorError, match="propagate"):
             keepers.give.rref(torch.ones(1))
+
+
+class TestSpawning:
+    def test_a_call_waits_while_the_module_of_the_actor_is_imported(
+        self, procs: ProcMesh, mesh: Any
+    ) -> None:
+        procs.spawn("onlookers", Onlooker).initialized.get()
+        late = procs.spawn("late", Late, ImportedSlowly())
+        assert list(late.total.call(torch.ones(2)).get().values()) == [2, 2]
+        assert mt.inspect(procs.spawn("later", Late, ImportedSlowly()).twice.rref(torch.ones(1)))
+
+    def test_an_actor_that_cannot_be_spawned_holds_nothing_up(
+        self, procs: ProcMesh, mesh: Any
+    ) -> None:
+        x = torch.ones(1)
+        broken = procs.spawn("broken", Late, ImportedNever())
+        broken.total.broadcast(x)
+        with pytest.raises(ActorFailed, match="no such module"):
+            broken.total.call(x).get()
+        with pytest.raises(mt.OpFailed, match="has not served the call"):
+            mt.inspect(broken.twice.rref(x))
+        assert mt.inspect(x).item() == 1
+
+    def test_a_tensor_that_is_spawned_with_is_refused_with_what_to_do(
+        self, procs: ProcMesh, mesh: Any
+    ) -> None:
+        x = torch.ones(2)
+        with pytest.raises(Unpicklable, match=r"^argument 'what': .* pass the tensor to an endp"):
+            procs.spawn("late", Late, x)
+        with pytest.raises(Unpicklable, match=r"^argument 'what'\['w'\]\[0\]: a distributed tens"):
+            procs.spawn("late", Late, {"w": [x]})
+        with pytest.raises(Unpicklable, match=r"^argument 'what': a device mesh .* an endpoint"):
+            procs.spawn("late", Late, what=mesh)
 
 
 class TestFailures:

@@ -10,7 +10,19 @@ import pickle
 import time
 from dataclasses import dataclass, field
 
-from mesh_rdma import Layout, RDMABuffer, RDMAIncomplete, Shard, plan_reshard, replicate, spread
+from mesh_rdma import (
+    Layout,
+    RDMABuffer,
+    RDMAIncomplete,
+    Shard,
+    configure,
+    plan_reshard,
+    replicate,
+    spread,
+)
+
+# These programs are no job, so only the handles say that other hosts are to connect.
+configure(rdma_listen="all")
 
 #: Longer than any copy takes that does come to its end, also on a busy machine.
 LIMIT_S = 60.0

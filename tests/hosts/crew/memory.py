@@ -12,8 +12,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from mesh_rdma import RDMABuffer, RDMAError
-from mesh_rdma.testing import refusals, visitors
+from mesh_rdma import RDMABuffer, RDMAError, configure
+from mesh_rdma.testing import Refusals, refusals, visitors
+
+# These programs are no job, so only the handles say that other hosts are to connect.
+configure(rdma_listen="all")
 
 #: Longer than any copy takes that does come to its end, also on a busy machine.
 LIMIT_S = 60.0
@@ -106,8 +109,8 @@ def drop(name: str) -> None:
     place.offered.pop(name)[1].drop().get()
 
 
-def refused() -> tuple[int, int, int]:
-    """Says how many were not let in: without TLS, without the secret, without a word."""
+def refused() -> Refusals:
+    """Says how many connections were refused, by reason."""
     return refusals()
 
 

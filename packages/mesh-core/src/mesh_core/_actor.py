@@ -38,6 +38,24 @@ else:
 __all__ = ["Actor", "endpoints_of", "is_loop_driven", "member_of"]
 
 
+class _ClassLogger:
+    """A logger named after the class of the actor; its records reach the controller.
+
+    It defines no `__set__`, so an attribute that the actor assigns takes precedence.
+    """
+
+    def __get__(self, instance: object | None, owner: type) -> logging.Logger:
+        import logging  # Costs an eighth of the import of all of Mesh.
+
+        logger = logging.getLogger(owner.__name__)
+        logger.setLevel(logging.DEBUG)
+        return logger
+
+    if TYPE_CHECKING:
+
+        def __set__(self, instance: object, value: Any) -> None: ...
+
+
 class Actor(_Base):
     """A class whose instances live in processes of a mesh and are called through endpoints.
 
@@ -62,14 +80,7 @@ class Actor(_Base):
         [42, 42]
     """
 
-    @property
-    def logger(self) -> logging.Logger:
-        """A logger named after the class; what it writes reaches the controller."""
-        import logging  # Costs an eighth of the import of all of Mesh.
-
-        logger = logging.getLogger(type(self).__name__)
-        logger.setLevel(logging.DEBUG)
-        return logger
+    logger = _ClassLogger()
 
     if TYPE_CHECKING:
 

@@ -17,6 +17,7 @@ from mesh_core._endpoint import EndpointProperty
 from mesh_core._errors import MeshError
 from mesh_core._failure import FailureDetail
 from mesh_core._pickle import encode_value
+from mesh_core._port_transit import drop_ports, note_ports
 from mesh_core._remote_error import encode_exception
 from mesh_core._shape import Extent, Point
 from mesh_core._wire import (
@@ -165,6 +166,9 @@ class Plan:
 class ActorCell:
     """One actor of this process."""
 
+    # What it runs before it serves messages.
+    first_name = "__init__"
+
     # Messages that were taken from the mailbox and not begun.
     left: deque[Message]
 
@@ -181,7 +185,7 @@ class ActorCell:
         self.owner_name: str = order.owner_name
         self.instance: Any = None
         self.plans: dict[bytes, Plan] = {}
-        self.running_name: str = "__init__"
+        self.running_name: str = self.first_name
         # Messages served so far: a stop waits as long as this goes on growing.
         self.served_count = 0
         self.ending: Ending = Ending(self)
@@ -274,6 +278,7 @@ class ActorCell:
         if message.from_port:
             try:
                 body, buffers = encode_value(value, self.threshold)
+                note_ports(body, [(message.from_proc, 0)])
                 self.engine.answer(message, 0, body, buffers)
             except Exception as error:
                 self.answer_error(message, error)
@@ -306,6 +311,7 @@ class ActorCell:
         key = (message.from_proc, message.from_port)
         if key in self.cancelled:
             self.cancelled.discard(key)
+            drop_ports(message)
             return True
         return False
 

@@ -9,11 +9,12 @@ from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._endpoint import EndpointProperty, endpoint_of
 from mesh_core._errors import MeshStopped, SpawnError
+from mesh_core._handle_job import runtime_of_job
 from mesh_core._host_orders import start_again
 from mesh_core._mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
 from mesh_core._placed_mesh import PlacedMesh
 from mesh_core._runtime import runtime
-from mesh_core._task_future import AgentFuture, EndFuture, StopFuture
+from mesh_core._task_future import AgentFuture, EndFuture, ReadyFuture, StopFuture
 from mesh_core._wire import CALL, INTERNAL, READY, SPAWN
 
 TYPE_CHECKING = False
@@ -119,7 +120,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         reply = self._runtime.engine.call(
             CALL, self._targets, self._port, _READY, b"", [], AGENT_WINDOW, None, True
         )
-        return AgentFuture(reply, self, "__init__", value=True)
+        return ReadyFuture(reply, self, "__init__", value=True)
 
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops the actors once they have served what is queued; each cleans up.
@@ -243,7 +244,8 @@ class ActorMesh(PlacedMesh, Generic[A]):
         return f"<ActorMesh {self._name!r} of {self._class_name} {self.extent}>"
 
     def __reduce__(self) -> Any:
-        return ActorMesh, (
+        return _restore_actor_mesh, (
+            self._runtime.identity.job,
             self._port,
             self._name,
             self._cls,
@@ -253,6 +255,22 @@ class ActorMesh(PlacedMesh, Generic[A]):
             self._window,
             self._whole,
         )
+
+
+def _restore_actor_mesh(
+    job: bytes,
+    port: int,
+    name: str,
+    cls: type[A],
+    table: ProcTable,
+    region: Region,
+    owner: tuple[int, int],
+    window: int,
+    whole: Region,
+) -> ActorMesh[A]:
+    """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
+    current = runtime_of_job(job, "actor mesh", name)
+    return ActorMesh(port, name, cls, table, region, owner, window, whole, current)
 
 
 def check_class(cls: type) -> None:

@@ -9,28 +9,35 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 
 from mesh_core._arrivals import Arrivals
-from mesh_core._channel import (
+from mesh_core._core import PortClosed, Targets
+from mesh_core._epoch import EPOCH_SHIFT
+from mesh_core._failure import FailureDetail
+from mesh_core._pickle import encode_value
+from mesh_core._port_holders import (
     answer_port_held,
     answer_port_released,
     holder_died,
     port_held,
     port_released,
+    ports_dropped,
+    ports_recalled,
+    ports_sent,
 )
-from mesh_core._core import PortClosed, Targets
-from mesh_core._epoch import EPOCH_SHIFT
-from mesh_core._failure import FailureDetail
-from mesh_core._pickle import encode_value
+from mesh_core._port_transit import drop_ports
 from mesh_core._remote_error import encode_exception
 from mesh_core._wire import (
     ACTOR_FAILED,
     AGENT,
+    ANSWER,
     CALL,
     CANCEL,
     DIED,
     INTERNAL,
+    POST,
     RAISED,
     SPAWN,
     STOP,
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from mesh_core._host_agent import StartOrder
     from mesh_core._loading import Loading
     from mesh_core._log_line import LogLine
+    from mesh_core._port_transit import Label
     from mesh_core._runtime import Runtime
 
 __all__ = ["LATER", "Agent"]
@@ -54,10 +62,17 @@ __all__ = ["LATER", "Agent"]
 _BATCH_MAX = 64
 # How long an answer to a host may take to be written before that host is taken for lost.
 _ANSWER_LIMIT_S = 0.1
+# Messages that may carry ports; the core hands those that it drops to the agent.
+_DROPPED = frozenset({ANSWER, CALL, POST})
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 LATER = object()
 # What is answered while an actor is being loaded, before what has come in behind that.
 _WHILE_LOADING = frozenset({b"wake", b"loaded", b"overdue", b"stop_actor"})
+# What other processes are answered while the `bootstrap` of this one runs.
+_WHILE_SETTING_UP = frozenset(
+    {b"wake", b"waiting_on", b"patch", b"port_held", b"port_released"}
+    | {b"answer_port_held", b"answer_port_released"}
+)
 # The process of the program, and the port under which the program owns what it owns.
 ROOT = 0
 
@@ -70,14 +85,17 @@ class Agent:
         self._engine = runtime.engine
         self._is_ending = False
         self._arrivals = Arrivals(runtime)
-        # What has come in behind the actor that is being loaded.
+        # What has come in behind the actor that is being loaded, or while `bootstrap` runs.
         self._held: list[Message] = []
+        self._is_setting_up = False
+        self._has_set_up_ended = False
         # Why the set-up that the user asked for has failed, if it has.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
 
     def run(self) -> None:
-        """Serves until the process ends."""
+        """Serves until the process ends, or until `bootstrap` has ended where one runs."""
+        self._take_held()
         ownership, stop_watch = self._runtime.ownership, self._runtime.stop_watch
         while True:
             due = [s for s in (ownership.due_in_s(), stop_watch.due_in_s()) if s is not None]
@@ -91,8 +109,27 @@ class Agent:
                 stop_watch.tick()
             for message in messages:
                 self._take(message)
+            if self._has_set_up_ended:
+                self._has_set_up_ended = False
+                return
+
+    def begin_set_up(self) -> None:
+        """Holds back what other processes send, before `run` is called for the first time."""
+        self._is_setting_up = True
+
+    def end_set_up(self, thread: threading.Thread) -> None:
+        """Ends `run` in the thread that has served during `bootstrap`; waits for it."""
+        self._tell_myself("set_up_ended")
+        thread.join()
+        self._is_setting_up = False
 
     def _take(self, message: Message) -> None:
+        if message.kind in _DROPPED and message.to_port != AGENT:
+            # The core has dropped it, and names it because it carries ports.
+            return drop_ports(message)
+        if self._is_setting_up and self._waits_for_set_up(message):
+            self._held.append(message)
+            return
         loading = self._arrivals.loading
         if loading is not None and not self._cannot_wait(message, loading):
             self._held.append(message)
@@ -106,6 +143,16 @@ class Agent:
         held, self._held = self._held, []
         for message in held:
             self._take(message)
+
+    def _waits_for_set_up(self, message: Message) -> bool:
+        """Says whether a message is served only after `bootstrap`, which itself may spawn here."""
+        if message.from_proc == self._runtime.me:
+            return False
+        if message.kind == DIED:
+            # A channel of `bootstrap` must not wait for a process that has died.
+            holder_died(message.from_proc, message.body)
+            return True
+        return message.kind != CALL or message.meta not in _WHILE_SETTING_UP
 
     def _cannot_wait(self, message: Message, loading: Loading) -> bool:
         """Says whether a message is served before the actor that is being loaded."""
@@ -236,6 +283,10 @@ class Agent:
             reason = "bootstrap of its process raised"
             self._arrivals.refuse(message, self.setup_error, reason)
 
+    def is_spawning(self, port: int) -> bool:
+        """Returns whether an actor is still to be spawned at a port; called on any thread."""
+        return self._arrivals.is_coming(port)
+
     def cell_ended(self, cell: ActorCell) -> None:
         """An actor is gone; starts it again if that was asked for meanwhile."""
         if self._arrivals.replaces(cell):
@@ -260,6 +311,10 @@ class Agent:
 
     def do_wake(self, _message: Message) -> None:
         """Makes this thread look at what is due."""
+
+    def do_set_up_ended(self, _message: Message) -> None:
+        """The `bootstrap` of the process has ended: `run` returns, and is called again."""
+        self._has_set_up_ended = True
 
     def do_loaded(self, _message: Message) -> None:
         """It is known what an actor is to be: starts it, and serves what has come in behind it."""
@@ -290,6 +345,7 @@ class Agent:
         cell = self._runtime.actors.get(port)
         refused = self._arrivals.refusal(port)
         if cell is None or refused is not None:
+            self._arrivals.stopped(port)
             self._engine.close_mailbox(port, STOPPED, b"")
             return (refused, None)
         if message.from_port:
@@ -334,17 +390,29 @@ class Agent:
         """A caller elsewhere has been given a failure of something that is owned here."""
         self._runtime.ownership.observed(failure_id)
 
-    def do_port_held(self, message: Message, port: int) -> None:
+    def do_ports_sent(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
+        """Ports that this process waits for are on their way from one process to others."""
+        ports_sent(labels, procs)
+
+    def do_ports_recalled(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
+        """They were not sent."""
+        ports_recalled(labels, procs)
+
+    def do_ports_dropped(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
+        """The message that had them was dropped."""
+        ports_dropped(labels, procs)
+
+    def do_port_held(self, message: Message, port: int, serial: int) -> None:
         """A port of a channel of this process has arrived somewhere."""
-        port_held(message.from_proc, port)
+        port_held(message.from_proc, port, serial)
 
     def do_port_released(self, message: Message, port: int) -> None:
         """A port of a channel of this process was let go."""
         port_released(message.from_proc, port)
 
-    def do_answer_port_held(self, message: Message, address: tuple[int, ...]) -> None:
+    def do_answer_port_held(self, message: Message, address: tuple[int, ...], serial: int) -> None:
         """A port that an actor of this process was to answer on has arrived somewhere."""
-        answer_port_held(message.from_proc, address)
+        answer_port_held(message.from_proc, address, serial)
 
     def do_answer_port_released(self, message: Message, address: tuple[int, ...]) -> None:
         """It was answered on there."""
@@ -372,8 +440,7 @@ class Agent:
         """Says what must end before an actor of this process can answer a call."""
         from mesh_core._deadlock import waiting_on
 
-        cell = self._runtime.actors.get(port)
-        return [] if cell is None else waiting_on(cell, (call_proc, call_port))
+        return waiting_on(self._runtime, port, (call_proc, call_port))
 
     def do_end(self, _message: Message, grace_s: float, is_drained: bool = True) -> None:
         """Stops every actor and then the process; answers at once, as a sign of life."""
@@ -395,6 +462,17 @@ class Agent:
 
         leave(0)
 
+    def do_patch(self, message: Message, patches: dict[str, bytes]) -> Any:
+        """Spawns other classes in place of some; a host agent passes it on to its processes."""
+        from mesh_core._mock import inherit_patches, patch_host
+
+        if not self._runtime.is_root:
+            inherit_patches(patches)
+        if self._runtime.host_agent is None:
+            return None
+        patch_host(self._runtime, patches, message)
+        return LATER
+
     # What only the agent of a host can do.
 
     def do_routes(
@@ -409,6 +487,10 @@ class Agent:
     def do_host_gone(self, _message: Message, host: int, obituary: bytes) -> None:
         """Another host is dead."""
         self._engine.host_gone(host, obituary)
+
+    def do_host_leaving(self, message: Message, grace_s: float) -> None:
+        """Notes that a worker was told to end, and stops what is left on its host by then."""
+        self._runtime.leaving_hosts[message.from_proc >> 32] = time.monotonic() + grace_s
 
     def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
         """A worker leaves the job although nobody here wanted that: its host is lost at once."""
@@ -428,6 +510,7 @@ class Agent:
     ) -> None:
         from mesh_core._attach import obituary
 
+        self._runtime.leaving_hosts.pop(host, None)
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
@@ -460,6 +543,7 @@ class Agent:
         self, message: Message, host: int, worker: str | None, may_return: bool, is_urgent: bool
     ) -> Any:
         """Puts another machine into the place of a dead host; answers when it has joined."""
+        self._runtime.leaving_hosts.pop(host, None)
 
         def replace() -> None:
             try:

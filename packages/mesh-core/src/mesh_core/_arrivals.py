@@ -38,6 +38,8 @@ class Arrivals:
         self._spawned: set[int] = set()
         # Why what was to be spawned last in some of them was not.
         self._refused: dict[int, bytes] = {}
+        # Ports that were told to stop before anything was spawned there.
+        self._stopped: set[int] = set()
 
     def take(self, message: Message) -> None:
         """Begins to load an actor, when nothing is left of the one that it replaces."""
@@ -54,20 +56,42 @@ class Arrivals:
         self.loading = Loading(message)
         self.loading.start(lambda: self._runtime.tell_agent(self._runtime.me, "loaded"))
 
+    def is_coming(self, port: int) -> bool:
+        """Returns whether an actor is still to be spawned at a port; called on any thread."""
+        loading = self.loading
+        if loading is not None and loading.message.to_port == port:
+            return not loading.is_given_up
+        if port in self._respawns:
+            return True
+        return port not in self._spawned and port not in self._stopped
+
+    def stopped(self, port: int) -> None:
+        """Notes that nothing is spawned at a port any more, as its mesh was stopped."""
+        self._stopped.add(port)
+
     def replaces(self, cell: ActorCell) -> bool:
         """Says whether a spawn waits for the end of an actor."""
         return cell.port in self._respawns
 
     def take_again(self, port: int) -> None:
         """Goes on with a spawn that has waited, if it still does."""
-        message = self._respawns.pop(port, None)
+        message = self._respawns.get(port)
         if message is not None:
             self.take(message)
+            # Afterwards, as `is_coming` is called on other threads.
+            self._respawns.pop(port, None)
 
     def begin(self) -> None:
         """Starts the actor that was loaded, unless it was told to stop meanwhile."""
-        loading, self.loading = self.loading, None
+        loading = self.loading
         assert loading is not None
+        try:
+            self._begin(loading)
+        finally:
+            # Afterwards, as `is_coming` is called on other threads.
+            self.loading = None
+
+    def _begin(self, loading: Loading) -> None:
         if loading.is_given_up:
             return
         if loading.error is not None:

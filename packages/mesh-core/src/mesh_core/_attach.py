@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
 from mesh_core._config import effective
 from mesh_core._core import Region, ask_worker
 from mesh_core._failure import FailureDetail
+from mesh_core._mock import patches_here
 from mesh_core._route import Route
 from mesh_core._runtime import runtime
-from mesh_core._wire import HOST_DIED
+from mesh_core._wire import HOST_DIED, proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ def attach_to_workers(
     Args:
         workers: Where the workers listen, such as `tcp://node7:26600`; one host for each.
         credentials: Of the job, when the workers are not on this machine. One set for a program.
+            If left out, the program uses those that all programs of its user share: see
+            `Credentials.local`.
         name: The name of the dimension, `hosts` when left out.
         gateway: Where a worker listens that passes on what is sent to the others, which this
             program cannot reach itself; names of theirs are looked up there. It reads nothing of
@@ -89,13 +93,14 @@ def attach_to_workers(
         ValueError: An address is malformed or given twice, there is none, one is on another machine
             or to be held and there are no credentials, what is beside others is to be kept, or
             `worker_ids` has not one for each worker, none of them a spare.
-        CredentialsError: The credentials have expired.
+        CredentialsError: The credentials have expired, or those of the user cannot be had.
     """
     # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
     from mesh_core._address import Address
+    from mesh_core._job_credentials import set_credentials
     from mesh_core._journal_entries import HostsEntry
     from mesh_core._mesh import HostMesh
-    from mesh_core._trust import CredentialsError
+    from mesh_core._trust import Credentials, CredentialsError
 
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
@@ -135,10 +140,10 @@ def attach_to_workers(
             "hosts are held only for who can prove to be a successor: give the job's credentials, "
             "made by Credentials.create"
         )
-    keys = None if credentials is None else credentials._keys
-    if keys is not None:
+    keys = (credentials or Credentials.local())._keys
+    if not keys.is_local:
         try:
-            current.engine.set_trust(keys)
+            set_credentials(current, keys)
         except ValueError as error:
             raise CredentialsError(str(error)) from None
     config = effective()
@@ -180,6 +185,8 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
         try:
             route, answer = _ask(current, place)
             is_taken, text, is_final = answer
+        except PermissionError as error:
+            is_taken, is_final, why = False, False, _refusal(place, error)
         except OSError as error:
             is_taken, is_final, why = False, False, f"{place.address} cannot be reached: {error}"
         else:
@@ -192,6 +199,17 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
         if is_final or current.is_over or time.monotonic() >= until:
             return why
         time.sleep(_PAUSE_S)
+
+
+def _refusal(place: Place, error: PermissionError) -> str:
+    """Describes why the program and the process at the worker's address do not trust each other."""
+    if not place.keys.is_local:
+        return f"{place.address} cannot be reached: {error}"
+    return (
+        f"{place.address} is refused, because it has not proved to be a worker of user "
+        f"{os.geteuid()} ({error}): if another user listens there, start the worker at another "
+        "port; if the worker has credentials, give those of its job"
+    )
 
 
 def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool]]:
@@ -237,7 +255,9 @@ def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None
     current.engine.expect_host(
         place.host, config.heartbeat_s, config.unresponsive_timeout_s, silent, unresponsive
     )
-    current.engine.set_route(place.host, route.addresses, route.gateway)
+    current.engine.set_route(place.host, route.addresses, route.gateway, place.route_keys)
+    if patches := patches_here():
+        current.tell_agent(proc_id(place.host, 0), "patch", patches)
     current.places.joined(place, route)
     if current.journal is not None and place.hold_s:
         current.journal.joined(place)

@@ -1,7 +1,8 @@
 """Channels: a port to send on, which travels in messages, and the receiver, which stays.
 
-A receiver hears of the death of every process that holds a port of it: `recv` then raises
-`ProcDied` once, after all that the process had sent. So none waits for a sender that is gone.
+A receiver hears of the death of every process that holds a port of it, and of every message with
+such a port that was dropped: `recv` then raises `ProcDied` once, after all that the process had
+sent. So none waits for a sender that is gone.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from mesh_core._errors import ChannelClosed, MailboxFull, NoReply
 from mesh_core._events import recorder
 from mesh_core._failure import observed_error
 from mesh_core._future import _ERROR, _PENDING, _VALUE, Future
-from mesh_core._loop import waker_of
+from mesh_core._handle_job import runtime_of_job
+from mesh_core._loop import is_on_event_loop, waker_of
 from mesh_core._pickle import encode_value
+from mesh_core._port_holders import DEATH_META, arrived, holders
+from mesh_core._port_transit import labelled, note_ports, recall_ports, serial_of
 from mesh_core._remote_error import decode_exception, encode_exception
 from mesh_core._runtime import is_running, runtime, value_of
 from mesh_core._trace_context import origin
@@ -32,21 +36,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from typing import Literal
 
-    Address = tuple[int, ...]
+    from mesh_core._runtime import Runtime
 
 __all__ = ["AnswerPort", "Channel", "Port", "PortReceiver", "RankedPortReceiver"]
 
 R = TypeVar("R")
 _VALUE_META = b""
 _EXCEPTION_META = b"E"
-_DEATH_META = b"D"
 
 
 class Port(Generic[R]):
     """Where values can be sent to; picklable, usable from any process and thread."""
 
-    def __init__(self, proc: int, port: int, once: bool) -> None:
-        self._runtime = runtime()
+    def __init__(self, proc: int, port: int, once: bool, current: Runtime | None = None) -> None:
+        self._runtime = runtime() if current is None else current
         self._proc = proc
         self._port = port
         self._once = once
@@ -81,21 +84,26 @@ class Port(Generic[R]):
         current = serving()
         rank = 0 if current is None else current.point.rank
         config = effective()
+        targets = Targets([(self._proc, rank)])
+        note_ports(body, targets)
         try:
             self._runtime.engine.send(
                 POST,
-                Targets([(self._proc, rank)]),
+                targets,
                 self._port,
                 meta,
                 body,
                 buffers,
                 config.mailbox_len_max,
                 0,
-                not _on_event_loop(),
+                not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
-        except Full:
-            raise MailboxFull(config.mailbox_len_max, "channel") from None
+        except BaseException as error:
+            recall_ports(body, targets)
+            if isinstance(error, Full):
+                raise MailboxFull(config.mailbox_len_max, "channel") from None
+            raise
 
     def _require_local(self) -> int:
         if self._proc != runtime().me:
@@ -103,29 +111,33 @@ class Port(Generic[R]):
         return self._port
 
     def __reduce__(self) -> Any:
-        return _unpickle_port, (self._proc, self._port, self._once)
+        job = self._runtime.identity.job
+        label = labelled((self._proc, self._port))
+        return _unpickle_port, (job, self._proc, self._port, self._once, label)
 
     def __repr__(self) -> str:
         return f"<Port {proc_name(self._proc)}:{self._port}>"
 
     def __del__(self) -> None:
-        if getattr(self, "_is_remote", False) and is_running():
-            runtime().tell_agent(self._proc, "port_released", self._port)
+        if getattr(self, "_is_remote", False) and is_running() and runtime() is self._runtime:
+            self._runtime.tell_agent(self._proc, "port_released", self._port)
 
 
-def _unpickle_port(proc: int, port: int, once: bool) -> Port[Any]:
-    """Makes a port again; where it is not at home, its receiver is told who holds it."""
-    made: Port[Any] = Port(proc, port, once)
-    if proc != runtime().me:
-        runtime().tell_agent(proc, "port_held", port)
+def _unpickle_port(job: bytes, proc: int, port: int, once: bool, label: bytes) -> Port[Any]:
+    """Unpickle a port; outside its own process, its receiver is notified of the holder.
+
+    Raises:
+        ForeignHandle: This process belongs to another job than the port.
+    """
+    current = runtime_of_job(job, "port")
+    made: Port[Any] = Port(proc, port, once, current)
+    serial = serial_of(label)
+    if proc != current.me:
+        current.tell_agent(proc, "port_held", port, serial)
         made._is_remote = True
+    else:
+        arrived(serial, proc)
     return made
-
-
-def _on_event_loop() -> bool:
-    from mesh_core._endpoint import _on_event_loop as asks
-
-    return asks()
 
 
 class AnswerPort(Port[R]):
@@ -162,19 +174,28 @@ class AnswerPort(Port[R]):
     def __reduce__(self) -> Any:
         # Whoever gets the copy answers.
         self._is_answered = True
-        return _unpickle_answer_port, self._message.address()
+        address = self._message.address()
+        label = labelled(address)
+        return _unpickle_answer_port, (self._runtime.identity.job, label, *address)
 
     def __del__(self) -> None:
         if not getattr(self, "_is_answered", True) and not self._runtime.is_over:
             self._answer(NO_REPLY, b"", [])
 
 
-def _unpickle_answer_port(*address: int) -> AnswerPort[Any]:
-    """Makes a port again; the process that was called is told who has it now."""
-    current = runtime()
+def _unpickle_answer_port(job: bytes, label: bytes, *address: int) -> AnswerPort[Any]:
+    """Unpickle a port; the process that was called is notified of the new holder.
+
+    Raises:
+        ForeignHandle: This process belongs to another job than the port.
+    """
+    current = runtime_of_job(job, "port")
     is_handed_on = address[0] != current.me
+    serial = serial_of(label)
     if is_handed_on:
-        current.tell_agent(address[0], "answer_port_held", address)
+        current.tell_agent(address[0], "answer_port_held", address, serial)
+    else:
+        arrived(serial, current.me)
     return AnswerPort(Message.at(*address), is_handed_on=is_handed_on)
 
 
@@ -214,7 +235,7 @@ class PortReceiver(Generic[R]):
     def close(self) -> None:
         """Takes no more values: what was not received yet and what still comes is dropped."""
         self._engine.close_mailbox(self._port, STOPPED, b"")
-        _holders.pop(self._port, None)
+        holders.pop(self._port, None)
 
     def _value_of(self, message: Message) -> Any:
         return value_of(message)
@@ -297,7 +318,7 @@ class PortReceiver(Generic[R]):
         raise TypeError("a receiver belongs to its process: send the port, and receive here")
 
     def __del__(self) -> None:
-        _holders.pop(self._port, None)
+        holders.pop(self._port, None)
         self._engine.drop_port(self._port)
 
 
@@ -343,7 +364,7 @@ class RecvFuture(Future[R]):
                 self._settle(_ERROR, decode_exception(message.body))
             elif kind == FAULT and message.code == NO_REPLY:
                 self._settle(_ERROR, NoReply("the endpoint let go of its port without answering"))
-            elif meta == _DEATH_META or kind == FAULT:
+            elif meta == DEATH_META or kind == FAULT:
                 code = message.code if kind == FAULT else PROC_DIED
                 self._settle(_ERROR, observed_error(message.body, code))
             else:
@@ -400,52 +421,5 @@ def _open_port() -> int:
     engine = runtime().engine
     number: int = engine.new_port()
     engine.open_mailbox(number, effective().mailbox_len_max)
-    _holders[number] = {}
+    holders[number] = {}
     return number
-
-
-# Who holds ports of the channels of this process: port -> process -> how many.
-_holders: dict[int, dict[int, int]] = {}
-
-
-def port_held(proc: int, port: int) -> None:
-    """A process has got a port of a channel of ours."""
-    held = _holders.get(port)
-    if held is not None:
-        held[proc] = held.get(proc, 0) + 1
-        runtime().engine.watch(proc)
-
-
-def port_released(proc: int, port: int) -> None:
-    """A process has let go of one."""
-    held = _holders.get(port)
-    if held is not None and proc in held:
-        held[proc] -= 1
-        if not held[proc]:
-            del held[proc]
-
-
-# Who has been handed ports that callers of this process's endpoints wait for: process -> addresses.
-_handed_on: dict[int, set[Address]] = {}
-
-
-def answer_port_held(proc: int, address: Address) -> None:
-    """A process has got a port that an actor here was to answer on."""
-    _handed_on.setdefault(proc, set()).add(tuple(address))
-    runtime().engine.watch(proc)
-
-
-def answer_port_released(proc: int, address: Address) -> None:
-    """A process has answered on one."""
-    _handed_on.get(proc, set()).discard(tuple(address))
-
-
-def holder_died(proc: int, body: bytes) -> None:
-    """A process has died: who waits for a port that it held is told."""
-    for address in _handed_on.pop(proc, ()):
-        runtime().engine.answer(Message.at(*address), PROC_DIED, body)
-    for port, held in list(_holders.items()):
-        if held.pop(proc, 0):
-            engine = runtime().engine
-            target = Targets([(engine.me, 0)])
-            engine.send(POST, target, port, _DEATH_META, body, [], 1 << 31, 0, True)

@@ -26,13 +26,22 @@ if TYPE_CHECKING:
     from mesh_core._core import Engine, Message
     from mesh_core._endpoint import Endpoint
     from mesh_core._future import CallFuture
+    from mesh_core._runtime import Runtime
 
     Actor = tuple[int, int]
     Call = tuple[int, int]
     # Actor and endpoint that wait, the call waited for and its endpoint, who has not answered yet.
     Link = tuple[str, str, Call, str, list[Actor]]
 
-__all__ = ["begin_wait", "check_wait", "end_wait", "waiting_on", "waits"]
+__all__ = [
+    "begin_wait",
+    "check_wait",
+    "end_wait",
+    "set_up_runs",
+    "waiter",
+    "waiting_on",
+    "waits",
+]
 
 _HOPS_MAX = 64
 _BACKOFF_MAX = 32
@@ -67,7 +76,7 @@ class Wait:
         self.cell = cell
         self.is_exclusive = cell.is_exclusive(current)
         self.call: Call | None = None
-        self.running_name = "__init__"
+        self.running_name: str = cell.first_name
         if message is not None:
             plan = cell.plan(message.meta)
             self.running_name = plan.name
@@ -96,6 +105,8 @@ class Wait:
         return self.cell.name, self.running_name, (engine.me, self.reply), self.name, left
 
 
+# The `bootstrap` of this process, while it runs.
+_set_up: Serving | None = None
 # What the actors of this process wait for. Written by whoever waits, read by the agent.
 _waits: set[Wait] = set()
 _ticking: set[int] = set()
@@ -106,8 +117,27 @@ def waits() -> list[Wait]:
     return list(_waits)
 
 
-def waiting_on(cell: ActorCell, call: Call) -> list[Link]:
-    """Says what must end before an actor of this process can answer a call."""
+def set_up_runs(set_up: Serving | None) -> None:
+    """Notes that `bootstrap` runs in this process from now on, or, with None, that it has ended."""
+    global _set_up
+    _set_up = set_up
+
+
+def waiter() -> Serving | None:
+    """Gives the actor that waits when this code does, or the `bootstrap` of the process."""
+    return serving() or _set_up
+
+
+def waiting_on(runtime: Runtime, port: int, call: Call) -> list[Link]:
+    """Says what must end before a port of this process can answer a call."""
+    cell = runtime.actors.get(port)
+    if cell is not None:
+        return _waits_of(cell, call)
+    # Nothing else is spawned, and no question answered, before `bootstrap` has ended.
+    return [] if _set_up is None else _waits_of(_set_up.cell, call)
+
+
+def _waits_of(cell: ActorCell, call: Call) -> list[Link]:
     is_queued = cell.has_queued(call)
     return [
         wait.link()
@@ -149,7 +179,7 @@ def check_wait(
     Raises:
         DeadlockError: The wait can never end. The call goes on: it is for the caller to cancel.
     """
-    current = serving()
+    current = waiter()
     assert current is not None
     if timeout is not None or not current.cell.is_held_by(current):
         return engine.wait(reply, timeout)
@@ -179,7 +209,7 @@ def check_wait(
 
 def begin_wait(future: CallFuture[Any]) -> Wait | None:
     """Notes that a task of an actor awaits a call; the future fails when that can never end."""
-    current = serving()
+    current = waiter()
     if current is None:
         return None
     import asyncio
@@ -241,6 +271,8 @@ def _probe(wait: Wait) -> None:
 
 def _check_own_call(wait: Wait, endpoint: Endpoint[..., Any], needs_all: bool) -> None:
     """Raises when an actor waits for itself while it serves nothing else."""
+    if not _is_call(endpoint):
+        return
     cell, mesh = wait.cell, endpoint._mesh
     if mesh._port != cell.port:
         if cell.is_on_loop():
@@ -282,8 +314,15 @@ def _check_own_loop(wait: Wait, endpoint: Endpoint[..., Any]) -> None:
 def _is_coming(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
     """Says whether a wait that holds the event loop is for an actor here that is not there yet."""
     cell = wait.cell
+    if not _is_call(endpoint):
+        return False
     is_known = endpoint._mesh._port in cell.runtime.actors
     return not is_known and cell.is_on_loop() and _is_here(wait, endpoint)
+
+
+def _is_call(endpoint: Endpoint[..., Any]) -> bool:
+    """Says whether an endpoint is called, and not only waited for until a mesh is ready."""
+    return hasattr(endpoint, "_method")
 
 
 def _is_here(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
@@ -306,7 +345,6 @@ def _deadlock_of(wait: Wait) -> DeadlockError | None:
 
 def _find_circle(wait: Wait) -> list[Link] | None:
     """Follows the waits from one actor on; gives those that lead back to it."""
-    start = (wait.cell.engine.me, wait.cell.port)
     own = wait.link()
     paths: list[list[Link]] = [[own]]
     seen: set[Call] = {own[2]}
@@ -314,13 +352,22 @@ def _find_circle(wait: Wait) -> list[Link] | None:
         path = paths.pop()
         call, targets = path[-1][2], path[-1][4]
         for proc, port in targets:
-            if (proc, port) == start and _is_held_by(wait, call):
+            if _is_waiter(wait, proc, port) and _is_held_by(wait, call):
                 return path
             for link in _ask(wait, proc, port, call):
                 if link[2] not in seen:
                     seen.add(link[2])
                     paths.append([*path, link])
     return None
+
+
+def _is_waiter(wait: Wait, proc: int, port: int) -> bool:
+    """Says whether whoever answers at a port is the one that waits."""
+    cell = wait.cell
+    if proc != cell.engine.me:
+        return False
+    is_set_up = _set_up is not None and cell is _set_up.cell
+    return port == cell.port or (is_set_up and port not in cell.runtime.actors)
 
 
 def _is_held_by(wait: Wait, call: Call) -> bool:
@@ -331,6 +378,5 @@ def _is_held_by(wait: Wait, call: Call) -> bool:
 def _ask(wait: Wait, proc: int, port: int, call: Call) -> list[Link]:
     runtime = wait.cell.runtime
     if proc == runtime.me:
-        cell = runtime.actors.get(port)
-        return [] if cell is None else waiting_on(cell, call)
+        return waiting_on(runtime, port, call)
     return runtime.ask_agent(proc, "waiting_on", port, *call, timeout=1.0) or []

@@ -14,6 +14,7 @@ import traceback
 from mesh_core._config import effective
 from mesh_core._errors import DeadlineExceeded
 from mesh_core._events import recorder
+from mesh_core._port_transit import drop_ports
 from mesh_core._remote_error import encode_exception
 
 TYPE_CHECKING = False
@@ -67,6 +68,7 @@ class Ending:
         body = detail.encode()
         cell.engine.close_mailbox(cell.port, detail.code, body)
         for message in cell.running_messages():
+            drop_ports(message)
             if message.from_port:
                 cell.engine.answer(message, detail.code, body)
         if error is not None or cell.is_leaving:

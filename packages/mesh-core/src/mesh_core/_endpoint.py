@@ -15,8 +15,11 @@ from mesh_core._config import effective
 from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
 from mesh_core._events import recorder
-from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout, stream_answers
+from mesh_core._future import CallFuture, Future, GatherFuture, checked_timeout
+from mesh_core._loop import is_on_event_loop
 from mesh_core._pickle import encode
+from mesh_core._port_transit import note_ports, recall_ports
+from mesh_core._stream import stream_answers
 from mesh_core._trace_context import origin
 from mesh_core._wire import BY_LAYER, CALL, EXPLICIT_PORT, UNDECORATED, call_meta
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actor_mesh import ActorMesh
     from mesh_core._channel import Port
-    from mesh_core._future import AnswerStream
+    from mesh_core._stream import AnswerStream
     from mesh_core._value_mesh import ValueMesh
 
 __all__ = ["Endpoint", "EndpointProperty", "as_endpoint", "concurrent_endpoint", "endpoint", "send"]
@@ -335,7 +338,9 @@ class Endpoint(Generic[P, R]):
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
         """Calls every actor; gives futures in the order in which the answers come.
 
-        Iterates with `for` and with `async for`; `with_ranks()` also gives the rank of each.
+        Iterates with `for` and with `async for`; `with_ranks()` also gives the rank of each. On an
+        event loop, `for` never waits: it gives futures before their answers have come, to be
+        awaited in turn.
 
         Raises:
             TypeError: The arguments do not fit the method, or cannot be pickled.
@@ -391,6 +396,7 @@ class Endpoint(Generic[P, R]):
         timeout = self._options.timeout
         if timeout is None:
             timeout = config.call_timeout_s
+        note_ports(body, targets)
         try:
             return current.engine.call(
                 CALL,
@@ -401,11 +407,14 @@ class Endpoint(Generic[P, R]):
                 buffers,
                 mesh._window,
                 timeout,
-                not _on_event_loop(),
+                not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
-        except Full:
-            raise self._full() from None
+        except BaseException as error:
+            recall_ports(body, targets)
+            if isinstance(error, Full):
+                raise self._full() from None
+            raise
 
     def _send(
         self, targets: Any, args: tuple[Any, ...], kwargs: dict[str, Any], answers: int
@@ -417,6 +426,7 @@ class Endpoint(Generic[P, R]):
         if mesh._port in current.stopped_meshes or current.is_over:
             raise self._stopped_error()
         body, buffers = encode(args, kwargs, effective().segment_threshold_bytes)
+        note_ports(body, targets)
         try:
             current.engine.send(
                 CALL,
@@ -427,11 +437,14 @@ class Endpoint(Generic[P, R]):
                 buffers,
                 mesh._window,
                 answers,
-                not _on_event_loop(),
+                not is_on_event_loop(),
                 origin() if recorder.is_on else None,
             )
-        except Full:
-            raise self._full() from None
+        except BaseException as error:
+            recall_ports(body, targets)
+            if isinstance(error, Full):
+                raise self._full() from None
+            raise
 
     def _full(self) -> MailboxFull:
         return MailboxFull(self._mesh._window, self._mesh._name)
@@ -511,12 +524,6 @@ def call_by_layer(
         send,
     )
     return tensor_layer().call(call, args, kwargs)
-
-
-def _on_event_loop() -> bool:
-    """Says whether this thread runs an event loop, without importing asyncio for the question."""
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _random_index(count: int) -> int:

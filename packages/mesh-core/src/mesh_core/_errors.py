@@ -23,6 +23,7 @@ __all__ = [
     "ConfigError",
     "DeadlineExceeded",
     "DeadlockError",
+    "ForeignHandle",
     "HostDied",
     "MailboxFull",
     "MeshError",
@@ -303,6 +304,8 @@ class SupervisionError(MeshError, RuntimeError):
         if self.__cause__ is not None:
             text = safe_str(self.__cause__).partition("\n")[0]
             lines.append(f"  because of {type(self.__cause__).__qualname__}: {text}")
+        if isinstance(self, ProcDied) and self.actors:
+            lines.append(f"  actors that died with it: {'; '.join(self.casualties())}")
         if self.log_tail:
             lines.append("  the last lines of its log:")
             lines.extend(f"    | {line[:_LOG_LINE_LEN_MAX]}" for line in self.log_tail)
@@ -316,6 +319,8 @@ class ProcDied(SupervisionError):
 
     Attributes:
         rank: Its place in the mesh; 0 for a process that is none of a mesh's.
+        actors: The actors that lived in it, as far as they are known where the error is made: the
+            ones that were spawned there by this process, or by one whose failure this led to.
     """
 
     rank: int  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -323,8 +328,25 @@ class ProcDied(SupervisionError):
     _what = "died"
     _to_do = "catch ProcDied around the call, replace the rank, or spawn with a restart strategy"
 
-    def __init__(self, reason: str | None = None, *, rank: int = 0, **known: Any) -> None:
+    def __init__(
+        self,
+        reason: str | None = None,
+        *,
+        rank: int = 0,
+        actors: Sequence[Where] = (),
+        **known: Any,
+    ) -> None:
         super().__init__(reason, rank=rank, **known)
+        self.actors: tuple[Where, ...] = tuple(actors)
+
+    def casualties(self) -> list[str]:
+        """Name the actors that lived in the process, at most eight and a count of the others."""
+        named = [
+            f"{one.subject()}, {one.place()}" if one.place() else one.subject()
+            for one in self.actors[:_FAILURES_SHOWN_MAX]
+        ]
+        left = len(self.actors) - len(named)
+        return [*named, f"{left} more"] if left else named
 
     def how(self) -> str:
         """Says how the process ended: by which signal, or with which exit status."""
@@ -456,6 +478,30 @@ class ChannelClosed(_Worded):
 
 class NoReply(_Worded):
     """The endpoint let go of its response port without answering."""
+
+
+class ForeignHandle(MeshError):
+    """A handle was unpickled in a process of another job than the one that created it.
+
+    Attributes:
+        handle: What was unpickled, such as `actor mesh 'trainers'`.
+        job: The id of the job that created the handle, in hexadecimal.
+        own_job: The id of the job of this process; empty if it has none.
+    """
+
+    def __init__(self, handle: str, job: str, own_job: str) -> None:
+        super().__init__(handle, job, own_job)
+        self.handle = handle
+        self.job = job
+        self.own_job = own_job
+
+    def __str__(self) -> str:
+        own = f"to job {self.own_job}" if self.own_job else "to no job"
+        return (
+            f"{self.handle} belongs to job {self.job}, but this process belongs {own}: a handle "
+            "works only in the job that created it; spawn the mesh in this program, or take over "
+            "the other job with mesh_core.take_over"
+        )
 
 
 class Unpicklable(_Worded, TypeError):

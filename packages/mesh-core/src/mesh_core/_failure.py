@@ -22,7 +22,7 @@ from mesh_core._errors import (
     SupervisionError,
 )
 from mesh_core._remote_error import decode_exception
-from mesh_core._runtime import runtime
+from mesh_core._runtime import is_running, runtime
 from mesh_core._wire import (
     ACTOR_FAILED,
     CANCELLED,
@@ -106,6 +106,8 @@ def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
         fields = {**known, **{k: v for k, v in where.items() if v is not None}}
     else:
         fields = {**where, **known}
+    if detail.code == PROC_DIED and is_running():
+        fields["actors"] = runtime().ownership.actors_lost(detail)
     error: SupervisionError = _CLASSES[detail.code](**fields)
     if detail.cause is not None:
         error.__cause__ = as_itself(decode_exception(detail.cause))

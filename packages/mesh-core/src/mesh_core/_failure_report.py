@@ -6,7 +6,7 @@ Then comes who it was, where, what led to what, the last words of the log, and w
 
 from __future__ import annotations
 
-from mesh_core._errors import ActorError, MeshError, SupervisionError, safe_str
+from mesh_core._errors import ActorError, MeshError, ProcDied, SupervisionError, safe_str
 from mesh_core._traceback_text import format_user_traceback, shorten
 from mesh_core._where import position_text
 
@@ -71,6 +71,7 @@ def _summary(chain: list[BaseException]) -> str:
     for before, one in enumerate(chain):
         text = shorten(_one_line(one), _LINE_LEN_MAX)
         facts.append(("because of" if before else "failure", text))
+    facts.extend(_casualties(chain))
     facts.extend(_other_ranks(chain[0]))
     lines = [f"Nobody handled this failure of {subject}, so the program ends."]
     lines.extend(f"  {name:<11}{value}" for name, value in facts)
@@ -110,6 +111,13 @@ def _one_line(one: BaseException) -> str:
     if isinstance(one, SupervisionError):
         return f"{type(one).__qualname__}: {one.where.subject()} {one.how()}"
     return f"{type(one).__qualname__}: {_first_line(safe_str(one))}"
+
+
+def _casualties(chain: list[BaseException]) -> Iterator[tuple[str, str]]:
+    """Names the actors of the first process that died."""
+    died = next((one for one in chain if isinstance(one, ProcDied)), None)
+    if died is not None:
+        yield from (("actor lost", text) for text in died.casualties())
 
 
 def _first_line(text: str) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import time
 import traceback
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
-from mesh_core._context import serving
-from mesh_core._deadlock import begin_wait, check_wait, end_wait
+from mesh_core._deadlock import begin_wait, check_wait, end_wait, waiter
 from mesh_core._errors import CallCancelled, DeadlockError, join_failures
 from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
@@ -25,13 +26,13 @@ from mesh_core._value_mesh import ValueMesh
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
+    from collections.abc import Callable, Generator
 
     from mesh_core._core import Engine, Message
     from mesh_core._deadlock import Wait
     from mesh_core._endpoint import Endpoint
 
-__all__ = ["AnswerStream", "CallFuture", "Future", "GatherFuture", "stream_answers"]
+__all__ = ["CallFuture", "Future", "GatherFuture", "checked_timeout"]
 
 R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
@@ -104,21 +105,43 @@ class Future(Generic[R]):
         self._settle(_ERROR, CallCancelled("call was cancelled by its caller"))
         return True
 
+    def cancelled(self) -> bool:
+        """Return whether the call has ended because it was cancelled."""
+        return self.done() and isinstance(self._outcome, CallCancelled)
+
     def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
-        """Calls back with this future when it is done, from a thread of Mesh's."""
+        """Calls back with this future when it is done, from a thread of Mesh's.
+
+        What asyncio itself registers, as `asyncio.wait` does, is called on its event loop.
+        """
         if self.done():
             callback(self)
             return
         from mesh_core._loop import loop_thread
 
+        call = _on_own_loop(callback)
+        waiting = _callbacks.setdefault(self, [])
+        waiting.append(callback)
+
         async def drive() -> None:
             await self._settled()
+            if callback not in waiting:
+                return
+            waiting.remove(callback)
             try:
-                callback(self)
+                call(self)
             except Exception:
                 traceback.print_exc()
 
         loop_thread().submit(drive())
+
+    def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
+        """Drop a callback that was not called yet; return how often it was registered."""
+        waiting = _callbacks.get(self, [])
+        count = waiting.count(callback)
+        for _ in range(count):
+            waiting.remove(callback)
+        return count
 
     def as_asyncio(self) -> asyncio.Future[R]:
         """Gives an asyncio future of the running loop with the same outcome.
@@ -222,6 +245,30 @@ class Future(Generic[R]):
         raise NotImplementedError
 
 
+# What is to be called when futures are done, in the order of registration.
+_callbacks: WeakKeyDictionary[Future[Any], list[Callable[[Future[Any]], object]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _on_own_loop(
+    callback: Callable[[Future[Any]], object],
+) -> Callable[[Future[Any]], object]:
+    """Gives what calls a callback from any thread; asyncio's own are for its loop alone."""
+    if not str(getattr(callback, "__module__", "")).startswith("asyncio."):
+        return callback
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+
+    def call(future: Future[Any]) -> None:
+        # A closed loop waits for nothing any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(callback, future)
+
+    return call
+
+
 def _wake(watcher: asyncio.Future[None]) -> None:
     """Finishes the future of a loop, from whatever thread."""
     import asyncio
@@ -258,7 +305,7 @@ class CallFuture(Future[R]):
 
     def _wait(self, timeout: float | None) -> None:
         engine = self._endpoint._mesh._runtime.engine
-        if serving() is None:
+        if waiter() is None:
             answers = engine.wait(self._reply, timeout)
         else:
             try:
@@ -301,7 +348,7 @@ class CallFuture(Future[R]):
             self._settle(_VALUE, value_of(message))
 
     def _begin_wait(self) -> Wait | None:
-        return None if serving() is None else begin_wait(self)
+        return None if waiter() is None else begin_wait(self)
 
     def _fail(self, error: BaseException) -> None:
         """Ends the call with an error of this side's, if it has not ended."""
@@ -347,117 +394,6 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
             return error_of(message, endpoint) if message.code else value_of(message)
 
         self._settle(_VALUE, ValueMesh(region, by_rank, decode=value_at))
-
-
-class AnswerStream(Generic[R]):
-    """The answers of a call in the order in which they come."""
-
-    __slots__ = ("_answers", "_endpoint", "_engine", "_hold", "_left", "_reply")
-
-    def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
-        self._reply = reply
-        self._endpoint = endpoint
-        self._engine = endpoint._mesh._runtime.engine
-        self._hold = self._engine.hold(reply)
-        self._left = len(endpoint._mesh._targets)
-        self._answers: list[Message] = []
-
-    def __len__(self) -> int:
-        return self._left
-
-    def __iter__(self) -> Iterator[Future[R]]:
-        return self
-
-    def __next__(self) -> Future[R]:
-        return self._next_with_rank()[1]
-
-    def _next_with_rank(self) -> tuple[Point, Future[R]]:
-        if not self._left:
-            raise StopIteration
-        engine = self._engine
-        while not self._answers:
-            if serving() is None:
-                self._answers = engine.wait(self._reply, None)[::-1]
-            else:
-                self._answers = self._wait_checked()
-        return self._pop()
-
-    def _wait_checked(self) -> list[Message]:
-        answers = check_wait(self._engine, self._reply, self._endpoint, None, needs_all=False)
-        return answers[::-1]
-
-    def _pop(self) -> tuple[Point, Future[R]]:
-        self._left -= 1
-        message = self._answers.pop()
-        future: CallFuture[R] = CallFuture(0, self._endpoint)
-        future._take([message])
-        region = self._endpoint._mesh._region
-        return Point(message.rank, Extent(region.labels, region.sizes)), future
-
-    def with_ranks(self) -> RankedStream[R]:
-        """Iterates over pairs of the answering rank and its future."""
-        return RankedStream(self)
-
-    async def _next_async(self) -> tuple[Point, Future[R]]:
-        if not self._left:
-            raise StopAsyncIteration
-        import asyncio
-
-        engine = self._engine
-        loop = asyncio.get_running_loop()
-        while not self._answers:
-            await _arrival(loop, engine, self._reply)
-            self._answers = engine.take(self._reply)[0][::-1]
-        return self._pop()
-
-    def __aiter__(self) -> AsyncIterator[R]:
-        return self._values()
-
-    async def _values(self) -> AsyncIterator[R]:
-        while self._left:
-            _, future = await self._next_async()
-            yield await future
-
-
-class RankedStream(Generic[R]):
-    """As `AnswerStream`, with the rank of each answer."""
-
-    __slots__ = ("_stream",)
-
-    def __init__(self, stream: AnswerStream[R]) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[tuple[Point, Future[R]]]:
-        return self
-
-    def __next__(self) -> tuple[Point, Future[R]]:
-        return self._stream._next_with_rank()
-
-    def __aiter__(self) -> AsyncIterator[tuple[Point, R]]:
-        return self._pairs()
-
-    async def _pairs(self) -> AsyncIterator[tuple[Point, R]]:
-        while self._stream._left:
-            point, future = await self._stream._next_async()
-            yield point, await future
-
-
-def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any]:
-    """Turns the answers of a call into a stream."""
-    endpoint._mesh._runtime.engine.set_stream(reply)
-    return AnswerStream(reply, endpoint)
-
-
-def _arrival(loop: asyncio.AbstractEventLoop, engine: Engine, reply: int) -> asyncio.Future[None]:
-    """Gives a future of the loop that is done when an answer has come in."""
-    arrived: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not arrived.done():
-            arrived.set_result(None)
-
-    waker_of(loop, engine).watch(reply, wake)
-    return arrived
 
 
 def checked_timeout(timeout: float) -> float:

@@ -14,8 +14,10 @@ from mesh_core._core import Targets
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail
 from mesh_core._host import LocalHost, ProcSpec
+from mesh_core._job_credentials import mark_credentials
 from mesh_core._job_dir import JobDir
 from mesh_core._log_printer import LogPrinter
+from mesh_core._mock import patches_here
 from mesh_core._remote_log import RemoteLog
 from mesh_core._shape import Extent, Point
 from mesh_core._wire import PROC_DIED, STOPPED, proc_id, proc_name
@@ -143,6 +145,8 @@ class HostAgent:
         self._is_closing = False
         self._tell_start = on_start
         self._changed = threading.Condition()
+        # How many stops are under way that nobody has been told the end of.
+        self._stops = 0
         self._directory = JobDir(runtime.identity.directory)
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
@@ -171,9 +175,13 @@ class HostAgent:
             self._next_slot += count
         return first
 
+    def _open_directory(self) -> None:
+        self._runtime.engine.listen()
+        mark_credentials(self._runtime)
+
     def start(self, order: StartOrder) -> None:
         """Starts the processes of a mesh that are on this host."""
-        self._directory.make(self._runtime.engine.listen)
+        self._directory.make(self._open_directory)
         me = self._runtime.identity.host
         ranks = [
             rank for rank in range(len(order.table.region)) if order.table.proc(rank) >> 32 == me
@@ -214,6 +222,7 @@ class HostAgent:
                 "host_epochs": dict(self._runtime.host_epochs),
                 "bootstrap": order.bootstrap,
                 "early_events": order.early_events,
+                "patches": patches_here(),
             },
             5,
         )
@@ -232,6 +241,17 @@ class HostAgent:
         with self._changed:
             return [number for number, slot in self._slots.items() if slot.is_alive]
 
+    def wait_until_empty(self, limit_s: float) -> bool:
+        """Waits until no process lives and no stop is unanswered; returns whether that is so.
+
+        Args:
+            limit_s: The longest wait.
+        """
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._stops == 0 and not self._any_alive(self._slots), limit_s
+            )
+
     def replace(self, number: int, order: StartOrder | None) -> int | None:
         """Starts a process in a slot whose process has died; None when it lives.
 
@@ -243,7 +263,7 @@ class HostAgent:
         Raises:
             RuntimeError: There never was one.
         """
-        self._directory.make(self._runtime.engine.listen)
+        self._directory.make(self._open_directory)
         with self._changed:
             slot = self._slots.get(number)
             if slot is None:
@@ -280,6 +300,7 @@ class HostAgent:
     ) -> None:
         """Stops processes in good order, and answers when they are gone."""
         with self._changed:
+            self._stops += 1
             alive = [n for n in numbers if n in self._slots and self._slots[n].is_alive]
             for number in alive:
                 self._slots[number].is_stopping = True
@@ -293,6 +314,16 @@ class HostAgent:
         ).start()
 
     def _await_ends(self, message: Message | None, asked: dict[int, int], grace_s: float) -> None:
+        try:
+            self._end_all(asked, grace_s)
+            if message is not None and message.from_port:
+                self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
+        finally:
+            with self._changed:
+                self._stops -= 1
+                self._changed.notify_all()
+
+    def _end_all(self, asked: dict[int, int], grace_s: float) -> None:
         """Kills what gives no sign of life in time, or does not end although it bounds itself."""
         until = time.monotonic() + grace_s
         limit_s = grace_s + effective().cleanup_timeout_s + _END_S
@@ -313,8 +344,6 @@ class HostAgent:
         self._host.flush(_FLUSH_S)
         self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
-        if message is not None and message.from_port:
-            self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
 
     def _any_alive(self, numbers: Iterable[int]) -> bool:
         return any(self._slots[number].is_alive for number in numbers)
@@ -420,6 +449,7 @@ class HostAgent:
             for slot in self._slots.values():
                 slot.is_stopping = True
         self._host.close(grace_s)
+        self._directory.close()
         self._remote_log.flush(_FLUSH_S)
         self._printer.flush()
 

@@ -80,7 +80,7 @@ class Place:
         host: int,
         address: Address,
         gateway: Address | None,
-        keys: Keys | None,
+        keys: Keys,
         config: Config,
         hold_s: float = 0.0,
         epoch: int = 0,
@@ -94,7 +94,7 @@ class Place:
         self.hold_s: float = hold_s
         self.address: Address = address
         self.gateway: Address | None = None if gateway == address else gateway
-        self.keys: Keys | None = keys
+        self.keys: Keys = keys
         self.config: Config = config
         self.epoch: int = epoch
         self.joined_epoch: int = 0
@@ -104,6 +104,11 @@ class Place:
         self.host_name: str = str(address)
         # One replacement at a time.
         self.replacing: threading.Lock = threading.Lock()
+
+    @property
+    def route_keys(self) -> Keys | None:
+        """The keys for connections to this host alone; None for those of the program."""
+        return self.keys if self.keys.is_local else None
 
 
 class Places:
@@ -119,7 +124,7 @@ class Places:
         self,
         addresses: Sequence[Address],
         gateway: Address | None,
-        keys: Keys | None,
+        keys: Keys,
         config: Config,
         hold_s: float = 0.0,
         *,
@@ -273,7 +278,7 @@ class Places:
         if place is None:
             raise RuntimeError("the host of the program cannot be replaced: it ends with it")
         given = None if worker is None else Address.parse_reachable(worker)
-        if given is not None and not given.is_loopback and place.keys is None:
+        if given is not None and not given.is_loopback and place.keys.is_local:
             raise ValueError(f"{given} is not on this machine, and the hosts have no credentials")
         with place.replacing:
             if is_urgent and self._is_living(place):
@@ -352,7 +357,7 @@ class Places:
         while not self._runtime.is_over and time.monotonic() < until:
             try:
                 self._runtime.engine.fence(
-                    place.host, epoch, route.addresses, pause_s, route.gateway
+                    place.host, epoch, route.addresses, pause_s, route.gateway, place.route_keys
                 )
             except OSError:
                 time.sleep(pause_s)

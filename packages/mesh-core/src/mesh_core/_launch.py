@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mesh_core._runtime import Runtime
 
 __all__ = ["leave", "main"]
 
@@ -43,10 +44,14 @@ def main(entry: bytes) -> int:
         runtime.engine.start_early_events(facts["early_events"])
     for host, epoch in facts["host_epochs"].items():
         runtime.engine.host_back(host, epoch)
+    if facts["patches"]:
+        from mesh_core._mock import inherit_patches
+
+        inherit_patches(facts["patches"])
     from mesh_core._agent import Agent
 
     runtime.agent = Agent(runtime)
-    problem = _set_up(facts["bootstrap"])
+    problem = _set_up(runtime, facts["bootstrap"])
     runtime.engine.dial(runtime.host_agent_proc())
     if problem is not None:
         runtime.agent.refuse_set_up(problem)
@@ -69,24 +74,23 @@ def _show_logging() -> None:
         last.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
 
-def _set_up(bootstrap: bytes) -> BaseException | None:
-    """Runs what the user wants run in the process before any actor; gives what it raised."""
+def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
+    """Runs what the user wants run in the process before any actor; gives what it raised.
+
+    The agent runs on a thread of its own for that time, and on another one afterwards: threads of
+    actors inherit what `bootstrap` has set for the thread that it ran on, such as its processors.
+    """
     if not bootstrap:
         return None
-    from mesh_core._pickle import decode
+    from mesh_core._set_up import run_set_up
 
-    try:
-        made = decode(bootstrap)()
-        if hasattr(made, "__await__"):
-            from mesh_core._loop import loop_thread
-
-            async def finish() -> None:
-                await made
-
-            loop_thread().submit(finish()).result()
-    except BaseException as error:
-        return error
-    return None
+    agent = runtime.agent
+    agent.begin_set_up()
+    thread = threading.Thread(target=agent.run, name="mesh-set-up", daemon=True)
+    thread.start()
+    problem = run_set_up(runtime, bootstrap)
+    agent.end_set_up(thread)
+    return problem
 
 
 def leave(status: int) -> None:

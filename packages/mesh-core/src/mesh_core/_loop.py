@@ -6,6 +6,7 @@ calls whoever watches them. No thread of ours touches a loop from outside.
 
 from __future__ import annotations
 
+import sys
 import threading
 from weakref import WeakKeyDictionary
 
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Engine
 
-__all__ = ["LoopThread", "LoopWaker", "loop_thread", "waker_of"]
+__all__ = ["LoopThread", "LoopWaker", "is_on_event_loop", "loop_thread", "waker_of"]
+
+
+def is_on_event_loop() -> bool:
+    """Says whether this thread runs an event loop, without importing asyncio for the question."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 class LoopWaker:

@@ -17,6 +17,7 @@ from mesh_core._config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
 from mesh_core._events import recorder
+from mesh_core._handle_job import runtime_of_job
 from mesh_core._host_orders import ask_hosts, replace_host, revive_all, start_again
 from mesh_core._mesh_place import (
     AGENT_WINDOW,
@@ -27,15 +28,16 @@ from mesh_core._mesh_place import (
     owner_here,
 )
 from mesh_core._mock import replacement_of
-from mesh_core._pickle import encode_value
+from mesh_core._pickle import encode_order, encode_value
 from mesh_core._placed_mesh import ContextMesh, PlacedMesh
+from mesh_core._port_transit import note_ports
 from mesh_core._proc_table import ProcTable
 from mesh_core._runtime import is_running, runtime
 from mesh_core._shape import Point
 from mesh_core._spawn_callbacks import tell_of_spawn
 from mesh_core._spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._supervision import RestartPolicy
-from mesh_core._task_future import AgentFuture, EndFuture, HostStopFuture
+from mesh_core._task_future import AgentFuture, EndFuture, HostStopFuture, ReadyFuture
 from mesh_core._wire import SPAWN
 
 TYPE_CHECKING = False
@@ -51,20 +53,45 @@ __all__ = ["HostMesh", "ProcMesh", "this_host", "this_proc"]
 
 A = TypeVar("A", bound=Actor)
 P = ParamSpec("P")
+# The host that the program itself runs on.
+_PROGRAM_HOST = (0,)
 
 
 class HostMesh(ContextMesh):
     """Machines. `this_host()` is the one where the caller runs."""
 
     def __init__(
-        self, hosts: tuple[int, ...], region: Region, command: BootstrapCommand | None
+        self,
+        hosts: tuple[int, ...],
+        region: Region,
+        command: BootstrapCommand | None,
+        job: bytes | None = None,
     ) -> None:
         self._hosts = hosts
         self._region = region
         self._command = command
+        # The host of the program is in every job of the program, so its handle is in none.
+        is_anywhere = hosts == _PROGRAM_HOST
+        self._job = None if is_anywhere else job or runtime().identity.job
 
     def _with_region(self, region: Region) -> Self:
-        return type(self)(self._hosts, region, self._command)
+        return type(self)(self._hosts, region, self._command, self._job)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the job of these hosts has ended."""
+        if self._job is None:
+            return False
+        return not is_running() or runtime().identity.job != self._job
+
+    def _require_job(self) -> None:
+        """Check that the job of these hosts has not ended; another one may have their numbers.
+
+        Raises:
+            ForeignHandle: It has ended.
+        """
+        if self._job is not None:
+            runtime_of_job(self._job, "host mesh")
 
     def spawn_procs(
         self,
@@ -88,7 +115,9 @@ class HostMesh(ContextMesh):
             ValueError: A size is not a positive number, a name is taken, or `proc_bind` has not one
                 entry for each process of a host.
             RuntimeError: Mesh is shut down.
+            ForeignHandle: The hosts belong to a job of this program that has ended.
         """
+        self._require_job()
         dims = checked_dims(per_host or {}, self._region.labels)
         count = 1
         for size in dims.values():
@@ -111,6 +140,7 @@ class HostMesh(ContextMesh):
             region,
             owner_here(),
             host_name,
+            self._command,
         )
         mesh = ProcMesh(table, region)
         commands = _commands(bootstrap_command or self._command, mesh)
@@ -139,16 +169,20 @@ class HostMesh(ContextMesh):
         return tuple(placed), answers[-1][1] if answers else ""
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """Gives the same hosts, whose processes will use another interpreter."""
+        """Gives the same hosts, whose processes will use another interpreter.
+
+        So will the processes that actors in them spawn on their `this_host()`.
+        """
         from mesh_core._command import default_bootstrap_cmd
 
         command = default_bootstrap_cmd()
         changed = BootstrapCommand(path, args=command.args, env=command.env)
-        return HostMesh(self._hosts, self._region, changed)
+        return HostMesh(self._hosts, self._region, changed, self._job)
 
     @property
     def initialized(self) -> Future[Literal[True]]:
         """Done when every host can be reached; raises `HostDied` for one that cannot."""
+        self._require_job()
         agents = self._agents()
         reply = runtime().call_agents(agents._targets(), "ready")
         return AgentFuture(reply, agents, "attach", value=True)
@@ -160,8 +194,8 @@ class HostMesh(ContextMesh):
         A worker that comes in the place of another has another id. Empty for the host of the
         program, and for those that have not joined.
         """
-        if not is_running():
-            return ("",) * len(self)  # The job is over.
+        if self._is_over or not is_running():
+            return ("",) * len(self)
         places = runtime().places
         return tuple(places.worker_id(self._hosts[rank]) for rank in self._region)
 
@@ -197,13 +231,17 @@ class HostMesh(ContextMesh):
             ValueError: The address is malformed, or on another machine and there are no
                 credentials.
             HostDied: No worker could be had; it says why.
+            ForeignHandle: The hosts belong to a job of this program that has ended.
         """
+        self._require_job()
         host = self._hosts[self._region.rank_at(index_in(self, rank))]
         replace_host(host, worker, may_return=True, is_urgent=False)
         revive_all(host)
 
     def stop(self) -> Future[None]:
         """Stops every process that the caller has started on these hosts."""
+        if self._is_over:
+            return ENDED
         owner = owner_here()[1]
         mine = {self._hosts[rank] for rank in self._region}
         meshes = [
@@ -219,6 +257,8 @@ class HostMesh(ContextMesh):
         The local host is there again on the next use. A worker that serves until it is shut down
         ends; another one waits for the next job.
         """
+        if self._is_over:
+            return ENDED
         return EndFuture([self.stop()], runtime().ownership, self._dismiss)
 
     def detach(self) -> Future[None]:
@@ -226,6 +266,8 @@ class HostMesh(ContextMesh):
 
         They wait for the next job, also those that serve until they are shut down.
         """
+        if self._is_over:
+            return ENDED
         return EndFuture([self.stop()], runtime().ownership, self._leave)
 
     def _dismiss(self) -> None:
@@ -239,6 +281,7 @@ class HostMesh(ContextMesh):
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, HostMesh)
+            and self._job == other._job
             and self._hosts == other._hosts
             and self._region == other._region
         )
@@ -250,7 +293,16 @@ class HostMesh(ContextMesh):
         return f"<HostMesh {self.extent}>"
 
     def __reduce__(self) -> Any:
-        return HostMesh, (self._hosts, self._region, self._command)
+        job = runtime().identity.job if self._job is None else self._job
+        return _restore_host_mesh, (job, self._hosts, self._region, self._command)
+
+
+def _restore_host_mesh(
+    job: bytes, hosts: tuple[int, ...], region: Region, command: BootstrapCommand | None
+) -> HostMesh:
+    """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
+    runtime_of_job(job, "host mesh")
+    return HostMesh(hosts, region, command, job)
 
 
 class ProcMesh(PlacedMesh, ContextMesh):
@@ -354,9 +406,10 @@ class ProcMesh(PlacedMesh, ContextMesh):
         mesh: ActorMesh[Any] = ActorMesh(
             current.engine.new_port(), name, cls, self._table, self._region, owner, window
         )
-        body, buffers = encode_value(order, effective().segment_threshold_bytes)
+        body, buffers = encode_order(order, effective().segment_threshold_bytes)
         current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.announce(owner[1], mesh, policy)
+        note_ports(body, mesh._targets)
         reply = current.engine.call(
             SPAWN,
             mesh._targets,
@@ -381,7 +434,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         if self._runtime.is_over:
             raise MeshStopped(mesh_name=self._name)
         reply = self._runtime.call_agents(self._targets(), "ready")
-        return AgentFuture(reply, self, "bootstrap", value=True)
+        return ReadyFuture(reply, self, "bootstrap", value=True)
 
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
         """Stops all actors, which finish what is queued and clean up, and then the processes.
@@ -503,9 +556,10 @@ class ProcMesh(PlacedMesh, ContextMesh):
     def host_mesh(self) -> HostMesh:
         """The hosts that the processes are on."""
         hosts = tuple(host for host, _ in self._table.hosts)
+        command = self._table.command
         if len(hosts) == 1:
-            return HostMesh(hosts, Region.row_major([], []), None)
-        return HostMesh(hosts, Region.row_major(["hosts"], [len(hosts)]), None)
+            return HostMesh(hosts, Region.row_major([], []), command)
+        return HostMesh(hosts, Region.row_major(["hosts"], [len(hosts)]), command)
 
     def activate(self) -> AbstractContextManager[Any]:
         """Has tensors that are made within `with` made on these processes, one on each.
@@ -552,12 +606,23 @@ class ProcMesh(PlacedMesh, ContextMesh):
         return f"<ProcMesh {self._name!r} {self.extent}>"
 
     def __reduce__(self) -> Any:
-        return ProcMesh, (self._table, self._region)
+        return _restore_proc_mesh, (self._runtime.identity.job, self._table, self._region)
+
+
+def _restore_proc_mesh(job: bytes, table: ProcTable, region: Region) -> ProcMesh:
+    """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
+    return ProcMesh(table, region, runtime_of_job(job, "proc mesh", table.name))
 
 
 def this_host() -> HostMesh:
-    """Gives the host of the caller, as a mesh of one without dimensions."""
-    return HostMesh((runtime().identity.host,), Region.row_major([], []), None)
+    """Gives the host of the caller, as a mesh of one without dimensions.
+
+    In a process that was spawned on hosts with another Python executable, its processes use that
+    executable too.
+    """
+    identity = runtime().identity
+    command = None if identity.table is None else identity.table.command
+    return HostMesh((identity.host,), Region.row_major([], []), command)
 
 
 def this_proc() -> ProcMesh:

@@ -16,7 +16,8 @@ from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError, ProcDied
 from mesh_core._events import recorder
 from mesh_core._failure import FailureDetail, failure_error
 from mesh_core._supervision import MeshFailure
-from mesh_core._wire import ACTOR_FAILED, CALL, HOST_DIED, INTERNAL, PROC_DIED, STOPPED
+from mesh_core._where import Where
+from mesh_core._wire import ACTOR_FAILED, CALL, HOST_DIED, INTERNAL, PROC_DIED, STOPPED, proc_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -248,6 +249,9 @@ class Ownership:
         hit = [pair for one in sorted(lost) for pair in self._hit_on(one, meshes)]
         # The processes first: a failure is named after the mesh that it began in; then the lost.
         hit.sort(key=lambda pair: (not _is_procs(pair[0]), self.brings_back(pair[0])))
+        if detail.code == PROC_DIED:
+            # Noted now: what is stopped or restarted meanwhile is not known any more.
+            detail.fields["actors"] = self.actors_lost(detail)
         status = detail.fields.get("exit_code")
         kind = "exit" if status == 0 else "abnormal_exit" if status is not None else "proc_died"
         self._rank_failed([(mesh._uid, rank) for mesh, rank in hit], detail, body, kind)
@@ -259,6 +263,25 @@ class Ownership:
             # The process comes back with what is restarted there, so it is not lost itself.
             hit = [pair for pair in hit if not _is_procs(pair[0])]
         return hit
+
+    def actors_lost(self, detail: FailureDetail) -> list[Where]:
+        """Gives the actors that a process took with it, as far as they are known here."""
+        found: list[Where] = list(detail.fields.get("actors", ()))
+        known = {(one.mesh_name, one.rank) for one in found}
+        name = detail.fields.get("proc")
+        if name is None:
+            return found
+        proc = proc_of(name)
+        with self._lock:
+            meshes = [mesh for mesh in self._owned.values() if not _is_procs(mesh)]
+        for mesh in meshes:
+            for index in mesh._ranks_on(proc):
+                rank, point = mesh._place(index)
+                if (mesh._name, rank) not in known:
+                    found.append(
+                        Where(mesh_name=mesh._name, actor=mesh._class_name, rank=rank, point=point)
+                    )
+        return found
 
     def brings_back(self, mesh: Owned) -> bool:
         """Says whether the policy of a mesh starts the process of a dead rank again."""
@@ -481,10 +504,20 @@ class Ownership:
             self._ending.discard(owner)
             self._ended.notify_all()
 
-    def _settled(self, _owner: int, failure_id: int, _outcome: str, _ranks: list[int]) -> None:
+    def _settled(self, owner: int, failure_id: int, _outcome: str, _ranks: list[int]) -> None:
         with self._lock:
-            self._details.pop(failure_id, None)
-            self._hit.pop(failure_id, None)
+            settled = set(self._tree.children_of(owner))
+            # Other owners may still have to be told what has hit them.
+            left = [
+                (uid, rank)
+                for uid, rank in self._hit.get(failure_id, ())
+                if uid in self._owned and uid not in settled
+            ]
+            if left:
+                self._hit[failure_id] = left
+            else:
+                self._details.pop(failure_id, None)
+                self._hit.pop(failure_id, None)
 
     def failure(self, failure_id: int, owner: int, why: str) -> MeshFailure:
         """Puts a failure into the form that owners are given."""

@@ -35,6 +35,7 @@ from types import (
 
 from mesh_core._activation import NeedsLayer
 from mesh_core._core import SharedBuffer, copy_fresh
+from mesh_core._errors import Unpicklable
 from mesh_core._pickle_arrays import array_reducers
 from mesh_core._pickle_classes import find_parcel, keep_parcel, open_parcel
 from mesh_core._pickle_path import unpicklable
@@ -47,11 +48,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from mesh_core._actor_cell import SpawnOrder
     from mesh_core._pickle_arrays import Reducer
     from mesh_core._pickle_classes import Parcel
 
 
-__all__ = ["decode", "encode", "encode_value", "is_importable"]
+__all__ = ["decode", "encode", "encode_order", "encode_value", "is_importable"]
 
 _PROTOCOL = 5
 # From this length on, new memory is worth asking for huge pages.
@@ -125,6 +127,28 @@ def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]
         if _adopt_cloudpickle() > known:
             return encode_value(value, threshold)
         raise unpicklable(value, error, _probe) from error
+
+
+def encode_order(order: SpawnOrder, threshold: int) -> tuple[bytes, list[memoryview]]:
+    """Makes a body, and the buffers that belong to it, of what an actor is spawned with.
+
+    Args:
+        order: The actor, with the arguments of its `__init__`.
+        threshold: A buffer of as many bytes or more travels beside the body.
+
+    Raises:
+        Unpicklable: An argument holds something that cannot travel; the text says where.
+    """
+    try:
+        return encode_value(order, threshold)
+    except Unpicklable as error:
+        refusal = error.__cause__
+        if not isinstance(refusal, NeedsLayer):
+            raise
+        init = getattr(order.cls, "__init__", None)
+        code = getattr(init, "__code__", None)
+        names = () if code is None else code.co_varnames[1 : code.co_argcount]
+        raise unpicklable((order.args, order.kwargs), refusal, _probe, names) from refusal
 
 
 def decode(body: bytes | memoryview, buffers: Sequence[Buffer] = ()) -> Any:

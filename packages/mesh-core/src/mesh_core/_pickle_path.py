@@ -6,6 +6,7 @@ slots, and the variables that a function carries along.
 
 from __future__ import annotations
 
+from mesh_core._activation import NeedsLayer
 from mesh_core._errors import Unpicklable, safe_str
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ __all__ = ["unpicklable"]
 _DEPTH_MAX = 32
 _PARTS_MAX = 10_000
 _TEXT_LEN_MAX = 500
+_REDUCERS = frozenset({"__reduce__", "__reduce_ex__", "__getstate__"})
 _NO_SLOTS = frozenset({"__dict__", "__weakref__"})
 
 
@@ -41,7 +43,12 @@ def unpicklable(
         )
     parts = [("value", value)] if names is None else list(_arguments(value, names))
     path, culprit, error = _search(parts, error, probe)
+    if isinstance(error, NeedsLayer):
+        return Unpicklable(f"{path}: {error}", path=path)
     reason = safe_str(error)[:_TEXT_LEN_MAX]
+    if _refuses(culprit, error):
+        # Its class has said why, and what to do.
+        return Unpicklable(f"{path}: {reason}", path=path)
     kind = type(error).__qualname__
     said = reason if reason.startswith("cannot pickle") else f"cannot pickle it: {kind}: {reason}"
     hint = _hint(culprit)
@@ -71,9 +78,29 @@ def _search(
             break
         step, culprit, error = failing
         path = step
+        is_whole = isinstance(error, NeedsLayer) and _has_own_reduce(culprit)
+        if is_whole or _refuses(culprit, error):
+            # The value refuses as a whole, and says what to do: its attributes explain nothing.
+            break
         seen.add(id(culprit))
         parts = [(path + inner, part) for inner, part in _parts(culprit)]
     return path, culprit, error
+
+
+def _has_own_reduce(value: Any) -> bool:
+    """Whether the class of a value says itself how the value is pickled."""
+    names = ("__reduce__", "__reduce_ex__")
+    return any(getattr(type(value), name) is not getattr(object, name) for name in names)
+
+
+def _refuses(culprit: Any, error: Exception) -> bool:
+    """Says whether it was the class of a value that refused to pickle it, and not a part of it."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or traceback.tb_frame.f_code.co_name not in _REDUCERS:
+        return False
+    return isinstance(error, TypeError) and traceback.tb_frame.f_locals.get("self") is culprit
 
 
 def _first_failing(

@@ -6,6 +6,7 @@ from mesh_core._wire import proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from mesh_core._command import BootstrapCommand
     from mesh_core._shape import Region
 
 __all__ = ["ProcTable"]
@@ -25,9 +26,11 @@ class ProcTable:
         region: All ranks, with their dimensions.
         owner: The actor that owns the mesh: process and port.
         host_name: The name of the first host.
+        command: The command of the hosts that the processes were spawned on, which starts what they
+            spawn on the same hosts; None for the template.
     """
 
-    __slots__ = ("host_name", "hosts", "name", "owner", "per_host", "region", "uid")
+    __slots__ = ("command", "host_name", "hosts", "name", "owner", "per_host", "region", "uid")
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class ProcTable:
         region: Region,
         owner: tuple[int, int],
         host_name: str,
+        command: BootstrapCommand | None = None,
     ) -> None:
         self.uid: int = uid
         self.name: str = name
@@ -46,6 +50,7 @@ class ProcTable:
         self.region: Region = region
         self.owner: tuple[int, int] = owner
         self.host_name: str = host_name
+        self.command: BootstrapCommand | None = command
 
     def proc(self, rank: int) -> int:
         """Gives the process of a rank."""

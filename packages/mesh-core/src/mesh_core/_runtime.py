@@ -101,6 +101,8 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
+        # Whether this process proves itself to other hosts; only those that look after a host do.
+        self.has_credentials: bool = False
         # The worker through which others are reached, where the program has said so.
         self.gateway: Address | None = None
         # What the program owns, noted at its hosts for a successor, and what is noted here.
@@ -114,6 +116,8 @@ class Runtime:
         self.host_agent: HostAgent | None = None
         # The job has ended: what is left of it in the program is of no more use.
         self.is_over = False
+        # This process is a fork of the one that the runtime belongs to.
+        self.is_forsaken = False
         # Meshes that this process has stopped, with the future of their end.
         self.stopped_meshes: dict[int, EndFuture] = {}
         # Why, of those that somebody else has asked it to stop.
@@ -124,6 +128,8 @@ class Runtime:
         self.start_orders: dict[int, StartOrder] = {}
         # Hosts that other machines have taken the place of, with how many were there before.
         self.host_epochs: dict[int, int] = {}
+        # When the hosts leave whose workers were told to end; only the program has any.
+        self.leaving_hosts: dict[int, float] = {}
         self.engine: Engine = Engine(
             identity.host,
             identity.slot,
@@ -336,6 +342,8 @@ def _after_fork() -> None:
     global _current, _lock
     if _current is not None:
         _forsaken.append(_current)
+        _current.is_forsaken = _current.is_over = True
+        _current.engine.forsake()
     _current = None
     _lock = threading.RLock()
 

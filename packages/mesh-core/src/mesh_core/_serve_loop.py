@@ -17,6 +17,7 @@ from mesh_core._config import effective
 from mesh_core._context import Serving, set_serving
 from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped
+from mesh_core._fork import leave_fork
 from mesh_core._interrupt import CallerGone, Interruptible
 from mesh_core._loop import loop_thread, waker_of
 from mesh_core._own_thread import OwnThread, run_beside
@@ -159,6 +160,8 @@ class LoopCell(ActorCell):
                 value, error = await self._outcome(serve, message, plan.function, args, kwargs)
         except BaseException as raised:
             error = raised
+        if self.runtime.is_forsaken:
+            leave_fork(error)
         if self._was_cancelled(message, error):
             return
         if isinstance(error, CallerGone):
@@ -235,10 +238,14 @@ class LoopCell(ActorCell):
         run = copy_context().run
 
         def outcome() -> tuple[Any, BaseException | None]:
+            result, raised = None, None
             try:
-                return run(function, *args, **kwargs), None
+                result = run(function, *args, **kwargs)
             except BaseException as error:
-                return None, error
+                raised = error
+            if self.runtime.is_forsaken:
+                leave_fork(raised)
+            return result, raised
 
         return await self._thread.run(outcome)
 

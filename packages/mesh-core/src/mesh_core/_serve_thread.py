@@ -8,6 +8,7 @@ from mesh_core._actor_cell import ActorCell, ActorFailure
 from mesh_core._context import Serving, set_serving
 from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped
+from mesh_core._fork import leave_fork
 from mesh_core._interrupt import CallerGone, Interruptible
 from mesh_core._wire import READY, STOP
 
@@ -63,7 +64,11 @@ class ThreadCell(ActorCell, Interruptible):
         try:
             instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
             instance.__init__(*order.args, **order.kwargs)
+            if self.runtime.is_forsaken:
+                leave_fork(None)
         except BaseException as error:
+            if self.runtime.is_forsaken:
+                leave_fork(error)
             raise self.fails_of(error) from error
         self.instance = instance
 
@@ -100,7 +105,11 @@ class ThreadCell(ActorCell, Interruptible):
             args, kwargs = self.arguments(message, plan)
             value = plan.function(self.instance, *args, **kwargs)
             self.running = None
+            if self.runtime.is_forsaken:
+                leave_fork(None)
         except BaseException as error:
+            if self.runtime.is_forsaken:
+                leave_fork(error)
             self.running = None
             if self.cancelling is None or not self.was_interrupted(message):
                 self.settle_error(message, plan, error)
@@ -180,5 +189,9 @@ class ThreadCell(ActorCell, Interruptible):
         try:
             cleanup(cause)
         except BaseException as problem:
+            if self.runtime.is_forsaken:
+                leave_fork(problem)
             return problem
+        if self.runtime.is_forsaken:
+            leave_fork(None)
         return None

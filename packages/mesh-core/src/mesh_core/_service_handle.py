@@ -17,9 +17,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal, NoReturn
 
-    from mesh_core._future import AnswerStream
     from mesh_core._service_router import Router
     from mesh_core._service_session import Binding
+    from mesh_core._stream import AnswerStream
     from mesh_core._value_mesh import ValueMesh
 
 __all__ = ["ServiceEndpoint", "ServiceHandle"]

@@ -55,7 +55,7 @@ class Spare:
         self,
         address: Address,
         gateway: Address | None,
-        keys: Keys | None,
+        keys: Keys,
         config: Config,
         hold_s: float,
         number: int,
@@ -64,7 +64,7 @@ class Spare:
         self.number: int = number
         self.address: Address = address
         self.gateway: Address | None = None if gateway == address else gateway
-        self.keys: Keys | None = keys
+        self.keys: Keys = keys
         self.config: Config = config
         self.is_held: bool | None = None
         self.is_over: threading.Event = threading.Event()
@@ -86,7 +86,7 @@ class Spares:
         self,
         address: Address,
         gateway: Address | None,
-        keys: Keys | None,
+        keys: Keys,
         config: Config,
         hold_s: float = 0.0,
         number: int | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from mesh_core._runtime import runtime
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from mesh_core._mesh import HostMesh, ProcMesh
 
-__all__ = ["Station", "host_agents", "host_numbers", "is_stopped", "station"]
+__all__ = ["Station", "host_agents", "host_numbers", "is_stopped", "leaving_hosts", "station"]
 
 
 class Station(NamedTuple):
@@ -73,3 +74,13 @@ def is_stopped(procs: ProcMesh) -> bool:
     """
     current = procs._runtime
     return procs._uid in current.stopped_meshes or current.is_over
+
+
+def leaving_hosts() -> dict[int, float]:
+    """Returns the hosts whose workers were told to end, by number, and the seconds left to each.
+
+    What runs on such a host is stopped after that time. In a process other than the program it is
+    empty.
+    """
+    now = time.monotonic()
+    return {host: max(0.0, until - now) for host, until in runtime().leaving_hosts.items()}

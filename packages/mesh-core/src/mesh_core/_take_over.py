@@ -68,6 +68,7 @@ def take_over(
             "shutdown_context()"
         )
     from mesh_core._claims import Claim
+    from mesh_core._job_credentials import set_credentials
     from mesh_core._root import shut_down, start_root
     from mesh_core._succession import Succession
     from mesh_core._trust import CredentialsError
@@ -82,7 +83,7 @@ def take_over(
     start_root(first.grant.job, first.grant.token, first.grant.generation)
     runtime = current.runtime()
     try:
-        runtime.engine.set_trust(credentials._keys)
+        set_credentials(runtime, credentials._keys)
         return Succession(runtime, claim, first, addresses, credentials._keys).run()
     except BaseException:
         # The workers hold the job again when the lease that we had is over.

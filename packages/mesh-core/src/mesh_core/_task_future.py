@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
     from mesh_core._ownership import Ownership
 
-__all__ = ["AgentFuture", "EndFuture", "HostStopFuture", "StopFuture"]
+__all__ = ["AgentFuture", "EndFuture", "HostStopFuture", "ReadyFuture", "StopFuture"]
 
 
 class _Question:
@@ -82,6 +82,17 @@ class AgentFuture(CallFuture[Any]):
         if not message.code:
             return None
         return as_itself(error_of(message, self._endpoint))
+
+
+class ReadyFuture(AgentFuture):
+    """Done when `bootstrap` or `__init__` has ended everywhere.
+
+    Both may wait for the actor that waits here: such a circle fails, as one of calls does.
+    """
+
+    __slots__ = ()
+    _wait = CallFuture._wait
+    _begin_wait = CallFuture._begin_wait  # type: ignore[assignment]
 
 
 class HostStopFuture(AgentFuture):

@@ -85,6 +85,26 @@ class Credentials:
         with _in_our_words():
             return _credentials(Keys.load(fspath(folder)))
 
+    @classmethod
+    def local(cls, *, role: Literal["worker", "controller"] = "controller") -> Credentials:
+        """Returns credentials that all programs of the current user on this machine share.
+
+        Workers that listen on loopback and programs that attach to them use these when they are
+        given no credentials. Their authority is created on first use and renewed before it expires.
+        It is kept in `~/.mesh/local`, in `$MESH_HOME/local` if that is set, or in the runtime
+        folder or `/tmp/mesh-local-UID` for a user without a home folder.
+
+        Args:
+            role: The role of this process.
+
+        Raises:
+            CredentialsError: No folder is available, or another user could use or change it.
+        """
+        # Not at the top: it depends on this module, and most programs never need it.
+        from mesh_core._local_credentials import local_keys
+
+        return _credentials(local_keys(role))
+
     def save(self, folder: str | PathLike[str]) -> None:
         """Writes them into a folder, made when there is none, as files for their owner alone.
 

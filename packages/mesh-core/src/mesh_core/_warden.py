@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mesh_core import _kernel, _stdio, _template
+from mesh_core._job_dir import hold
 from mesh_core._link import Link
 from mesh_core._orders import (
     Birth,
@@ -111,6 +112,10 @@ class Warden:
         self._is_blank = is_blank
         self._seeds: set[int] = set()
         self._job_dir = job_dir
+        # Every process of the host is a fork of this one, and so keeps the lock while it lives. The
+        # directory is missing only if the controller is dead already.
+        with contextlib.suppress(OSError):
+            hold(job_dir)
         self._launch = launch
         self._denied = set(denied)
         is_safe = _kernel.settled_thread_count() == 1

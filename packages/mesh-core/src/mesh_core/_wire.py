@@ -50,3 +50,9 @@ def proc_id(host: int, slot: int) -> int:
 def proc_name(proc: int) -> str:
     """Writes a process id as `host.slot`."""
     return f"{proc >> 32}.{proc & 0xFFFF_FFFF}"
+
+
+def proc_of(name: str) -> int:
+    """Reads a process id that `proc_name` wrote."""
+    host, _, slot = name.partition(".")
+    return proc_id(int(host), int(slot))

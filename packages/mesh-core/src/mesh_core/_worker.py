@@ -29,9 +29,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import PathLike
 
-    from mesh_core._core import Gate
+    from mesh_core._core import Gate, Keys
 
-__all__ = ["ENDED_BY_OWNER", "Worker", "run"]
+__all__ = ["ENDED_BY_OWNER", "Worker", "run", "worker_keys"]
 
 # The exit status of a session whose owner has shut the worker down.
 ENDED_BY_OWNER = 10
@@ -50,7 +50,9 @@ class Worker:
 
     Args:
         address: Where to listen, such as `tcp://*:26600`.
-        credentials: The folder with the worker's credentials.
+        credentials: The folder with the worker's credentials. If left out, the worker uses those
+            that the programs of its user share, and must listen on loopback.
+        leave_grace_s: How long `end` waits for the owners of jobs to stop their processes here.
 
     Raises:
         ValueError: The address is malformed, or could be reached from other machines although
@@ -59,18 +61,23 @@ class Worker:
         OSError: The address is taken, or is none of this machine.
     """
 
-    def __init__(self, address: str, credentials: str | PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        credentials: str | PathLike[str] | None = None,
+        leave_grace_s: float = 0.0,
+    ) -> None:
         asked = Address.parse(address)
-        self._credentials: str = ""
-        if credentials is not None:
-            # Read by each session anew, so that they can be replaced; now, to say what is wrong.
-            Credentials.load(credentials)
-            self._credentials = os.path.abspath(credentials)
-        elif not asked.is_loopback:
+        self._leave_grace_s = leave_grace_s
+        if credentials is None and not asked.is_loopback:
             raise ValueError(
                 f"refused to listen on {asked} without credentials: whoever reaches it could run "
                 "code here; give credentials, or listen on tcp://127.0.0.1"
             )
+        # Empty for those that the programs of the user share.
+        self._folder: str = "" if credentials is None else os.path.abspath(credentials)
+        # Read by each session anew, so that they can be replaced; now, to say what is wrong.
+        worker_keys(self._folder)
         # Nobody else has it, also not who listens at this port after us.
         self._id = secrets.token_hex(16)
         self._socket: socket.socket = asked.listen()
@@ -117,7 +124,7 @@ class Worker:
         from mesh_core._core import Gate
 
         try:
-            keys = Credentials.load(self._credentials)._keys if self._credentials else None
+            keys = worker_keys(self._folder)
             return Gate(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
         except (CredentialsError, OSError, ValueError):
             # The next session says it, in some moments; or the worker has just ended.
@@ -151,8 +158,9 @@ class Worker:
                 facts = {
                     "worker": os.getpid(),
                     "worker_id": self._id,
-                    "folder": self._credentials,
+                    "folder": self._folder,
                     "limit_s": limit_s,
+                    "leave_grace_s": self._leave_grace_s,
                 }
                 session = subprocess.Popen(
                     [sys.executable, "-c", _SESSION, json.dumps({**facts, **fds})],
@@ -172,14 +180,18 @@ class Worker:
                 os.close(listens)
 
     def end(self) -> None:
-        """Ends the sessions and with them the jobs' processes here, and then `serve`."""
+        """Ends the sessions and with them the jobs' processes here, and then `serve`.
+
+        Processes that their owners stop within the grace period end in the owners' own way; then
+        the worker ends at once.
+        """
         with self._starting:
             self._is_ending.set()
             sessions = list(self._sessions)
         for session in sessions:
             with suppress(ProcessLookupError):
                 session.terminate()
-        until = time.monotonic() + _END_LIMIT_S
+        until = time.monotonic() + self._leave_grace_s + _END_LIMIT_S
         for session in sessions:
             try:
                 session.wait(max(0.0, until - time.monotonic()))
@@ -192,6 +204,15 @@ class Worker:
         self._guests.close()
         self._socket.close()
         self._seedbed.close()
+
+
+def worker_keys(folder: str) -> Keys:
+    """Reads the keys of a worker from a folder; from an empty name, those of its user.
+
+    Raises:
+        CredentialsError: They are not there, or another user could use or change them.
+    """
+    return (Credentials.load(folder) if folder else Credentials.local(role="worker"))._keys
 
 
 def run(worker: Worker, *, until_shutdown: bool) -> None:

@@ -21,16 +21,19 @@ def run_worker_loop_forever(
     *,
     credentials: str | PathLike[str] | None = None,
     ca: str | None = None,
+    leave_grace_s: float = 0.0,
 ) -> None:
     """Serves this machine as a host, to one job after another, until it is told to end.
 
-    SIGTERM and Ctrl-C end it in good order: the processes of the job are stopped first.
+    SIGTERM and Ctrl-C end it in good order: the processes of the job are stopped first. The owner
+    of the job can stop them itself within `leave_grace_s`; the worker ends once none is left.
 
     Args:
         address: Where to listen, such as `tcp://127.0.0.1:26600`; port 0 lets the system choose.
         credentials: The folder with the worker's credentials, needed where other machines can reach
             the address.
         ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
+        leave_grace_s: After a signal, how many seconds the processes of the job go on.
 
     Raises:
         ValueError: The address is malformed, or could be reached from other machines although
@@ -38,7 +41,7 @@ def run_worker_loop_forever(
         CredentialsError: The credentials are not there, or others can use them.
         OSError: The address is taken, or is none of this machine.
     """
-    _serve(address, credentials, ca, until_shutdown=False)
+    _serve(address, credentials, ca, leave_grace_s, until_shutdown=False)
 
 
 def run_worker_loop_until_shutdown(
@@ -46,6 +49,7 @@ def run_worker_loop_until_shutdown(
     *,
     credentials: str | PathLike[str] | None = None,
     ca: str | None = None,
+    leave_grace_s: float = 0.0,
 ) -> None:
     """As `run_worker_loop_forever`, but returns when the owner of a job shuts its hosts down.
 
@@ -53,6 +57,7 @@ def run_worker_loop_until_shutdown(
         address: Where to listen.
         credentials: The folder with the worker's credentials.
         ca: Accepted for programs written for Monarch.
+        leave_grace_s: After a signal, how many seconds the processes of the job go on.
 
     Raises:
         ValueError: The address is malformed, or could be reached from other machines although
@@ -60,7 +65,7 @@ def run_worker_loop_until_shutdown(
         CredentialsError: The credentials are not there, or others can use them.
         OSError: The address is taken, or is none of this machine.
     """
-    _serve(address, credentials, ca, until_shutdown=True)
+    _serve(address, credentials, ca, leave_grace_s, until_shutdown=True)
 
 
 def start_worker_loop_forever(
@@ -89,7 +94,7 @@ def start_worker_loop_forever(
     from mesh_core._own_thread import run_beside
     from mesh_core._thread_future import run_async
 
-    worker = _worker(address, credentials, ca)
+    worker = _worker(address, credentials, ca, 0.0)
 
     async def serve() -> None:
         try:
@@ -101,17 +106,24 @@ def start_worker_loop_forever(
 
 
 def _serve(
-    address: str, credentials: str | PathLike[str] | None, ca: str | None, *, until_shutdown: bool
+    address: str,
+    credentials: str | PathLike[str] | None,
+    ca: str | None,
+    leave_grace_s: float,
+    *,
+    until_shutdown: bool,
 ) -> None:
     from mesh_core._worker import run
 
-    run(_worker(address, credentials, ca), until_shutdown=until_shutdown)
+    run(_worker(address, credentials, ca, leave_grace_s), until_shutdown=until_shutdown)
 
 
-def _worker(address: str, credentials: str | PathLike[str] | None, ca: str | None) -> Worker:
+def _worker(
+    address: str, credentials: str | PathLike[str] | None, ca: str | None, leave_grace_s: float
+) -> Worker:
     # Not at the top: most programs serve no machine, and importing Mesh is to be light.
     from mesh_core._worker import Worker
 
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
-    return Worker(address, credentials)
+    return Worker(address, credentials, leave_grace_s)

@@ -23,8 +23,7 @@ from mesh_core._job_dir import JobDir
 from mesh_core._seedbed import Seeds
 from mesh_core._signals import on_signals
 from mesh_core._take_over_order import Refusal, TakeOverOrder
-from mesh_core._trust import Credentials
-from mesh_core._worker import ENDED_BY_OWNER
+from mesh_core._worker import ENDED_BY_OWNER, worker_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ _is_session = False
 _is_guest = False
 # Why the host leaves the job, where its owner did not want that.
 _why_withdrawn: str | None = None
+# What serves the job, once there is one.
+_served: Runtime | None = None
 # What keeps the job for a successor of its program, where the job wants that.
 _hold: Hold | None = None
 
@@ -71,11 +72,29 @@ def leave(status: int = 0, *, is_at_once: bool = False) -> None:
     _over.set()
 
 
-def withdraw() -> None:
-    """Ends the session although its owner may need it: the worker is told to end."""
+def withdraw(worker: Inheritance) -> None:
+    """Ends the session although its owner may need it: the worker is told to end.
+
+    The owner of the job can stop its processes here until the grace period is over.
+    """
     global _why_withdrawn
-    _why_withdrawn = "its worker was ended there"
-    leave()
+    if _served is not None and worker.leave_grace_s > 0:
+        _served.tell_agent(_ROOT, "host_leaving", worker.leave_grace_s)
+        _outlast_processes(_served, worker)
+    if not _over.is_set():
+        _why_withdrawn = "its worker was ended there"
+        leave()
+
+
+def _outlast_processes(runtime: Runtime, worker: Inheritance) -> None:
+    """Waits while processes of the job live here, as long as the worker's grace period lasts."""
+    assert runtime.host_agent is not None
+    until = time.monotonic() + worker.leave_grace_s
+    while (left_s := until - time.monotonic()) > 0 and not _over.is_set():
+        if os.getppid() != worker.worker or runtime.host_agent.wait_until_empty(
+            min(left_s, _LOOK_S)
+        ):
+            return
 
 
 def root_died() -> None:
@@ -95,9 +114,11 @@ class Inheritance:
     worker_id: str
     """What tells it from all other workers."""
     folder: str
-    """Where its credentials are; empty when it has none."""
+    """Where its credentials are; empty for those that the programs of its user share."""
     limit_s: float
     """How long to wait for a job."""
+    leave_grace_s: float
+    """How long the processes of a job go on after SIGTERM, unless their owner stops them."""
     listener: int
     """Where callers come."""
     listens: int
@@ -115,11 +136,12 @@ def main(worker: Inheritance) -> None:
     global _is_guest, _is_session
     _is_session, _is_guest = True, worker.limit_s < math.inf
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with on_signals((signal.SIGTERM,), withdraw):
+    with on_signals((signal.SIGTERM,), lambda: withdraw(worker)):
         _serve_one(worker)
 
 
 def _serve_one(worker: Inheritance) -> None:
+    global _served
     from mesh_core._core import Gate
 
     _kernel.die_with_parent(signal.SIGTERM)
@@ -129,7 +151,7 @@ def _serve_one(worker: Inheritance) -> None:
         if fd is not None:
             os.set_inheritable(fd, False)
     latest = None if worker.seed is None else socket.socket(fileno=worker.seed)
-    keys = Credentials.load(worker.folder)._keys if worker.folder else None
+    keys = worker_keys(worker.folder)
     gate = Gate(worker.listener, keys)
     os.close(worker.listens)
     # While nobody waits for it; who has called already is answered a moment later.
@@ -137,24 +159,34 @@ def _serve_one(worker: Inheritance) -> None:
     import mesh_core._host_agent  # noqa: F401
 
     door = Door(worker.bell)
-    asked = _next_order(gate, door, worker)
+    asked = _next_order(gate, door, worker, _wait_max_s(worker, keys))
     if asked is not None:
         caller, order = asked
         seeds = Seeds(worker.bed, latest)
         runtime = _serve(gate, door, caller, order, keys, seeds, worker.worker_id)
         if runtime is not None:
+            _served = runtime
             _over.wait()
-            _end(runtime)
+            _end(runtime, worker)
     gate.close()
     with suppress(OSError):
         sys.stdout.flush()
     os._exit(_status)
 
 
-def _next_order(gate: Gate, door: Door, worker: Inheritance) -> tuple[Caller, AttachOrder] | None:
+def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
+    """Returns how long to wait for a job: the next session loads credentials that were renewed."""
+    if worker.folder:
+        return worker.limit_s
+    return min(worker.limit_s, keys.renew_at_s - time.time())
+
+
+def _next_order(
+    gate: Gate, door: Door, worker: Inheritance, wait_max_s: float
+) -> tuple[Caller, AttachOrder] | None:
     """Waits for a request that makes sense; None when the time or the worker is over before."""
     kept = _Kept()
-    until = time.monotonic() + worker.limit_s
+    until = time.monotonic() + wait_max_s
     while not _over.is_set() and time.monotonic() < until:
         caller = gate.next_request(_LOOK_S)
         if caller is None or door.takes(caller):
@@ -220,7 +252,7 @@ def _serve(
     door: Door,
     caller: Caller,
     order: AttachOrder,
-    keys: Keys | None,
+    keys: Keys,
     seeds: Seeds,
     worker_id: str,
 ) -> Runtime | None:
@@ -239,18 +271,18 @@ def _serve(
     return runtime
 
 
-def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys | None, seeds: Seeds) -> Runtime:
+def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) -> Runtime:
     """Becomes a host of the job."""
     global _hold
     from mesh_core._config import effective, inherit
     from mesh_core._host_agent import HostAgent
+    from mesh_core._job_credentials import set_credentials
     from mesh_core._runtime import Identity, Runtime, adopt
 
     inherit(order.config)
     # Behind our own: where both machines see the same files, the program's modules are found.
     sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
-    # A successor can prove itself only where there are credentials.
-    is_held = order.hold_s > 0 and keys is not None
+    is_held = order.hold_s > 0
     identity = Identity(
         host=order.host,
         host_name=socket.gethostname(),
@@ -263,8 +295,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys | None, seeds: 
     )
     runtime = Runtime(identity)
     adopt(runtime)
-    if keys is not None:
-        runtime.engine.set_trust(keys)
+    set_credentials(runtime, keys)
     runtime.host_agent = HostAgent(
         runtime,
         runtime.identity.incarnation + 1,
@@ -296,7 +327,7 @@ def _turn_away(gate: Gate, door: Door, why: str) -> None:
             _tell(caller, False, why)
 
 
-def _end(runtime: Runtime) -> None:
+def _end(runtime: Runtime, worker: Inheritance) -> None:
     """Stops what is left of the job here."""
     from mesh_core._config import effective
 
@@ -306,6 +337,10 @@ def _end(runtime: Runtime) -> None:
         # the host was lost, and not that somebody stopped the actor.
         told = (runtime.identity.host_name, _why_withdrawn)
         runtime.ask_agent(_ROOT, "host_left", *told, timeout=_OWNER_HEARS_S)
+        if worker.leave_grace_s > 0:
+            grace_s = effective().stop_grace_s
+            runtime.host_agent.stop(None, runtime.host_agent.living(), grace_s, True)
+            runtime.host_agent.wait_until_empty(grace_s)
     runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
     is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
     threading.Event().wait(_FAREWELL_S if is_heard else 0.0)

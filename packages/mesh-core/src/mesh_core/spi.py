@@ -3,10 +3,11 @@
 What happens in a process (`subscribe`), what was measured there, rows for tables (`record_row`),
 what processes print, who wants to know of new processes, futures of work that is not a call
 (`future_of`), the algebra of named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`),
-where a process is in its job (`station`), what is there (`standing`), what it does (`activity`)
+where a process is in its job (`station`), whether that has credentials (`has_credentials`),
+what is there (`standing`), what it does (`activity`)
 and waits for (`waiting`), a stop that somebody else asks for (`stop_owned`), what is put around
-endpoints (`guard_endpoints`); and `on_signals`, for services that end on them. Programs themselves
-need `mesh_core` alone.
+endpoints (`guard_endpoints`); `on_signals`, for services that end on them; and
+`ConnectionLimiter`, for listeners. Programs themselves need `mesh_core` alone.
 """
 
 from mesh_core._activation import LayerCall as LayerCall
@@ -19,6 +20,8 @@ from mesh_core._completion import Completion as Completion
 from mesh_core._completion import done_future as done_future
 from mesh_core._completion import failed_future as failed_future
 from mesh_core._completion import future_of as future_of
+from mesh_core._connection_limiter import Admission as Admission
+from mesh_core._connection_limiter import ConnectionLimiter as ConnectionLimiter
 from mesh_core._events import EVENT_KINDS as EVENT_KINDS
 from mesh_core._events import MESSAGE_KINDS as MESSAGE_KINDS
 from mesh_core._events import MESSAGE_RECORD as MESSAGE_RECORD
@@ -28,6 +31,8 @@ from mesh_core._events import subscribe as subscribe
 from mesh_core._guards import Guard as Guard
 from mesh_core._guards import guard_endpoints as guard_endpoints
 from mesh_core._guards import is_actor_ending as is_actor_ending
+from mesh_core._job_credentials import has_credentials as has_credentials
+from mesh_core._local_actor import is_actor_coming as is_actor_coming
 from mesh_core._local_actor import local_actor as local_actor
 from mesh_core._log_line import LogLine as LogLine
 from mesh_core._message_log import LOG_HEADER as LOG_HEADER
@@ -44,6 +49,7 @@ from mesh_core._stations import Station as Station
 from mesh_core._stations import host_agents as host_agents
 from mesh_core._stations import host_numbers as host_numbers
 from mesh_core._stations import is_stopped as is_stopped
+from mesh_core._stations import leaving_hosts as leaving_hosts
 from mesh_core._stations import station as station
 from mesh_core._stop_request import stop_owned as stop_owned
 from mesh_core._trace_context import SpanIdentity as SpanIdentity

@@ -30,10 +30,17 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="end when the owner of a job shuts its hosts down",
     )
+    parser.add_argument(
+        "--leave-grace",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="after SIGTERM, how long the processes of a job go on that their owner does not stop",
+    )
     options = parser.parse_args(arguments)
     run = run_worker_loop_until_shutdown if options.until_shutdown else run_worker_loop_forever
     try:
-        run(options.listen, credentials=options.credentials)
+        run(options.listen, credentials=options.credentials, leave_grace_s=options.leave_grace)
     except (ValueError, OSError) as error:
         print(f"mesh worker: {error}", file=sys.stderr)
         return 2

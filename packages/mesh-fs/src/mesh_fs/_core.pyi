@@ -16,7 +16,10 @@ __all__ = [
     "Unpacked",
     "View",
     "Workspace",
+    "remove_left",
 ]
+
+def remove_left(folder: str | PathLike[str]) -> None: ...
 
 @final
 class Snapshot:

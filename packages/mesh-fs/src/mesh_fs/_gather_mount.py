@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mesh_core import this_host
 from mesh_fs._errors import MountError
 from mesh_fs._gathering import Gatherer, Gathering
+from mesh_fs._leftovers import unmount_dead
 from mesh_fs._options import GatherOptions
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def gather_mount(
         raise MountError(
             f"{remote_mount_point!r} is a relative path: give the whole path, as hosts know it"
         )
+    unmount_dead()
     point = os.path.realpath(local_mount_point)
     _prepare(point)
     return GatherMount(host_mesh, remote_mount_point, point, options or GatherOptions())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesh_fs import _core
 from mesh_fs._errors import MountError, MountForbidden
+from mesh_fs._leftovers import remove_left
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -130,6 +131,7 @@ def present(
     Raises:
         MountError: Not there, or not in the way that was asked for.
     """
+    remove_left(cache.place())
     if options.way == "unpack":
         return WrittenOut(store, mountpoint, "it was asked for")
     if options.way == "image":

@@ -15,8 +15,10 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-__all__ = ["CLOSED", "READY", "MountEntry", "mounts_of", "unmount"]
+__all__ = ["CLOSED", "READY", "MountEntry", "mounts_of", "mounts_of_user", "unmount"]
 
+#: What the mount table says of the kind of all our mounts that a process serves.
+_KIND = b"fuse.mesh"
 _FORCE, _DETACH = 1, 2
 _USUAL = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: What is said to the program when there is nothing left to do.
@@ -34,6 +36,8 @@ class MountEntry(NamedTuple):
         device: The number of its file system, as `0:52`.
         point: Where it is.
         source: What is mounted, in the words of who has mounted it.
+        kind: The type of its file system.
+        options: The options of its file system.
     """
 
     id: bytes
@@ -41,19 +45,27 @@ class MountEntry(NamedTuple):
     device: bytes
     point: bytes
     source: bytes
+    kind: bytes
+    options: frozenset[bytes]
 
 
 def mounts_of(source: str) -> list[MountEntry]:
     """Gives where something is mounted, but for where something else is mounted over it."""
+    wanted = os.fsencode(source)
+    return [entry for entry in _uncovered() if entry.source == wanted]
+
+
+def mounts_of_user(user: int) -> list[MountEntry]:
+    """Gives the mounts that processes of a user serve, but for covered ones."""
+    wanted = f"user_id={user}".encode()
+    return [entry for entry in _uncovered() if entry.kind == _KIND and wanted in entry.options]
+
+
+def _uncovered() -> list[MountEntry]:
     with open("/proc/self/mountinfo", "rb") as told:
         entries = [_entry(line) for line in told]
     covered = {(entry.parent, entry.point) for entry in entries}
-    wanted = os.fsencode(source)
-    return [
-        entry
-        for entry in entries
-        if entry.source == wanted and (entry.id, entry.point) not in covered
-    ]
+    return [entry for entry in entries if (entry.id, entry.point) not in covered]
 
 
 def unmount(source: str) -> str | None:
@@ -80,8 +92,9 @@ def _unmount_as_user(point: bytes) -> bool:
 def _entry(line: bytes) -> MountEntry:
     before, _, after = line.partition(b" - ")
     id_, parent, device, _, point, *_ = before.split(b" ")
-    source = after.split(b" ")[1]
-    return MountEntry(id_, parent, device, _plain(point), _plain(source))
+    kind, source, options = after.rstrip(b"\n").split(b" ", 2)
+    words = frozenset(options.split(b","))
+    return MountEntry(id_, parent, device, _plain(point), _plain(source), kind, words)
 
 
 def _plain(text: bytes) -> bytes:

@@ -35,6 +35,8 @@ class Execution:
         self.extent = self._procs.extent
         self.statuses: dict[int, int] = {}
         """The exit statuses so far, in the order in which ranks ended."""
+        self.is_cancelled = False
+        """Whether the program has cancelled it: ranks that end now do so by its own wish."""
 
     def run(
         self,
@@ -108,6 +110,7 @@ class Execution:
         try:
             return await asyncio.shield(asyncio.wrap_future(outcome))
         except asyncio.CancelledError:
+            self.is_cancelled = True
             self.end()
             raise
 

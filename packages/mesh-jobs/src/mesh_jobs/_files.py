@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -9,19 +10,36 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["private_folder", "read_json", "write_json", "write_private"]
+__all__ = ["check_owner", "private_folder", "read_json", "write_json", "write_private"]
 
 
 def private_folder(path: Path) -> Path:
     """Makes a folder that only its owner can look into, and those above it where needed.
 
     Raises:
-        OSError: The system refuses.
+        OSError: The system refuses, or the folder exists and belongs to another user.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
+    check_owner(path)
     return path
+
+
+def check_owner(path: Path) -> None:
+    """Refuses what another user could change: a path or its target that belongs to that user.
+
+    Raises:
+        OSError: It belongs to another user, or does not exist.
+    """
+    for about in (path.lstat(), path.stat()):
+        if about.st_uid != os.geteuid():
+            raise PermissionError(
+                errno.EACCES,
+                f"belongs to user {about.st_uid}, and this is user {os.geteuid()}: use a folder "
+                "of your own",
+                str(path),
+            )
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -31,8 +31,12 @@ class Follower(ABC):
         """
 
     @abstractmethod
-    def wait(self, seconds: float) -> None:
-        """Returns when `report` may have something new to say, or so many seconds are over."""
+    def wait(self, seconds: float) -> bool | None:
+        """Returns when `report` may have something new to say, or so many seconds are over.
+
+        Returns:
+            False if only the time is over; whatever else if there may be something new.
+        """
 
 
 class Polling(Follower):
@@ -51,6 +55,7 @@ class Polling(Follower):
         """Gives what the scheduler said a moment ago."""
         return self._last or self.report()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> bool:
         """Lets the time pass."""
         time.sleep(seconds)
+        return False

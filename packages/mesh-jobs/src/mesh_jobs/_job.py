@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from mesh_core import ConfigError, HostMesh
@@ -15,10 +15,17 @@ from mesh_jobs._backend import Backend
 from mesh_jobs._equipment import Equipment
 from mesh_jobs._equipped import Equipped
 from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnreachable
+from mesh_jobs._follower import Follower
 from mesh_jobs._held_equipment import HeldEquipment
 from mesh_jobs._inside import check_fits
 from mesh_jobs._job_rows import note_used
-from mesh_jobs._job_state import JobState, attach_known, attach_mesh, detach_meshes
+from mesh_jobs._job_state import (
+    JobState,
+    attach_known,
+    attach_mesh,
+    detach_meshes,
+    leaving_here,
+)
 from mesh_jobs._known_hosts import known_hosts, note_hosts
 from mesh_jobs._leaving import LeavingWatch
 from mesh_jobs._losses import note_losses
@@ -430,7 +437,10 @@ class Job:
             SchedulerUnreachable: The scheduler cannot be asked.
         """
         record, ticket = self._record()
-        return list(self._backend(record.spec).leaving(ticket))
+        found = list(self._backend(record.spec).leaving(ticket))
+        known = {(one.place, one.epoch) for one in found}
+        here = leaving_here(record.order_id)
+        return [*found, *(one for one in here if (one.place, one.epoch) not in known)]
 
     def on_leaving(
         self, tell: Callable[[HostLeaving], object], *, poll_s: float = 5.0
@@ -442,9 +452,26 @@ class Job:
 
         Args:
             tell: Is called with the host, the reason, and how many seconds are left.
-            poll_s: How often to look.
+            poll_s: How often to look where the scheduler does not tell of changes.
         """
-        return LeavingWatch(self.leaving, tell, poll_s)
+        return LeavingWatch(self.leaving, tell, poll_s, self._follow, self._leaving_here)
+
+    def _leaving_here(self) -> list[HostLeaving]:
+        """Returns the hosts of which their workers say that they are leaving."""
+        record, _ = self._record()
+        return leaving_here(record.order_id)
+
+    @contextmanager
+    def _follow(self) -> Iterator[Follower]:
+        """Follows what is applied now.
+
+        Raises:
+            JobError: Nothing is applied.
+            SchedulerUnreachable: The scheduler cannot be asked.
+        """
+        record, ticket = self._record()
+        with self._backend(record.spec).follow(ticket) as follower:
+            yield follower
 
     def resize(self, *, mesh: str, hosts: int) -> Self:
         """Changes how many hosts a mesh has; the last ones come or go, the others go on.

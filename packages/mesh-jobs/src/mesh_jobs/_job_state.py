@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh_core import Credentials, Future, HostMesh, MeshError, attach_to_workers, this_host
+from mesh_core.spi import host_numbers, leaving_hosts
 from mesh_jobs._errors import JobError
 from mesh_jobs._known_hosts import KnownHosts
 from mesh_jobs._program_trust import trusted
-from mesh_jobs._report import THIS_HOST, HostReport
+from mesh_jobs._report import THIS_HOST, HostLeaving, HostReport
 
 __all__ = ["JobState", "attach_known", "attach_mesh", "attached_hosts", "detach_meshes"]
 
@@ -112,6 +113,22 @@ def attach_mesh(
             _replace(known.mesh, rank, now[0])
             known.workers[rank] = now
     return known.mesh
+
+
+def leaving_here(order_id: str) -> list[HostLeaving]:
+    """Returns the hosts of an order that this program uses and whose workers were told to end."""
+    if not any(pid == os.getpid() and order == order_id for pid, order, _ in _attached):
+        return []
+    leaving = leaving_hosts()
+    return [
+        HostLeaving(name, rank, "end", leaving[number], epoch)
+        for (pid, order, name), one in list(_attached.items())
+        if pid == os.getpid() and order == order_id
+        for rank, (number, (_, epoch)) in enumerate(
+            zip(host_numbers(one.mesh), one.workers, strict=False)
+        )
+        if number in leaving
+    ]
 
 
 def attach_known(

@@ -33,6 +33,7 @@ from mesh_jobs._kube_forward import (
 )
 from mesh_jobs._kube_hosts import address_of, latest, worker_of
 from mesh_jobs._kube_keys import encoded
+from mesh_jobs._kube_leaving import leaving
 from mesh_jobs._kube_manifests import (
     KINDS,
     MESH_LABEL,
@@ -49,7 +50,7 @@ from mesh_jobs._kube_manifests import (
 from mesh_jobs._kube_pod import CONTAINER, control_port
 from mesh_jobs._kube_report import rank_of, report_of
 from mesh_jobs._order import Order
-from mesh_jobs._report import JobEvent, Report, Ticket
+from mesh_jobs._report import HostLeaving, JobEvent, Report, Ticket
 from mesh_jobs._spec import JobSpec
 
 __all__ = ["KubernetesBackend"]
@@ -240,6 +241,16 @@ class KubernetesBackend(Backend):
         else:
             names = {mesh["object"]: mesh["name"] for mesh in ticket["meshes"]}
         return events_of(names, places, api.list("events"), pods)
+
+    def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
+        """Gives the hosts whose pods are being deleted, evicted or preempted."""
+        pods = self._pods(ticket)
+        return [
+            one
+            for mesh in ticket["meshes"]
+            for rank in range(mesh["hosts"])
+            for one in leaving(mesh["name"], rank, host_pods(ticket, pods, mesh["name"], rank))
+        ]
 
     def gateway(self, ticket: Ticket) -> str | None:
         """Gives the worker that was named as the way into the cluster, or one made for it.

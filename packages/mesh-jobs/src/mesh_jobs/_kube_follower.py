@@ -51,11 +51,13 @@ class KubeFollower(Follower):
         """Asks the server: a watch may be behind, and what it has at hand may be old."""
         return self._ask()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> bool:
         """Waits for the watches to tell something."""
-        if self._changed.wait(seconds):
-            self._changed.clear()
-            time.sleep(min(_TOGETHER_S, seconds))
+        if not self._changed.wait(seconds):
+            return False
+        self._changed.clear()
+        time.sleep(min(_TOGETHER_S, seconds))
+        return True
 
 
 @contextmanager

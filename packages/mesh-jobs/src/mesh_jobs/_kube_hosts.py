@@ -9,7 +9,16 @@ from typing import Any
 from mesh_jobs._kube_pod import CONTAINER, control_port
 from mesh_jobs._report import HostReport, Phase
 
-__all__ = ["address_of", "condition", "host", "is_going", "latest", "why_ended", "worker_of"]
+__all__ = [
+    "address_of",
+    "condition",
+    "epoch_of",
+    "host",
+    "is_going",
+    "latest",
+    "why_ended",
+    "worker_of",
+]
 
 #: What a container waits for that does not come by itself.
 _HOPELESS = frozenset(
@@ -70,7 +79,7 @@ def host(
         where = address_of(pod, port)
         name = where.removeprefix("tcp://").removesuffix(f":{port}")
         control = f"grpcs://{name}:{control_port(port)}"
-        return HostReport(mesh, rank, Phase.RUNNING, where, epoch=_epoch(pod), control=control)
+        return HostReport(mesh, rank, Phase.RUNNING, where, epoch=epoch_of(pod), control=control)
     reason, is_hopeless = _why_waiting(pod)
     state = Phase.ENDED if is_hopeless else Phase.PENDING
     return HostReport(mesh, rank, state, reason=reason)
@@ -110,7 +119,7 @@ def _is_ready(pod: Object) -> bool:
     return condition(pod, "Ready") is not None and bool(pod["status"].get("podIP"))
 
 
-def _epoch(pod: Object) -> int:
+def epoch_of(pod: Object) -> int:
     """A number that is larger for each later worker: when it began, and how often."""
     worker = worker_of(pod)
     began = worker.get("state", {}).get("running", {}).get("startedAt")

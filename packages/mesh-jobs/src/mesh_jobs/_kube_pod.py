@@ -21,6 +21,8 @@ SECRET = "MESH_WORKER_SECRET"
 _ADDRESS = "POD_IP"
 
 _GRACE_S = 10
+# Of the grace period of a pod, what the worker needs to stop the processes that are left.
+_STOP_S = 3
 # A pod that is deleted has not done its work: without this a job would take its index for done.
 _TOLD_STATUS = 143
 _READINESS = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
@@ -67,18 +69,19 @@ def template(order: Order, mesh: MeshSpec, labels: Mapping[str, str], extra: Obj
     containers = spec.get("containers") or []
     own: Object = next((one for one in containers if one.get("name") == CONTAINER), {})
     others = [one for one in containers if one.get("name") != CONTAINER]
-    worker = _container(order, mesh, own, extra)
+    grace_s = {**spec, **extra["spec"]}.get("terminationGracePeriodSeconds") or _GRACE_S
+    worker = _container(order, mesh, own, extra, max(0, grace_s - _STOP_S))
     meta["labels"] = {**(meta.get("labels") or {}), **(options.get("labels") or {}), **labels}
     notes = {**(meta.get("annotations") or {}), **(options.get("annotations") or {})}
     if notes:
         meta["annotations"] = notes
     image = options.get("image_spec") or {}
     filled = {
-        "terminationGracePeriodSeconds": _GRACE_S,
         "enableServiceLinks": False,
         "automountServiceAccountToken": bool(spec.get("serviceAccountName")),
         **spec,
         **extra["spec"],
+        "terminationGracePeriodSeconds": grace_s,
         "securityContext": {**_security(image), **(spec.get("securityContext") or {})},
         "containers": [worker, *others],
         "tolerations": _tolerations(
@@ -97,7 +100,9 @@ def _list(mesh: MeshSpec, name: str) -> list[Any]:
     return list(mesh.options.get(name) or [])
 
 
-def _container(order: Order, mesh: MeshSpec, own: Object, extra: Object) -> Object:
+def _container(
+    order: Order, mesh: MeshSpec, own: Object, extra: Object, leave_grace_s: int
+) -> Object:
     image, port = mesh.options.get("image_spec") or {}, mesh.options["port"]
     name = image.get("image") or own.get("image")
     if not name:
@@ -128,6 +133,8 @@ def _container(order: Order, mesh: MeshSpec, own: Object, extra: Object) -> Obje
         str(control_port(port)),
         "--health-port",
         str(_health_port(port)),
+        "--leave-grace",
+        str(leave_grace_s),
     ]
     filled = {
         "readinessProbe": {**health, **_READINESS},

@@ -17,6 +17,8 @@ from mesh_jobs._record import this_owner
 __all__ = ["locked", "locked_if_free"]
 
 _PAUSE_S = 0.05
+# It is emptied when it is held: a link would be to another file.
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
 def locked_if_free(path: Path) -> Iterator[bool]:
     """Holds a lock that is there and that nobody holds; gives whether it does."""
     try:
-        number = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         yield False
         return
@@ -59,7 +61,7 @@ def _acquire(path: Path, deadline: float, timeout_s: float) -> int:
     while True:
         private_folder(path.parent)
         try:
-            number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            number = os.open(path, _FLAGS, 0o600)
         except FileNotFoundError:
             continue  # Whoever has killed the job removed the folder a moment ago.
         try:

@@ -122,7 +122,8 @@ class SpmdRun:
         output = RankOutput(self._name, execution.extent, folder=output_dir, show=first.show)
 
         def exited(rank: int, status: int) -> None:
-            if first.exited(rank, status):
+            # Ranks of a cancelled run end by a signal of ours, which is no failure.
+            if not execution.is_cancelled and first.exited(rank, status):
                 execution.end()
 
         execution.run(self._order, output, on_exit=exited, on_error=first.told)

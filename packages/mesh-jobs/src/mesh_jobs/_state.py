@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mesh_core import Credentials
 from mesh_jobs._errors import JobError
-from mesh_jobs._files import private_folder, read_json, write_json
+from mesh_jobs._files import check_owner, private_folder, read_json, write_json
 from mesh_jobs._inside import folder_around
 from mesh_jobs._lock import locked, locked_if_free
 from mesh_jobs._program_trust import trusted
@@ -85,9 +85,16 @@ class StateFolder:
         """Reads the record; None when nothing is applied.
 
         Raises:
-            JobError: There is something that is no record of this version.
+            JobError: It is not a record of this version, or belongs to another user.
         """
         path = self.path / "job.json"
+        try:
+            if path.exists():
+                # A record says which commands are run, such as those of ssh.
+                check_owner(self.path)
+                check_owner(path)
+        except OSError as error:
+            raise JobError(f"{error.filename} {error.strerror}") from error
         try:
             value = read_json(path)
         except (OSError, ValueError) as error:

@@ -44,6 +44,7 @@ class WorkerOptions:
     order: str
     control_port: int = 0
     health_port: int | None = None
+    leave_grace_s: float = 0.0
 
 
 def serve(options: WorkerOptions) -> bool:
@@ -94,7 +95,7 @@ def serve(options: WorkerOptions) -> bool:
             return None
 
         with overheard(heard, STDOUT), overheard(lambda line: host.heard(line, True), STDERR):
-            run_worker_loop_forever(listened, credentials=keys)
+            run_worker_loop_forever(listened, credentials=keys, leave_grace_s=options.leave_grace_s)
             if lease.is_over:
                 print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
     return lease.is_over
@@ -115,7 +116,7 @@ def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
     name = host.address.partition("://")[2].rpartition(":")[0]
     if control.why_none:
         return {**told, "control": None, "why_no_control": control.why_none}
-    told["control"] = f"{control.scheme}://{name}:{control.port}"
+    told["control"] = f"grpcs://{name}:{control.port}"
     if control.health_port is not None:
         told["health"] = f"grpc://{name}:{control.health_port}"
     return told
@@ -123,7 +124,7 @@ def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
 
 @contextmanager
 def _keys(secret: Mapping[str, str] | None) -> Iterator[Path | None]:
-    """Gives the folder with the worker's credentials; None for a worker that has none."""
+    """Gives the folder with the worker's credentials; None for those of its user."""
     if secret is None:
         yield None
         return

@@ -44,7 +44,6 @@ class WorkerControl:
 
     Attributes:
         why_none: Why there is none; empty when there is one.
-        scheme: `grpcs`, or `grpc` where nobody proves anything.
         port: Where it listens.
         health_port: Where health alone is served; None when it is not.
     """
@@ -52,7 +51,6 @@ class WorkerControl:
     def __init__(self, health: Health | None = None, why_none: str = "") -> None:
         self._health = health
         self.why_none: str = why_none
-        self.scheme: str = ""
         self.port: int = 0
         self.health_port: int | None = None
 
@@ -76,7 +74,7 @@ def control_beside(
     Args:
         host: The host.
         options: Where to serve.
-        keys: The folder with the worker's credentials.
+        keys: The folder with the worker's credentials; None for those of its user.
 
     Raises:
         ConfigError: Health is to be served, and cannot be.
@@ -99,9 +97,9 @@ def control_beside(
     health = Health()
     told = WorkerControl(health)
     with _quiet():
-        pem = None if keys is None else Pem.load(keys)
+        pem = Pem.local("worker") if keys is None else Pem.load(keys)
         server = ControlServer(host, health, options.at, options.port, pem)
-        told.scheme, told.port = server.scheme, server.port
+        told.port = server.port
         closing = [server.close]
         if options.health_port is not None:
             probes = HealthServer(health, options.at, options.health_port)

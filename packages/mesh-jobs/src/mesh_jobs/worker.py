@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     add(
         "--secret",
         metavar="FILE",
-        help="the secret, needed off loopback; - is stdin, env:NAME a variable",
+        help="the secret, needed off loopback; - is stdin, env:NAME a variable; if left out, the "
+        "worker uses the credentials that all programs of its user share",
     )
     add("--report", metavar="FILE", help="where to say where it listens; it is printed anyway")
     add("--listen", default="tcp://*:0", metavar="ADDRESS", help="where to listen (%(default)s)")
@@ -36,6 +37,13 @@ def main(arguments: list[str] | None = None) -> int:
     add("--told-status", type=int, default=0, metavar="N", help="exit status when told to end")
     add("--control-port", type=int, default=0, metavar="N", help="the port of the control service")
     add("--health-port", type=int, metavar="N", help="serve health there, in plaintext")
+    add(
+        "--leave-grace",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="when told to end, how long processes go on that their program does not stop",
+    )
     given = parser.parse_args(arguments)
     try:
         is_unused = serve(
@@ -51,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
                 order=given.order,
                 control_port=given.control_port,
                 health_port=given.health_port,
+                leave_grace_s=given.leave_grace,
             )
         )
     except (MeshError, ValueError, OSError) as error:

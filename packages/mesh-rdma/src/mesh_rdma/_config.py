@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from mesh_core import ConfigError
+from mesh_core.spi import has_credentials
 from mesh_rdma import _core
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ def configure(*, rdma_listen: str | None = None, rdma_tcp_streams: int | None = 
     table `[rdma]`; use one of the two for all processes of a job.
 
     Args:
-        rdma_listen: Where other machines reach the memory of this process: `"auto"`, at all of its
-            addresses; `"loopback"`, not at all; or one address of this machine. Nobody listens
-            until the first handle is pickled.
+        rdma_listen: Where this process listens for others: `"auto"`, at all addresses of its
+            machine if the job has credentials, else on loopback; `"loopback"`; `"all"`; or one
+            address of this machine. Nothing listens until the first handle is pickled.
         rdma_tcp_streams: How many connections carry one long transfer, from 1 to 16.
 
     Raises:
@@ -62,7 +63,7 @@ def _read(given: dict[str, Any], origin: str) -> dict[str, Any]:
         try:
             settings[name] = _listen(value) if name == "rdma_listen" else _streams(value)
         except (ValueError, TypeError):
-            allowed = "'auto', 'loopback' or an address of this machine"
+            allowed = "'auto', 'all', 'loopback' or an address of this machine"
             if name == "rdma_tcp_streams":
                 allowed = f"a number from 1 to {_STREAMS_MAX}"
             raise ConfigError(f"{name} cannot be {value!r}{origin}: it takes {allowed}") from None
@@ -70,7 +71,7 @@ def _read(given: dict[str, Any], origin: str) -> dict[str, Any]:
 
 
 def _listen(value: Any) -> str:
-    if value in {"auto", "loopback"}:
+    if value in {"auto", "all", "loopback"}:
         return str(value)
     return str(ip_address(value if isinstance(value, str) else ""))
 
@@ -112,4 +113,5 @@ def _read_file() -> dict[str, Any]:
 
 _outside = {**_DEFAULTS, **_read_file(), **_read_environment()}
 _chosen: dict[str, Any] = {}
+_core.find_credentials_with(has_credentials)
 _apply({})

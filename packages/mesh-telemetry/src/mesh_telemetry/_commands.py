@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._serve.served import served_program
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def query(
     run: Annotated[
         str | None, typer.Option(help="Which run in those folders; the last one if left out.")
     ] = None,
+    is_act: Annotated[
+        bool, typer.Option("--act", help="Send the act token, for tables with local variables.")
+    ] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Ask a running program in SQL: one of this user, on this machine, that serves telemetry.
@@ -54,8 +58,9 @@ def query(
     if past:
         answer = _asked_of_past(past, run, text, timeout)
     else:
+        scope = Scope.ACT if is_act else Scope.READ
         with Asking(served_program(pid)) as asking:
-            answer = asking.query(text, timeout_s=timeout)
+            answer = asking.query(text, timeout_s=timeout, scope=scope)
     if is_json:
         door.print_json(answer)
         return
@@ -69,7 +74,7 @@ def query(
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
     # Here, not at the top: other commands have no use for Arrow.
     from mesh_telemetry._disk.past import Past
-    from mesh_telemetry._serve.query_routes import plain_answer
+    from mesh_telemetry._query.plain_json import plain_answer
 
     with Past(folders, run) as kept:
         return plain_answer(kept.query(sql, timeout=timeout))

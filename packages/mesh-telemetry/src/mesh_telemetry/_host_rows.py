@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from mesh_core import Actor, concurrent_endpoint, context, endpoint
 from mesh_telemetry._debug.host_debugging import HostDebugging
 from mesh_telemetry._disk.stored_runs import HostNote, note_host, noted_host
-from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._events.folders import (
     ASKED,
     open_host_folder,
@@ -22,7 +23,10 @@ from mesh_telemetry._events.folders import (
 )
 from mesh_telemetry._events.stops import ask_to_stop
 from mesh_telemetry._otlp.options import OtlpConfig
-from mesh_telemetry._query.deadline import Late, within_async
+from mesh_telemetry._query.query_limits import QueryLimits
+from mesh_telemetry._query.question import failure_reply
+from mesh_telemetry._query_process.limits import SLACK_BYTES
+from mesh_telemetry._query_process.pool import FRAGMENTS, OUTSIDE, OWN, QueryPool, Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,11 +35,9 @@ if TYPE_CHECKING:
     from mesh_telemetry._debug.failure_rules import FailureRule
     from mesh_telemetry._debug.host_debugging import Said
     from mesh_telemetry._disk.spill import Spill
+    from mesh_telemetry._keeper import HostHandle, Keeper
     from mesh_telemetry._options import TelemetryConfig
     from mesh_telemetry._otlp.export import OtlpExport
-    from mesh_telemetry._query.fragment import Fragment
-    from mesh_telemetry._query.kept_sessions import KeptSessions
-    from mesh_telemetry._rows.host_tables import HostTables
     from mesh_telemetry._stacks.dump import DumpOptions, HostDump
     from mesh_telemetry._stacks.flame_graph import FlameOptions
     from mesh_telemetry._stacks.host_stacks import HostStacks
@@ -46,6 +48,8 @@ __all__ = ["HostRows"]
 _CLOSE_S = 30.0
 # Mesh gives an actor ten seconds to clean up.
 _CLEANUP_S = 4.0
+_FRAGMENT_BYTES_MAX = QueryLimits().host_memory_max_bytes + SLACK_BYTES
+_QUESTION_BYTES_MAX = QueryLimits().memory_max_bytes + SLACK_BYTES
 
 
 class HostRows(Actor):
@@ -77,12 +81,24 @@ class HostRows(Actor):
             self._note_spilled(self._spilled)
         self._spill: Spill | None = None
         self._is_over = False
-        self._tables: HostTables | None = None
-        self._sessions: KeptSessions | None = None
         self._stacks: HostStacks | None = None
         self._debugging = HostDebugging(self._folder)
         self._making = threading.Lock()
         self._export: OtlpExport | None = None
+        self._scratch = self._folder / ASKED
+        self._scratch.mkdir(mode=0o700, exist_ok=True)
+        self._queries = QueryPool(
+            {
+                "folder": str(self._folder),
+                "cache_bytes": config.host_cache_bytes,
+                "retention_s": config.retention_s,
+                "spill": None if self._spilled is None else str(self._spilled),
+                "own_proc": self._own_proc,
+                "scratch": str(self._scratch),
+            },
+            self._remove_links,
+        )
+        self._queries.start()
         # Loading takes a second, which the first who asks need not wait for.
         self._loading = threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True)
         self._loading.start()
@@ -93,19 +109,49 @@ class HostRows(Actor):
         return self._place.host_name
 
     @concurrent_endpoint
-    async def run(self, fragment: Fragment) -> bytes:
-        """Runs a fragment of a question over the rows of this host; gives an Arrow stream.
+    async def run(self, fragment: bytes, deadline_s: float) -> bytes:
+        """Runs a fragment, pickled, over the rows of this host; gives an Arrow stream.
+
+        It runs in a query process, which is killed when the call is cancelled.
 
         Raises:
             QueryError: It cannot be run.
+            TelemetryError: It has not ended in time.
         """
-        deadline = time.monotonic() + fragment.deadline_s
+        return await self._queries.run(Task(FRAGMENTS, fragment, deadline_s, _FRAGMENT_BYTES_MAX))
+
+    @concurrent_endpoint
+    async def answer(
+        self,
+        request: bytes,
+        timeout_s: float,
+        is_outside: bool,
+        others: tuple[Keeper, tuple[HostHandle, ...]] | None,
+    ) -> bytes:
+        """Answers a question in a query process, which is killed when the call is cancelled.
+
+        Args:
+            request: The question as a pickled `Request`.
+            timeout_s: When to kill the process, in seconds.
+            is_outside: Whether another program asks.
+            others: All hosts, and who has to know which is lost; None if there is this one only.
+
+        Returns:
+            A packed `Reply`.
+        """
+        # Here, not at the top: what it needs imports this module.
+        from mesh_telemetry._query.host_asking import HostAsking
+
+        def ask_hosts(fragment: bytes, deadline_s: float) -> HostAsking:
+            assert others is not None, "there are several hosts"
+            return HostAsking(*others, fragment, deadline_s)
+
+        work = OUTSIDE if is_outside else OWN
+        task = Task(work, request, timeout_s, _QUESTION_BYTES_MAX, ask_hosts)
         try:
-            return await within_async(lambda: self._run(fragment, deadline), deadline)
-        except Late:
-            raise TelemetryError(
-                f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
-            ) from None
+            return await self._queries.run(task)
+        except TelemetryError as error:
+            return failure_reply(error)
 
     @concurrent_endpoint
     async def store_pyspy_dump(self, dump_id: str, proc: str, said: str) -> None:
@@ -182,7 +228,12 @@ class HostRows(Actor):
         """Says which failures are to stand here from now on."""
         await self._debugging.set_rules(rules)
 
-    @endpoint
+    @concurrent_endpoint
+    async def is_alive(self) -> bool:
+        """Returns True, also while this is being closed."""
+        return True
+
+    @concurrent_endpoint
     async def close(self) -> None:
         """Forgets all rows of this host, but for those that are to be kept on its disk."""
         await self._ended(_CLOSE_S)
@@ -193,43 +244,12 @@ class HostRows(Actor):
     async def _ended(self, limit_s: float) -> None:
         if self._stacks is not None:
             await self._stacks.close()
+        await self._queries.close()
         await asyncio.to_thread(self._close, limit_s)
 
-    def _run(self, fragment: Fragment, deadline: float) -> bytes:
-        # Here, not at the top: who only spawns this must not load Arrow.
-        from mesh_telemetry._query.engine import run_until
-        from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH
-        from mesh_telemetry._rows.added_tables import RowsWithAdded
-
-        told = ["rows"] if any(not one.is_live for one in fragment.added) else []
-        tables = self._made().refreshed([*fragment.tables, *told])
-        try:
-            rows = RowsWithAdded(tables, fragment.added)
-            body: bytes = run_until(fragment, rows, deadline, self._sessions)
-        except QueryError as error:
-            if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
-                raise
-            raise QueryError(f"{QUERY_FAULT}{error}") from None
-        return body
-
-    def _made(self) -> HostTables:
-        from mesh_telemetry._query.kept_sessions import KeptSessions
-        from mesh_telemetry._rows.host_tables import HostTables
-
-        with self._making:
-            if self._tables is None:
-                self._sessions = KeptSessions()
-                scratch = self._folder / ASKED
-                scratch.mkdir(mode=0o700, exist_ok=True)
-                self._tables = HostTables(
-                    self._folder,
-                    cache_bytes=self._config.host_cache_bytes,
-                    retention_s=self._config.retention_s,
-                    spill=self._spilled,
-                    own_proc=self._own_proc,
-                    scratch=scratch,
-                )
-            return self._tables
+    def _remove_links(self, pid: int) -> None:
+        """Removes what a query process has left that was killed."""
+        shutil.rmtree(self._scratch / str(pid), ignore_errors=True)
 
     def _note_spilled(self, folder: Path) -> None:
         """Says on disk whose rows these are; it may be in place of one that was lost."""
@@ -240,10 +260,7 @@ class HostRows(Actor):
             note_host(folder, self._note)
 
     def _load(self) -> None:
-        """Loads Arrow and DataFusion; then rows can be written to disk, and exported."""
-        from mesh_telemetry._query import engine as engine
-        from mesh_telemetry._rows import host_tables as host_tables
-
+        """Loads Arrow; then rows can be written to disk, and exported."""
         self._made_stacks()
         if self._spilled is not None:
             from mesh_telemetry._disk.spill import Spill

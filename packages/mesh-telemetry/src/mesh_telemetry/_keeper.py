@@ -7,10 +7,20 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from mesh_core import Actor, MeshError, SupervisionError, context, endpoint, this_host, this_proc
+from mesh_core import (
+    Actor,
+    MeshError,
+    SupervisionError,
+    configured,
+    context,
+    endpoint,
+    this_host,
+    this_proc,
+)
 from mesh_core.spi import host_agents, host_numbers, station
 from mesh_telemetry._debug.failure_rules import FailureRule
 from mesh_telemetry._events.collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._events.folders import sweep
 from mesh_telemetry._events.recording import Recording
 from mesh_telemetry._host_rows import HostRows
 from mesh_telemetry._serve.served import program_line
@@ -29,6 +39,9 @@ _PROC_NAME = "mesh-telemetry"
 # Between two attempts to have something answer for a host.
 _RETRY_S = 1.0
 _RULES_S = 10.0
+# How often a process that is being closed is looked at, and how long it may take to answer.
+_ALIVE_LOOK_S = 1.0
+_SILENT_S = 5.0
 
 
 class HostHandle(NamedTuple):
@@ -213,14 +226,36 @@ class Keeper(Actor):
         if collector is not None:
             with suppress(MeshError):
                 collector.stop().get()
-        for kept in hosts:
-            if kept.rows is not None:
-                with suppress(MeshError):
-                    kept.rows.close.call_one().get()
-        stops = [kept.procs.stop() for kept in hosts if kept.procs is not None]
+        closing = [(kept, kept.rows.close.call_one()) for kept in hosts if kept.rows is not None]
+        silent = [kept for kept, closed in closing if kept.rows and _is_silent(kept.rows, closed)]
+        with configured(stop_grace_s=0.0):
+            # A process that does not answer does not end by itself: it is killed.
+            stops = [kept.procs.stop() for kept in silent if kept.procs is not None]
+        stops += [kept.procs.stop() for kept in hosts if kept.procs is not None]
         for stop in stops:
             with suppress(MeshError):
                 stop.get()
+        if silent:
+            # What was killed has left its folder, which is here if it was on this host.
+            sweep(self._config.directory)
+
+
+def _is_silent(rows: HostRows, closed: Future[None]) -> bool:
+    """Wait until the process of a host is closed; return whether it does not answer any more.
+
+    Closing may take long where rows are written to disk, so that its length says nothing.
+    """
+    while True:
+        with suppress(MeshError, TimeoutError):
+            closed.get(_ALIVE_LOOK_S)
+        if closed.done():
+            return False
+        try:
+            rows.is_alive.call_one().get(_SILENT_S)
+        except TimeoutError:
+            return not closed.done()
+        except MeshError:
+            return False
 
 
 def cause_of(error: BaseException) -> str:

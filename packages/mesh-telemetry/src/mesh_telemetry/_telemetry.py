@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._options import TelemetryConfig, with_otlp
-from mesh_telemetry._query.host_list import HostList
 from mesh_telemetry._query.moments import microseconds
 from mesh_telemetry._watching import watch_until_begun
 
@@ -29,14 +27,10 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, HostMesh, ProcMesh
     from mesh_telemetry._debug.debugging import DebugConsole, Debugging
-    from mesh_telemetry._keeper import HostHandle
     from mesh_telemetry._profile.file import TraceFile
+    from mesh_telemetry._query.client import Asking, QueryClient
     from mesh_telemetry._query.coverage import Answer, Coverage
     from mesh_telemetry._query.deadline import Cancellation
-    from mesh_telemetry._query.fragment import Fragment
-    from mesh_telemetry._query.host_asking import HostAsking
-    from mesh_telemetry._query.planned import Plans
-    from mesh_telemetry._query.query import Query
     from mesh_telemetry._query.stream import Stream
     from mesh_telemetry._serve.routes import Route
     from mesh_telemetry._serve.serving import Serving
@@ -83,8 +77,7 @@ class Telemetry:
         self._keeper: Keeper | None = None
         self._pid = 0
         self._servings: list[Serving] = []
-        self._plans: Plans | None = None
-        self._hosts: HostList | None = None
+        self._client: QueryClient | None = None
 
     def start(self) -> Self:
         """Records the calling process, and every process that is spawned from there from now on.
@@ -97,7 +90,7 @@ class Telemetry:
         """
         if self._keeper is not None:
             raise RuntimeError("telemetry is started already: use it, or close() it first")
-        run = f"{os.getpid()}-{os.urandom(8).hex()}"
+        run = f"{os.getpid()}-{os.urandom(16).hex()}"
         config = with_otlp(self.config, os.environ)
         keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, config)
         try:
@@ -166,21 +159,9 @@ class Telemetry:
             TelemetryError: It is not started.
             ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
         """
-        keeper, hosts_now = self._asked(timeout)
-        until_us = microseconds(as_of)
-
-        def answer(
-            hosts: Sequence[HostHandle], asked: Callable[[], None], timeout_s: float
-        ) -> Answer:
-            return self._question(sql, params).answer(
-                partial(self._ask, keeper, hosts, asked),
-                until_us=until_us,
-                timeout_s=timeout_s,
-                require_full=require_full,
-                is_one_host=len(hosts) == 1,
-            )
-
-        return hosts_now.asked(answer, timeout)
+        client, asking = self._asking(timeout, require_full)
+        question = client.question(sql, params, microseconds(as_of), "arrow", asking)
+        return client.answer(question, asking)
 
     def stream(
         self,
@@ -209,33 +190,25 @@ class Telemetry:
             ...     for batch in stream:
             ...         print(batch.num_rows)
         """
-        keeper, hosts_now = self._asked(timeout)
-        deadline = time.monotonic() + timeout
-        query = self._question(sql, params)
-        return query.stream(
-            partial(self._ask, keeper, hosts_now.all(timeout), lambda: None),
-            until_us=microseconds(as_of),
-            timeout_s=max(deadline - time.monotonic(), 0.0),
-            require_full=require_full,
-        )
+        client, asking = self._asking(timeout, require_full)
+        question = client.question(sql, params, microseconds(as_of), "stream", asking)
+        return client.stream(question, asking)
 
-    def _asked(self, timeout: float) -> tuple[Keeper, HostList]:
-        """Gives whom to ask for that long."""
+    def _asking(self, timeout: float, require_full: bool) -> tuple[QueryClient, Asking]:
+        from mesh_telemetry._query.client import Asking
+
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not above 0")
-        keeper = self._started()
-        if self._hosts is None:
-            self._hosts = HostList(keeper)
-        return keeper, self._hosts
+        return self._asker(), Asking(timeout, require_full)
 
-    def _question(self, sql: str, params: Sequence[object] | Mapping[str, object] | None) -> Query:
+    def _asker(self) -> QueryClient:
         # Here, not at the top: processes that only record must not load Arrow.
-        from mesh_telemetry._query.planned import Plans
-        from mesh_telemetry._query.query import Query
+        from mesh_telemetry._query.client import QueryClient
 
-        if self._plans is None:
-            self._plans = Plans(self.tables())
-        return Query(sql, params, self._plans.schemas, plans=self._plans)
+        keeper = self._started()
+        if self._client is None:
+            self._client = QueryClient(keeper, self._own_tables, list(self.tables()))
+        return self._client
 
     def pyspy_dump(
         self,
@@ -382,18 +355,26 @@ class Telemetry:
 
         store_dump_of(self._started(), dump_id, proc, said, timeout)
 
-    def serve(self, port: int = 0, flight_port: int = 0, token: str | None = None) -> Serving:
+    def serve(
+        self,
+        port: int = 0,
+        flight_port: int = 0,
+        token: str | None = None,
+        act_token: str | None = None,
+    ) -> Serving:
         """Answers other programs of this machine too, until that or telemetry is closed.
 
-        `mesh query` finds it by itself; others need its addresses and its token.
+        `mesh query` finds it by itself; others need its addresses and a token.
 
         Args:
             port: Where to listen on the loopback for HTTP; 0 for any free port.
             flight_port: Where to listen for Arrow Flight SQL; 0 for any free port.
-            token: What lets others in; a random one when left out.
+            token: Permits reading; a random one when left out.
+            act_token: Permits everything: also to stop meshes, to run code and to see local
+                variables. A random one when left out.
 
         Raises:
-            TelemetryError: It is not started, or a port is taken.
+            TelemetryError: It is not started, a port is taken, or the tokens are equal or empty.
 
         Example:
             >>> with telemetry.serve() as serving:
@@ -401,20 +382,22 @@ class Telemetry:
         """
         from mesh_telemetry._dash.dashboard import LOOK_S, Dashboard
         from mesh_telemetry._rows.added_tables import table_docs
+        from mesh_telemetry._serve.scopes import Tokens
+        from mesh_telemetry._serve.served_queries import ServedQueries
         from mesh_telemetry._serve.serving import Serving
 
         self._started()
         look = partial(self.query, timeout=LOOK_S)
         dashboard = Dashboard(look, table_docs(self._own_tables))
+        queries = ServedQueries(self._asker())
         serving = Serving(
-            self._answer,
+            queries,
             self.tables(),
             self._routes(),
             dashboard,
             port,
             flight_port,
-            token,
-            self._streamed,
+            Tokens.random(token, act_token),
         )
         self._servings.append(serving)
         return serving
@@ -563,22 +546,6 @@ class Telemetry:
 
         return Debugging(self._started())
 
-    def _answer(
-        self,
-        sql: str,
-        params: Sequence[object] | Mapping[str, object] | None,
-        as_of_us: int | None,
-    ) -> Answer:
-        return self.query(sql, params, as_of=None if as_of_us is None else as_of_us / 1e6)
-
-    def _streamed(
-        self,
-        sql: str,
-        params: Sequence[object] | Mapping[str, object] | None,
-        as_of_us: int | None,
-    ) -> Stream:
-        return self.stream(sql, params, as_of=None if as_of_us is None else as_of_us / 1e6)
-
     def open(self, meshes: Mapping[str, HostMesh]) -> RecordedJob:
         """Starts it, if it is not; `Job.state` of mesh-jobs calls this for `job.equip(telemetry)`.
 
@@ -598,12 +565,12 @@ class Telemetry:
         for serving in servings:
             serving.close()
         keeper, self._keeper = self._keeper, None
-        self._hosts = None
+        self._client = None
         if keeper is None or os.getpid() != self._pid:
             return
-        with suppress(MeshError):
+        with suppress(MeshError, TimeoutError):
             keeper.close.call_one().get(_CLOSE_S)
-        with suppress(MeshError):
+        with suppress(MeshError, TimeoutError):
             _stop(keeper).get(_CLOSE_S)
 
     def __enter__(self) -> Self:
@@ -616,31 +583,6 @@ class Telemetry:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _ask(
-        self,
-        keeper: Keeper,
-        hosts: Sequence[HostHandle],
-        asked: Callable[[], None],
-        fragment: Fragment,
-    ) -> HostAsking:
-        from mesh_telemetry._query.host_asking import HostAsking
-        from mesh_telemetry._rows.added_tables import added_tables
-
-        added = added_tables(fragment.tables, self._own_tables)
-        if added:
-            fragment = replace(fragment, added=added)
-        try:
-            asking = HostAsking(keeper, hosts, fragment)
-        except MeshError:
-            asked()
-            raise
-        try:
-            asked()
-        except BaseException:
-            asking.close()
-            raise
-        return asking
 
     def _started(self) -> Keeper:
         if self._keeper is None:

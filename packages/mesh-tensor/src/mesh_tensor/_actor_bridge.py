@@ -6,7 +6,6 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from mesh_core.spi import future_of
 from mesh_tensor._activation import active_stream
@@ -15,18 +14,18 @@ from mesh_tensor._errors import NoGradient, TensorError
 from mesh_tensor._loans import Handover, LoanOrder, Loans
 from mesh_tensor._remote_arguments import Arguments
 from mesh_tensor._remote_outcome import imagine
-from mesh_tensor._remote_parts import ConstantPart, Pattern
+from mesh_tensor._remote_parts import DROPPED
 from mesh_tensor._tensor import Tensor
 
 if TYPE_CHECKING:
     from mesh_core.spi import LayerCall
     from mesh_tensor._device_mesh import DeviceMesh
     from mesh_tensor._engine import Engine
+    from mesh_tensor._remote_parts import Pattern
 
 __all__ = ["call_actors"]
 
 _KNOWN_MAX = 4096
-_NOTHING = Pattern((ConstantPart(None),), pytree.tree_flatten(None)[1], ())
 
 
 def call_actors(
@@ -43,7 +42,7 @@ def call_actors(
     arguments = Arguments(name, args, kwargs, _mesh(engine, call), call.verb == "choose")
     if arguments.groups:
         engine.meet(arguments.groups)
-    pattern = _pattern(engine, call, arguments) if is_kept else _NOTHING
+    pattern = _pattern(engine, call, arguments) if is_kept else DROPPED
     token = secrets.token_hex(8)
     order = LoanOrder(token, call.port, arguments.blob())
     loans = engine.remote.loans(call.procs, Loans)
@@ -63,8 +62,8 @@ def call_actors(
         # Some may not have served it; the others do not mind.
         return loans.give_up.broadcast(token)
 
-    if call.has_timeout:
-        answer.add_done_callback(lambda done: done.exception() and give_up())
+    # An actor that is started again does not serve the calls of the one before.
+    answer.add_done_callback(lambda done: done.exception() and give_up())
     if is_kept:
         return result
     refs = [one._ref for one in arguments.operands]
@@ -84,7 +83,7 @@ def _pattern(engine: Engine, call: LayerCall, arguments: Arguments) -> Pattern:
                     "actor: detach it, or call it under torch.no_grad()"
                 )
     if call.propagate == "inspect":
-        return _NOTHING
+        return DROPPED
     if not callable(call.propagate):
         raise TensorError(
             f"it is not known of what shape the results of {call.name} are: say so with "

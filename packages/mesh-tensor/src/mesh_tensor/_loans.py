@@ -18,9 +18,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mesh_core import Actor, endpoint
-from mesh_core.spi import local_actor
+from mesh_core.spi import is_actor_coming, local_actor
 from mesh_tensor._poison import Poison
-from mesh_tensor._remote_steps import LostOperand, keep_results, put_in
+from mesh_tensor._remote_steps import (
+    LostOperand,
+    check_writes,
+    keep_results,
+    put_in,
+    versions_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Handover", "LoanOrder", "Loans", "lend_step", "serve"]
 
-#: How often it is looked whether an actor is still there that has not begun.
+#: How often a process checks that an actor that has not begun can still do so.
 _LOOK_S = 0.2
 
 
@@ -172,15 +178,17 @@ def lend_step(plan: Plan, world: World) -> Step:
                 loan.arguments = put_in(world, order.blob, given, loan.tensors)
             except Exception as error:
                 loan.error = error
+        versions = versions_of(given)
         loan.offered.set()
         _wait(loan, order)
         _counter.forget(order.token)
         if lost is not None:
             raise LostOperand
-        if not call.kept:
+        if not call.is_checked:
             return at + words
         if loan.error is not None:
             raise loan.error
+        check_writes(plan, given, versions)
         kept = keep_results(plan.name, call, loan.result, loan.tensors)
         for index, value in enumerate(kept):
             values[w[at + operands + 1 + index]] = value
@@ -194,9 +202,17 @@ def _lent(value: Any) -> torch.Tensor | None:
 
 
 def _wait(loan: _Loan, order: LoanOrder) -> None:
+    """Waits until the actor has ended the loan, or can no longer begin it."""
     actor = local_actor(order.port)
     while not loan.ended.wait(_LOOK_S):
-        if not loan.is_begun and (actor is None or local_actor(order.port) is not actor):
+        if loan.is_begun:
+            continue
+        if actor is None and is_actor_coming(order.port):
+            continue
+        # The spawn may have ended since.
+        now = local_actor(order.port)
+        actor = actor or now
+        if now is None or now is not actor:
             _counter.give_up(order.token)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._library.utils import is_builtin
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -186,7 +187,7 @@ def propagate(
         for place, (kind, moved) in enumerate(now)
         if moved is not None or _is_reshaped(func, kind, operands[place]._meta.kind)
     )
-    parts = _parts(metas, mesh, func, fakes, before, result)
+    parts = _parts(metas, mesh, func, fakes, before, _apart(func, before, result))
     return Outcome(parts, mutated, reshaped, plain_args, plain_kwargs)
 
 
@@ -197,6 +198,9 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
             f"{func} gives a tensor that is quantized, and distributed ones are dense: "
             "call it in a remote function"
         )
+    if not is_builtin(func) and any(_is_value(one.type) for one in func._schema.returns):
+        # The rule of a custom operation describes tensors, and knows no values.
+        return None, False
     _quiet.is_on = True
     try:
         return _mended(func, args, func(*args, **kwargs)), None
@@ -217,6 +221,30 @@ def _mended(func: Any, args: tuple[Any, ...], result: Any) -> Any:
         first, *rest = result
         return (first.contiguous(memory_format=suggest_memory_format(args[0])), *rest)
     return result
+
+
+def _is_value(kind: Any) -> bool:
+    return isinstance(kind, (torch.IntType, torch.FloatType, torch.BoolType, torch.NumberType))
+
+
+def _apart(func: Any, storages: Sequence[int], result: Any) -> Any:
+    """Gives results memory of their own, where a custom operation does not declare that they alias.
+
+    Its rule may return an operand, or a view of one, to describe a result of that shape.
+    """
+    if is_builtin(func):
+        return result
+    declared = func._schema.returns
+    each = result if isinstance(result, tuple) and len(declared) > 1 else (result,)
+
+    def own(one: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(one) if one.untyped_storage()._cdata in storages else one
+
+    made = [
+        one if how.alias_info is not None else pytree.tree_map_only(torch.Tensor, own, one)
+        for one, how in zip(each, declared, strict=True)
+    ]
+    return tuple(made) if each is result else made[0]
 
 
 def _checked(func: Any, argument: Any) -> Any:

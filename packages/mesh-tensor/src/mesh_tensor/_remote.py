@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import torch
-from torch.utils import _pytree as pytree
 
 from mesh_core.spi import future_of
 from mesh_tensor._answer import Answer
@@ -15,7 +14,7 @@ from mesh_tensor._errors import NoGradient
 from mesh_tensor._opaque import OpaqueRef
 from mesh_tensor._remote_arguments import Arguments
 from mesh_tensor._remote_outcome import imagine
-from mesh_tensor._remote_parts import ConstantPart, FunctionCode, Pattern
+from mesh_tensor._remote_parts import DROPPED, FunctionCode, Pattern
 from mesh_tensor._remote_table import code_of
 from mesh_tensor._tensor import Tensor
 
@@ -34,7 +33,6 @@ R = TypeVar("R")
 
 #: How many kinds of arguments are remembered; more are found out again.
 _KNOWN_MAX = 4096
-_NOTHING = (pytree.tree_flatten(None)[1], ())
 _RULES = ("cached", "inspect")
 
 
@@ -62,7 +60,7 @@ class RemoteFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Calls it everywhere; gives distributed tensors in place of what it returns.
 
-        What the results are like is found out as `propagate` says. The call itself is not waited
+        `propagate` says how the shapes of the results are found out. The call itself is not waited
         for, but the first of its kind where that is `cached`.
 
         Raises:
@@ -115,9 +113,8 @@ class RemoteFunction(Generic[P, R]):
         """Calls it everywhere and waits for nothing; what it raises is printed there."""
         arguments = self._arguments(args, kwargs)
         number = self._sent(arguments)
-        nothing = Pattern((ConstantPart(None),), *_NOTHING)
         table = arguments.mesh._engine.remote
-        table.issue(number, self._name, arguments, arguments.blob(), nothing)
+        table.issue(number, self._name, arguments, arguments.blob(), DROPPED)
 
     def spoiling(self) -> RemoteFunction[P, R]:
         """Has a failure be one of the opaque objects among the arguments as well; gives itself."""
@@ -162,13 +159,16 @@ class RemoteFunction(Generic[P, R]):
             pattern, result = table.attempt(number, self._name, arguments, blob)
         else:
             if self._rule == "inspect":
-                pattern = Pattern((ConstantPart(None),), *_NOTHING)
+                pattern = DROPPED
             else:
                 pattern = imagine(self._name, self._rule, arguments)  # type: ignore[arg-type]
             if self._is_spoiling:
                 objects = (p for p, one in enumerate(arguments.operands) if type(one) is OpaqueRef)
                 pattern = replace(pattern, mutated=(*pattern.mutated, *objects))
             result = table.issue(number, self._name, arguments, blob, pattern)
+        if self._rule == "cached" and pattern.has_values:
+            # Another call may return other values.
+            return result
         if key is not None and not arguments.has_local_tensors:
             if len(self._patterns) >= _KNOWN_MAX:
                 self._patterns.clear()
@@ -217,9 +217,13 @@ def remote(function: Any = None, /, *, propagate: Rule = None) -> Any:
         function: It, or the path to import it by there: `package.module.function`. It is sent
             to each process once: by its path where it can be imported, or else itself.
         propagate: How it is known what it gives. `"cached"`, the default: the first call with
-            arguments of a kind is waited for, and later ones give the like. A function: it gets
-            tensors without values and gives some of the right shape; what it writes to, the remote
-            one writes to. `"inspect"`: it gives nothing, and writes to nothing.
+            arguments of a kind is waited for, and later ones return tensors of the same shapes;
+            while results include values that are not tensors, each call is waited for. A function,
+            the rule: it gets tensors without values and returns some of the right shape and dtype,
+            of which the values come from the remote function. The rule writes to the arguments
+            that the remote function writes to, and returns such an argument itself if the remote
+            function does; every other result has memory of its own. `"inspect"`: it gives
+            nothing, and writes to nothing.
 
     Returns:
         What can be called as the function itself, and by the verbs of endpoints.

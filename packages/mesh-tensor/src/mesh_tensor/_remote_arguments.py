@@ -16,7 +16,7 @@ from mesh_tensor._errors import TensorError, WrongMesh
 from mesh_tensor._opaque import OpaqueRef
 from mesh_tensor._plan import Operand
 from mesh_tensor._process_group import RemoteProcessGroup
-from mesh_tensor._remote_parts import GroupArg, MeshArg, ObjectArg
+from mesh_tensor._remote_parts import ATOMS, GroupArg, MeshArg, ObjectArg
 from mesh_tensor._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -26,18 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Arguments"]
 
-_ATOMS = (
-    int,
-    bool,
-    str,
-    bytes,
-    complex,
-    type(None),
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, type)
 
 
@@ -114,7 +102,7 @@ class Arguments:
         """Gives all that does not travel by slot, as bytes."""
         plain = pytree.tree_unflatten(self._given, self._spec)
         with no_mesh.activate():
-            if all(type(one) in _ATOMS or type(one) in _STAND_INS for one in self._given):
+            if all(type(one) in ATOMS or type(one) in _STAND_INS for one in self._given):
                 try:
                     return pickle.dumps(plain, 5)
                 except (pickle.PicklingError, AttributeError):
@@ -204,7 +192,7 @@ class Arguments:
             return ObjectArg
         if kind is float:
             return float, one.hex()
-        if kind in _ATOMS or kind in _STAND_INS:
+        if kind in ATOMS or kind in _STAND_INS:
             return kind, one
         if isinstance(one, torch.Tensor):
             return torch.Tensor, one.shape, one.stride(), one.dtype, one.device

@@ -9,7 +9,7 @@ from torch.utils import _pytree as pytree
 
 from mesh_tensor._errors import UnsupportedOp
 from mesh_tensor._propagate import without_values
-from mesh_tensor._remote_parts import Pattern, describe
+from mesh_tensor._remote_parts import ATOMS, ObjectPart, Pattern, TensorPart, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,8 @@ def imagine(name: str, rule: Callable[..., Any], arguments: Arguments) -> Patter
         arguments: What the function is called with.
 
     Raises:
-        UnsupportedOp: The rule changes the shape of an argument.
+        UnsupportedOp: The rule changes the shape of an argument, or returns a value that it cannot
+            know.
         Exception: Whatever the rule raises.
     """
     with without_values(), torch.no_grad():
@@ -42,7 +43,23 @@ def imagine(name: str, rule: Callable[..., Any], arguments: Arguments) -> Patter
             raise UnsupportedOp(f"the rule of {name} gives {known[0]!r} back: leave it out")
         if shapes != [None if one is None else one.shape for one in operands]:
             raise UnsupportedOp(f"the rule of {name} changes the shape of an argument")
-        return describe(result, operands, versions)
+        pattern = describe(result, operands, versions, is_rule=True)
+    _check_constants(name, pattern)
+    return pattern
+
+
+def _check_constants(name: str, pattern: Pattern) -> None:
+    """Refuses values that the processes could not compare with those of the function."""
+    is_reported = bool(pattern.mutated) or any(
+        isinstance(part, (TensorPart, ObjectPart)) for part in pattern.parts
+    )
+    for _, value in pattern.constants:
+        if value is None or (is_reported and type(value) in (*ATOMS, float)):
+            continue
+        raise UnsupportedOp(
+            f"the rule of {name} returns {value!r}, and a rule describes tensors: get values with "
+            f"{name}.call(...), or return them as tensors"
+        )
 
 
 def _handles(result: Any) -> list[Any]:

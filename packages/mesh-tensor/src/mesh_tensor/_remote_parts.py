@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "ATOMS",
+    "DROPPED",
     "ConstantPart",
     "FunctionCode",
     "GroupArg",
@@ -28,6 +30,20 @@ __all__ = [
     "describe",
     "shape_of",
 ]
+
+#: Types of values that are compared by value, and of which two that are equal are alike.
+ATOMS = (
+    int,
+    bool,
+    str,
+    bytes,
+    complex,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
 
 
 @dataclass(frozen=True)
@@ -111,11 +127,32 @@ class Pattern:
         parts: Its results, flat.
         spec: The tree that they are the leaves of.
         mutated: Which operands it writes to.
+        is_checked: Whether each process compares what the function returns with the pattern;
+            False where the results are dropped.
     """
 
     parts: tuple[Part, ...]
     spec: pytree.TreeSpec
     mutated: tuple[int, ...]
+    is_checked: bool = True
+
+    @property
+    def constants(self) -> tuple[tuple[int, Any], ...]:
+        """The values among the results that are not tensors, each with its place."""
+        return tuple(
+            (place, part.value)
+            for place, part in enumerate(self.parts)
+            if isinstance(part, ConstantPart)
+        )
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the results include values, which may differ from call to call."""
+        return any(value is not None for _, value in self.constants)
+
+
+#: The pattern of a function of which the results are dropped, whatever they are.
+DROPPED = Pattern((ConstantPart(None),), pytree.tree_flatten(None)[1], (), is_checked=False)
 
 
 @dataclass(frozen=True)
@@ -125,12 +162,20 @@ class RemoteCall:
     Attributes:
         function: The number of the plan that brought the function.
         kept: The places of the results that are kept, and what each was promised to be.
+        returned: The results that are operands themselves: the place of each, and the operand.
+        constants: The places of the other results, and the value that each was promised to be.
+        objects: The operands that are not tensors.
         count: How many results there are.
+        is_checked: Whether the process compares the results with all of this.
     """
 
     function: int
     kept: tuple[tuple[int, TensorPart | ObjectPart], ...]
+    returned: tuple[tuple[int, int], ...]
+    constants: tuple[tuple[int, Any], ...]
+    objects: tuple[int, ...]
     count: int
+    is_checked: bool
 
 
 @dataclass(frozen=True)
@@ -142,19 +187,30 @@ class Trial:
     is_poisoned: bool = False
 
 
-def describe(result: Any, operands: Sequence[Any], versions: Sequence[int]) -> Pattern:
-    """Describes what a function gave.
+def describe(
+    result: Any, operands: Sequence[Any], versions: Sequence[int], *, is_rule: bool = False
+) -> Pattern:
+    """Describes the results of a function, or those of its rule.
+
+    A result is an operand itself only if the function also writes to that operand. The results of a
+    rule say nothing else about memory: each of them describes a tensor with memory of its own.
 
     Args:
         result: What it returned.
         operands: The tensors that it got, and None for whatever else it got.
         versions: How often each had been written to before.
+        is_rule: Whether a rule returned it, and not the function.
     """
+    mutated = tuple(
+        place
+        for place, (one, version) in enumerate(zip(operands, versions, strict=True))
+        if one is not None and one._version != version
+    )
     leaves, spec = pytree.tree_flatten(result)
     known = {
         one.untyped_storage()._cdata: place
         for place, one in reversed(list(enumerate(operands)))
-        if one is not None
+        if one is not None and (not is_rule or place in mutated)
     }
     parts: list[Part] = []
     for index, leaf in enumerate(leaves):
@@ -163,18 +219,17 @@ def describe(result: Any, operands: Sequence[Any], versions: Sequence[int]) -> P
         elif not isinstance(leaf, torch.Tensor):
             parts.append(ConstantPart(leaf))
         else:
-            same = [place for place, one in enumerate(operands) if one is leaf]
-            if same:
-                parts.append(Operand(same[0]))
+            same = next((place for place in mutated if operands[place] is leaf), None)
+            if same is not None:
+                parts.append(Operand(same))
                 continue
             storage = leaf.untyped_storage()._cdata
-            parts.append(shape_of(leaf, known.get(storage)))
+            aliased = known.get(storage)
+            if is_rule and aliased is None:
+                parts.append(shape_of(torch.empty_like(leaf), None))
+                continue
+            parts.append(shape_of(leaf, aliased))
             known.setdefault(storage, ~index)
-    mutated = tuple(
-        place
-        for place, (one, version) in enumerate(zip(operands, versions, strict=True))
-        if one is not None and one._version != version
-    )
     return Pattern(tuple(parts), spec, mutated)
 
 

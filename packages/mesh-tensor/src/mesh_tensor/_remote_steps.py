@@ -27,7 +27,7 @@ from mesh_tensor._remote_parts import (
 from mesh_tensor._torch_mesh import device_mesh, process_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mesh_tensor._plan import Plan
     from mesh_tensor._steps import Step
@@ -37,11 +37,13 @@ __all__ = [
     "LostOperand",
     "adopt_step",
     "attempt",
+    "check_writes",
     "function_step",
     "invoke",
     "keep_results",
     "put_in",
     "remote_step",
+    "versions_of",
 ]
 
 
@@ -88,6 +90,7 @@ def remote_step(plan: Plan, world: World) -> Step:
 
     def step(w: list[int], at: int) -> int:
         given = [values[slot] for slot in w[at : at + operands]]
+        versions = versions_of(given)
         try:
             result, arguments = _called(world, call.function, world.given[w[at + operands]], given)
         except Exception as error:
@@ -95,8 +98,9 @@ def remote_step(plan: Plan, world: World) -> Step:
                 # Nobody may ever ask for anything that depends on it.
                 traceback.print_exception(error)
             raise
-        if not call.kept:
+        if not call.is_checked:
             return at + words
+        check_writes(plan, given, versions)
         kept = keep_results(plan.name, call, result, arguments)
         for index, value in enumerate(kept):
             values[w[at + first + index]] = value
@@ -138,7 +142,7 @@ def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], toke
     given = [world.values[slot] for slot in slots]
     if any(isinstance(one, Poison) for one in given):
         return Trial(is_poisoned=True)
-    versions = [one._version if isinstance(one, torch.Tensor) else 0 for one in given]
+    versions = versions_of(given)
     try:
         result, arguments = _called(world, function, blob, given)
         leaves, spec = pytree.tree_flatten(result)
@@ -205,7 +209,7 @@ def keep_results(
     """Gives of what was returned what is kept, each as it was promised.
 
     Raises:
-        BrokenPromise: It is something else.
+        BrokenPromise: It is something else, or so is a result that the program has already.
     """
     leaves = pytree.tree_leaves(result)
     if len(leaves) != call.count:
@@ -213,7 +217,66 @@ def keep_results(
             f"{name} gave {len(leaves)} results, and {call.count} were expected: "
             "see how its results are propagated"
         )
-    return [_fit(name, leaves, place, part, arguments) for place, part in call.kept]
+    for place, operand in call.returned:
+        if not _is_same(leaves[place], arguments[operand]):
+            raise BrokenPromise(
+                f"{name} returned another tensor than the argument that its rule returns: have the "
+                "rule return torch.empty_like of that"
+            )
+    for place, value in call.constants:
+        if not _is_equal(leaves[place], value):
+            raise BrokenPromise(
+                f"{name} returned {_shown(leaves[place])}, and {value!r} was expected: see how its "
+                "results are propagated"
+            )
+    fitted: dict[int, Any] = {}
+    for place, part in call.kept:
+        fitted[place] = _fit(name, leaves, place, part, arguments, fitted)
+    return list(fitted.values())
+
+
+def versions_of(given: Sequence[Any]) -> list[int]:
+    """Returns how often each operand has been written to; 0 for what is no tensor."""
+    return [one._version if isinstance(one, torch.Tensor) else 0 for one in given]
+
+
+def check_writes(plan: Plan, given: Sequence[Any], versions: Sequence[int]) -> None:
+    """Checks that a function has written to no other operands than the program knows of.
+
+    Raises:
+        BrokenPromise: It has. A gradient that is computed from such an operand would be wrong.
+    """
+    known = [given[place] for place in plan.mutated]
+    for place, (before, now) in enumerate(zip(versions, versions_of(given), strict=True)):
+        if now == before or place in plan.detail.objects:
+            continue
+        if not any(_shares(one, given[place]) for one in known):
+            raise BrokenPromise(
+                f"{plan.name} writes to tensor {place} of its arguments, and its rule or its first "
+                "call did not: have the rule write to it, too"
+            )
+
+
+def _is_same(leaf: Any, argument: torch.Tensor | None) -> bool:
+    """Whether a result is an argument, or a tensor with just its memory."""
+    if leaf is argument:
+        return True
+    return (
+        isinstance(leaf, torch.Tensor)
+        and isinstance(argument, torch.Tensor)
+        and leaf.untyped_storage()._cdata == argument.untyped_storage()._cdata
+        and shape_of(leaf, None) == shape_of(argument, None)
+    )
+
+
+def _is_equal(leaf: Any, value: Any) -> bool:
+    if type(leaf) is not type(value):
+        return False
+    return bool(leaf == value or (leaf != leaf and value != value))
+
+
+def _shown(leaf: Any) -> str:
+    return f"a tensor of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
 def _plain(leaf: Any, wrapped: bool = False) -> Any:
@@ -229,9 +292,22 @@ def _plain(leaf: Any, wrapped: bool = False) -> Any:
 
 
 def _fit(
-    name: str, leaves: list[Any], place: int, part: Any, arguments: list[torch.Tensor | None]
+    name: str,
+    leaves: list[Any],
+    place: int,
+    part: Any,
+    arguments: list[torch.Tensor | None],
+    before: Mapping[int, Any],
 ) -> Any:
     """Gives a result as it was promised: same kind, same layout, no storage that was not said.
+
+    Args:
+        name: The function.
+        leaves: Its results.
+        place: Which of them.
+        part: The promise.
+        arguments: The tensors that the function got.
+        before: The results in front of this one, as they are kept.
 
     Raises:
         BrokenPromise: It is something else.
@@ -250,14 +326,37 @@ def _fit(
         )
     found = shape_of(leaf, part.aliased)
     is_alike = found.strides == part.strides and found.offset == part.offset
+    shared = [one for one in (*arguments, *before.values()) if _shares(one, leaf)]
     if part.aliased is not None:
-        if not is_alike:
+        expected = arguments[part.aliased] if part.aliased >= 0 else before.get(~part.aliased)
+        if is_alike and (not shared or _shares(expected, leaf)):
+            return leaf
+        if shared:
             raise BrokenPromise(f"{name} gave another view than was expected")
+    elif is_alike and not shared:
         return leaf
-    storage = leaf.untyped_storage()._cdata
-    if is_alike and all(
-        one is None or one.untyped_storage()._cdata != storage for one in arguments
-    ):
-        return leaf
-    out = torch.empty_strided(part.shape, part.strides, dtype=part.dtype, device=leaf.device)
-    return out.copy_(leaf) if not part.offset else leaf.clone()
+    return _laid_out(name, leaf, part)
+
+
+def _shares(one: Any, leaf: torch.Tensor) -> bool:
+    return (
+        isinstance(one, torch.Tensor)
+        and one.untyped_storage()._cdata == leaf.untyped_storage()._cdata
+    )
+
+
+def _laid_out(name: str, leaf: torch.Tensor, part: TensorPart) -> torch.Tensor:
+    """Copies a result into memory of its own, with the layout that the program believes it has.
+
+    Raises:
+        BrokenPromise: Elements of that layout share memory, as after `expand`.
+    """
+    last = sum((size - 1) * stride for size, stride in zip(part.shape, part.strides, strict=True))
+    memory = torch.empty(part.offset + last + 1, dtype=part.dtype, device=leaf.device)
+    out = memory.as_strided(part.shape, part.strides, part.offset)
+    if torch._debug_has_internal_overlap(out) == 1:
+        raise BrokenPromise(
+            f"{name} returned a tensor with strides {tuple(leaf.stride())}, and {part.strides} "
+            "were expected: call contiguous() on the result"
+        )
+    return out.copy_(leaf)

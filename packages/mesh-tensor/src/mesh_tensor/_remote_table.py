@@ -157,8 +157,21 @@ class RemoteTable:
             if isinstance(part, (TensorPart, ObjectPart))
         )
         operands = len(arguments.operands)
+        returned = tuple(
+            (place, part.index)
+            for place, part in enumerate(pattern.parts)
+            if isinstance(part, Operand)
+        )
+        # An attempt has been compared already, and its values may be of any type.
+        constants = () if kind == "adopt" else pattern.constants
         mesh, count = arguments.mesh, len(pattern.parts)
-        key = (kind, number, mesh, operands, kept, count, pattern.mutated)
+        objects = tuple(
+            place for place, one in enumerate(arguments.operands) if type(one) is not Tensor
+        )
+        call = RemoteCall(number, kept, returned, constants, objects, count, pattern.is_checked)
+        # Values of different types can be equal.
+        types = tuple(type(value) for _, value in constants)
+        key = (kind, mesh, operands, call, types, pattern.mutated)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._engine._define(
@@ -171,7 +184,7 @@ class RemoteTable:
                 numbers=1,
                 results=tuple(place for place, _ in kept),
                 mutated=pattern.mutated,
-                detail=RemoteCall(number, kept, count),
+                detail=call,
             )
         return plan
 

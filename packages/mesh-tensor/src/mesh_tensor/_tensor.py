@@ -133,9 +133,8 @@ class Tensor(torch.Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise NeedsLayer(
-            "a distributed tensor stays in its processes: bring its value with "
-            "mesh_tensor.inspect, or pass it as an argument of its own to an actor on the same "
-            "processes"
+            "a distributed tensor stays in its processes: get its value with mesh_tensor.inspect, "
+            "or spawn the actor first and pass the tensor to an endpoint as an argument of its own"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:

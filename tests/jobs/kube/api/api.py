@@ -13,7 +13,7 @@ from tests.jobs.kube.api.permissions import Permissions
 from tests.jobs.kube.api.refusal import Refusal, not_found
 from tests.jobs.kube.api.request import Request
 from tests.jobs.kube.api.selector import Choice, by_field, by_label
-from tests.jobs.kube.api.store import Store
+from tests.jobs.kube.api.store import Store, now_text
 
 #: Kinds whose status only its subresource changes.
 _WITH_STATUS = {"Pod", "StatefulSet", "Job", "Node", "Service", "Namespace"}
@@ -206,7 +206,21 @@ class Api:
 
     def _evict(self, request: Request) -> Object:
         options = (request.body or {}).get("deleteOptions") or {}
-        deletion.delete(self.store, self.kinds, request.kind, self._one(request), options)
+        pod = self._one(request)
+        if request.is_dry_run:
+            return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+        # As the real server does: first the condition, then the deletion with its grace period.
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastTransitionTime": now_text(),
+        }
+        change = {"conditions": [condition]}
+        pod["status"] = patched(pod["status"], "application/strategic-merge-patch+json", change)
+        marked = self.store.replace(request.kind, pod)
+        deletion.delete(self.store, self.kinds, request.kind, marked, options)
         return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def _bind(self, request: Request) -> Object:

@@ -17,7 +17,8 @@ from tests.jobs.kube.kubelet.surroundings import Surroundings
 #: How often a pod looks at its processes.
 LOOK_S = 0.05
 
-#: What tests do to a pod: an annotation with one of `oom`, `evict` and `hang-pull`.
+#: What tests do to a pod: an annotation with one of `oom`, `evict`, `shutdown` and `hang-pull`.
+#: `shutdown` is that of its node: the kubelet ends the pod, and nobody has deleted it.
 FAULT = "test/kubelet"
 
 
@@ -119,6 +120,12 @@ class Pod:
             fault = self._fault
             if fault in ("oom", "evict"):
                 self._signal(signal.SIGKILL)
+            if fault == "shutdown":
+                self._end_processes(self.object["spec"]["terminationGracePeriodSeconds"])
+                message = "Pod was terminated in response to imminent node shutdown."
+                self._tell("Failed", reason="Terminated", message=message)
+                self._wait_for_deletion()
+                return
             for one in self.containers:
                 one.look(self.address, "OOMKilled" if fault == "oom" else "")
             if fault == "evict" and not any(one.is_alive for one in self.containers):
@@ -164,9 +171,16 @@ class Pod:
             one.signal(number)
 
     def _finish(self) -> None:
-        """Asks the processes to end, then makes them, then confirms that the pod is gone."""
-        grace = self.object["metadata"].get("deletionGracePeriodSeconds") or 0
-        end = time.monotonic() + (0 if self._is_lost else grace)
+        """Ends the processes, and confirms that the pod is gone."""
+        self._end_processes(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
+        if not self._is_lost:
+            self._tell(self._phase())
+            self._confirm()
+        self.is_over = True
+
+    def _end_processes(self, grace_s: float) -> None:
+        """Asks the processes to end, then makes them."""
+        end = time.monotonic() + (0 if self._is_lost else grace_s)
         everyone = [*self._first, *self.containers]
         if not self._is_lost:
             self._signal(signal.SIGTERM)
@@ -178,10 +192,6 @@ class Pod:
         for one in everyone:
             one.look(self.address)
             one.kill_all(self.uid)
-        if not self._is_lost:
-            self._tell(self._phase())
-            self._confirm()
-        self.is_over = True
 
     def _confirm(self) -> None:
         meta = self.object["metadata"]

@@ -18,7 +18,7 @@ use mesh_runtime::origin::with_origin;
 use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -207,11 +207,17 @@ impl PyEngine {
     }
 
     fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
+        if self.engine.is_forsaken() {
+            return;
+        }
         let closed = Closed { code, detail: detail.to_vec().into() };
         self.engine.with_node(|node| node.close_mailbox(PortId(port), closed));
     }
 
     fn drop_port(&self, port: u64) {
+        if self.engine.is_forsaken() {
+            return;
+        }
         self.engine.with_node(|node| node.drop_port(PortId(port)));
         self.engine.clear_waiter(PortId(port));
     }
@@ -229,10 +235,19 @@ impl PyEngine {
         py.detach(|| self.engine.proc_died(proc, incarnation, detail));
     }
 
-    /// Where another host listens, as `name:port`, and the gateway to it, if there is one.
-    #[pyo3(signature = (host, addresses, gateway = Vec::new()))]
-    fn set_route(&self, host: u32, addresses: Vec<String>, gateway: Vec<String>) {
-        self.engine.set_route(HostId(host), Route { addresses, gateway });
+    /// Where another host listens, as `name:port`, the gateway to it, if there is one, and the
+    /// credentials that it accepts, if not those of `set_trust`.
+    #[pyo3(signature = (host, addresses, gateway = Vec::new(), keys = None))]
+    fn set_route(
+        &self,
+        host: u32,
+        addresses: Vec<String>,
+        gateway: Vec<String>,
+        keys: Option<&PyKeys>,
+    ) -> PyResult<()> {
+        let trust = keys.map(PyKeys::trust).transpose()?;
+        self.engine.set_route(HostId(host), Route { addresses, gateway }, trust);
+        Ok(())
     }
 
     /// What this process proves itself with to other hosts.
@@ -298,7 +313,8 @@ impl PyEngine {
 
     /// Tells a host that was taken for dead so, the way that `set_route` takes, and waits until it
     /// leaves.
-    #[pyo3(signature = (host, epoch, addresses, limit_s, gateway = Vec::new()))]
+    #[pyo3(signature = (host, epoch, addresses, limit_s, gateway = Vec::new(), keys = None))]
+    #[expect(clippy::too_many_arguments, reason = "one crossing of the border")]
     fn fence(
         &self,
         py: Python<'_>,
@@ -307,9 +323,11 @@ impl PyEngine {
         addresses: Vec<String>,
         limit_s: f64,
         gateway: Vec<String>,
+        keys: Option<&PyKeys>,
     ) -> PyResult<()> {
         let (route, limit) = (Route { addresses, gateway }, seconds(limit_s)?);
-        py.detach(|| self.engine.fence(HostId(host), epoch, &route, limit))
+        let trust = keys.map(PyKeys::trust).transpose()?;
+        py.detach(|| self.engine.fence(HostId(host), epoch, &route, trust, limit))
             .map_err(PyOSError::new_err)
     }
 
@@ -336,6 +354,7 @@ impl PyEngine {
         may_wait: bool,
         origin: Option<&[u8]>,
     ) -> PyResult<u64> {
+        self.check_process()?;
         let (kind, meta) = (sendable(kind)?, &*meta_from(origin, meta)?);
         let readers = targets.readers(&buffers);
         let packed = self.pack(py, body.len(), &buffers, &readers)?;
@@ -372,6 +391,7 @@ impl PyEngine {
         may_wait: bool,
         origin: Option<&[u8]>,
     ) -> PyResult<()> {
+        self.check_process()?;
         let (kind, meta) = (sendable(kind)?, &*meta_from(origin, meta)?);
         let readers = targets.readers(&buffers);
         let packed = self.pack(py, body.len(), &buffers, &readers)?;
@@ -392,6 +412,7 @@ impl PyEngine {
         reply: u64,
         timeout: Option<f64>,
     ) -> PyResult<Option<Vec<Message>>> {
+        self.check_process()?;
         let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
         let parker = self.parker();
         let mut answers = Vec::new();
@@ -409,21 +430,24 @@ impl PyEngine {
     }
 
     /// Takes the answers that have come; the flag says that no more will.
-    fn take(&self, reply: u64) -> (Vec<Message>, bool) {
+    fn take(&self, reply: u64) -> PyResult<(Vec<Message>, bool)> {
+        self.check_process()?;
         let mut answers = Vec::new();
         let done = self.engine.take_answers(PortId(reply), &mut answers);
-        (self.answers(answers), done == Progress::Complete)
+        Ok((self.answers(answers), done == Progress::Complete))
     }
 
-    fn is_ready(&self, port: u64) -> bool {
-        self.engine.with_node(|node| node.is_ready(PortId(port)))
+    fn is_ready(&self, port: u64) -> PyResult<bool> {
+        self.check_process()?;
+        Ok(self.engine.with_node(|node| node.is_ready(PortId(port))))
     }
 
     /// Gives up a call; false when another thread has its answers already.
-    fn cancel(&self, reply: u64) -> bool {
+    fn cancel(&self, reply: u64) -> PyResult<bool> {
+        self.check_process()?;
         let is_ours = self.engine.with_node(|node| node.cancel(PortId(reply)));
         self.engine.clear_waiter(PortId(reply));
-        is_ours
+        Ok(is_ours)
     }
 
     fn set_stream(&self, reply: u64) {
@@ -438,6 +462,7 @@ impl PyEngine {
         max: usize,
         timeout: Option<f64>,
     ) -> PyResult<Vec<Message>> {
+        self.check_process()?;
         let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
         let parker = self.parker();
         let mut frames = Vec::new();
@@ -456,12 +481,15 @@ impl PyEngine {
 
     /// Makes the next `wait_ready` of this thread return at once when something comes in from now
     /// on, whoever takes it meanwhile.
-    fn expect(&self, port: u64) {
+    fn expect(&self, port: u64) -> PyResult<()> {
+        self.check_process()?;
         self.engine.set_waiter(PortId(port), Waiter::Thread(self.parker()));
+        Ok(())
     }
 
     /// Waits until something has come in on a port, or a little less: look, and call again.
     fn wait_ready(&self, py: Python<'_>, port: u64, timeout: Option<f64>) -> PyResult<()> {
+        self.check_process()?;
         let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
         let (engine, parker) = (&self.engine, self.parker());
         py.detach(|| engine.wait_ready(PortId(port), &parker, until));
@@ -470,6 +498,7 @@ impl PyEngine {
 
     /// Takes messages that are there.
     fn receive_nowait(&self, py: Python<'_>, port: u64, max: usize) -> PyResult<Vec<Message>> {
+        self.check_process()?;
         let mut frames = Vec::new();
         let got = self.engine.with_node(|node| node.take_messages(PortId(port), max, &mut frames));
         got.map_err(|closed| port_closed(py, &closed))?;
@@ -491,6 +520,7 @@ impl PyEngine {
         body: &[u8],
         buffers: Vec<PyBuffer<u8>>,
     ) -> PyResult<()> {
+        self.check_process()?;
         let head = &message.frame.head;
         let packed = self.pack(py, body.len(), &buffers, &[head.from.proc])?;
         let tail_len = body.len() + packed.len();
@@ -523,6 +553,11 @@ impl PyEngine {
     /// Bytes of this process's shared memory that readers hold.
     fn shared_bytes_in_use(&self) -> usize {
         self.segments.bytes_in_use()
+    }
+
+    /// To be called in a forked child, where this engine is of no use.
+    fn forsake(&self) {
+        self.engine.forsake();
     }
 
     /// Gives open messages pages of their own; to be called before this process is forked.
@@ -663,6 +698,16 @@ impl PyEngine {
         let (segments, engine) = (&self.segments, &self.engine);
         let packed = py.detach(|| segments.pack(engine, body_len, &lent, readers));
         packed.map_err(PyValueError::new_err)
+    }
+
+    /// A forked child has none of our threads, and its copies of our links are the parent's.
+    fn check_process(&self) -> PyResult<()> {
+        if self.engine.is_forsaken() {
+            let text = "this process was forked from one of the job and is no member of it: use \
+                        what belongs to the job in the parent";
+            return Err(PyRuntimeError::new_err(text));
+        }
+        Ok(())
     }
 
     fn parker(&self) -> Arc<Parker> {

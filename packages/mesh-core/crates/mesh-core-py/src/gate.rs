@@ -39,14 +39,13 @@ impl PyGate {
     #[new]
     #[pyo3(signature = (listener, keys, refusal = None))]
     #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
-    fn new(listener: RawFd, keys: Option<&PyKeys>, refusal: Option<&str>) -> PyResult<Self> {
+    fn new(listener: RawFd, keys: &PyKeys, refusal: Option<&str>) -> PyResult<Self> {
         if listener < 0 {
             return Err(PyValueError::new_err(format!("{listener} is no descriptor")));
         }
         // SAFETY: the number is not negative; one that is not open only makes the copy fail.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
-        let trust = keys.map(PyKeys::trust).transpose()?;
-        let gate = Gate::open(listener, trust)?;
+        let gate = Gate::open(listener, keys.trust()?)?;
         if let Some(why) = refusal {
             gate.refuse(answer_frame(false, why.as_bytes()));
         }
@@ -80,7 +79,7 @@ impl PyCaller {
         self.0.address.map(|address| address.to_string())
     }
 
-    /// `controller` or `worker`; None where callers need not prove themselves.
+    /// `controller` or `worker`.
     #[getter]
     fn role(&self) -> Option<String> {
         self.0.role().map(|role| role.to_string())
@@ -104,7 +103,7 @@ impl PyCaller {
 fn ask_worker<'py>(
     py: Python<'py>,
     addresses: Vec<String>,
-    keys: Option<&PyKeys>,
+    keys: &PyKeys,
     body: &[u8],
     limit_s: f64,
     gateway: Vec<String>,
@@ -112,8 +111,8 @@ fn ask_worker<'py>(
     let route = Route { addresses, gateway };
     let request = frame(Kind::Attach, 0, body);
     let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
-    let trust = keys.map(PyKeys::trust).transpose()?;
-    let answer = py.detach(|| gate::ask(&route, trust.as_ref(), &request, limit))?;
+    let trust = keys.trust()?;
+    let answer = py.detach(|| gate::ask(&route, &trust, &request, limit))?;
     let flags = answer.head.flags;
     Ok((flags & REFUSED == 0, PyBytes::new(py, &answer.tail), flags & FOR_GOOD != 0))
 }

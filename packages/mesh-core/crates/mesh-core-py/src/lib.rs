@@ -1,6 +1,8 @@
 //! The extension module `mesh_core._core`: the only place where Rust meets Python.
 
+use mesh_runtime::node::PORT_MARK;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 mod engine;
 mod event_log;
@@ -15,6 +17,7 @@ mod trust;
 /// Fills the module `mesh_core._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("PORT_MARK", PyBytes::new(module.py(), &PORT_MARK))?;
     module.add_class::<message::Message>()?;
     module.add_class::<supervisor::PySupervisor>()?;
     module.add_class::<trust::PyKeys>()?;

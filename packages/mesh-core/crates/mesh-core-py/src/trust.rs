@@ -11,11 +11,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The name in the certificates of processes that share the authority of their user.
+const LOCAL_NAME: &str = "local";
+
 /// What a process proves itself with, and the authority of its job where it runs the job.
 #[pyclass(frozen, name = "Keys", module = "mesh_core._core")]
 pub(crate) struct PyKeys {
     pub(crate) identity: Identity,
     authority: Option<Arc<Authority>>,
+    /// Signed by the authority of the current user on this machine.
+    is_local: bool,
 }
 
 #[pymethods]
@@ -45,13 +50,22 @@ impl PyKeys {
             let words = "holds the credentials of two jobs: save each in a folder of its own";
             return Err(PyValueError::new_err(format!("{} {words}", folder.display())));
         }
-        Ok(Self { identity, authority: authority.map(Arc::new) })
+        Ok(Self { identity, authority: authority.map(Arc::new), is_local: false })
+    }
+
+    /// Signs for this process with the authority of the current user, kept in a private folder.
+    #[staticmethod]
+    fn local(py: Python<'_>, folder: PathBuf, role: &str) -> PyResult<Self> {
+        let (role, now) = (role.parse::<Role>().map_err(raise)?, UnixTime::now());
+        let issue = || Authority::local(&folder, now)?.issue(role, LOCAL_NAME, now);
+        Ok(Self { identity: py.detach(issue).map_err(raise)?, authority: None, is_local: true })
     }
 
     /// Reads what `to_pem` wrote: an identity that cannot sign.
     #[staticmethod]
     fn from_pem(text: &str) -> PyResult<Self> {
-        Ok(Self { identity: Identity::from_pem(text).map_err(raise)?, authority: None })
+        let identity = Identity::from_pem(text).map_err(raise)?;
+        Ok(Self { identity, authority: None, is_local: false })
     }
 
     /// The identity as text, its key included and the authority's left out.
@@ -83,7 +97,7 @@ impl PyKeys {
     fn issue(&self, role: &str, name: &str) -> PyResult<Self> {
         let role: Role = role.parse().map_err(raise)?;
         let identity = self.authority()?.issue(role, name, UnixTime::now()).map_err(raise)?;
-        Ok(Self { identity, authority: None })
+        Ok(Self { identity, authority: None, is_local: false })
     }
 
     /// The next authority, with a new identity for the same process.
@@ -131,6 +145,12 @@ impl PyKeys {
         self.authority.is_some()
     }
 
+    /// Whether the authority of the current user on this machine signed this.
+    #[getter]
+    fn is_local(&self) -> bool {
+        self.is_local
+    }
+
     /// When it ends, in seconds since 1970.
     #[getter]
     fn expires_at_s(&self) -> u64 {
@@ -152,7 +172,7 @@ impl PyKeys {
 
     fn of(authority: Authority, role: Role, name: &str) -> PyResult<Self> {
         let identity = authority.issue(role, name, UnixTime::now()).map_err(raise)?;
-        Ok(Self { identity, authority: Some(Arc::new(authority)) })
+        Ok(Self { identity, authority: Some(Arc::new(authority)), is_local: false })
     }
 
     fn authority(&self) -> PyResult<&Arc<Authority>> {

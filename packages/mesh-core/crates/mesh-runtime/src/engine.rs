@@ -13,7 +13,7 @@
 //! - `chores`: what is done for the node without its lock;
 //! - [`wire`]: one socket, `links`: those of the node;
 //! - `here`: links to other processes of this host;
-//! - [`gate`], [`channel`], [`dial`], `gateway`, `afar`, `neighbour`: links to other hosts;
+//! - [`gate`], [`channel`], [`dial`], `gateway`, `afar`: links to other hosts;
 //! - `acknowledgement`: what the kernels of other hosts have acknowledged;
 //! - `landings`: messages that are written to shared memory as they come;
 //! - `strangers`: links of this host whose other end is not known yet.
@@ -28,10 +28,10 @@ mod gateway;
 mod here;
 mod landings;
 mod links;
-mod neighbour;
 pub mod parker;
 mod poller;
 pub mod ready;
+mod shortage;
 mod strangers;
 mod tending;
 mod waiting;
@@ -76,6 +76,8 @@ struct Shared {
     /// When to look for shared memory that is not used any more; never while all is.
     sweep_at: Option<Instant>,
     strangers: Strangers,
+    /// Until when nothing is accepted or dialled, for want of descriptors.
+    shortage_ends_at: Option<Instant>,
 }
 
 /// Why nobody can reach a process any more.
@@ -96,11 +98,13 @@ pub struct Engine {
     /// When the links were last led, in microseconds since `epoch`.
     led_until_us: AtomicU64,
     is_closed: AtomicBool,
+    /// Whether this process is a fork of the one that the engine belongs to.
+    is_forsaken: AtomicBool,
     epoch: Instant,
     me: ProcId,
     this: Weak<Self>,
     /// Where other hosts listen, those that this one may call.
-    routes: Mutex<FastMap<HostId, Route>>,
+    routes: Mutex<FastMap<HostId, (Route, Option<Trust>)>>,
     /// What this process proves itself with there; nothing where no link leaves the machine.
     trust: Mutex<Option<Trust>>,
     acknowledgements: Acknowledgements,
@@ -137,6 +141,7 @@ impl Engine {
             redials: BinaryHeap::new(),
             sweep_at: None,
             strangers: Strangers::default(),
+            shortage_ends_at: None,
         };
         let (lead, io) = (Poller::new()?, Poller::new()?);
         let engine = Arc::new_cyclic(|this| Self {
@@ -146,6 +151,7 @@ impl Engine {
             is_led: AtomicBool::new(false),
             led_until_us: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            is_forsaken: AtomicBool::new(false),
             epoch,
             me,
             this: Weak::clone(this),
@@ -169,6 +175,17 @@ impl Engine {
     /// The process.
     pub fn me(&self) -> ProcId {
         self.me
+    }
+
+    /// To be called in a forked child: the links are the parent's, and its threads, which may hold
+    /// locks here, are not in the child. Nothing of the engine is to be used any more.
+    pub fn forsake(&self) {
+        self.is_forsaken.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether this process is a fork of the one that the engine belongs to.
+    pub fn is_forsaken(&self) -> bool {
+        self.is_forsaken.load(Ordering::Relaxed)
     }
 
     /// A place to sleep for one thread.

@@ -41,6 +41,7 @@ pub use bulk::BulkId;
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use epoch::{EPOCH_MAX, epoch_of, first_life};
 pub use greeting::gone;
+pub use holds::PORT_MARK;
 pub use landing::Landed;
 pub use peer::LinkId;
 pub use pulse::HostWatch;
@@ -581,7 +582,7 @@ impl Node {
     }
 
     /// Puts a frame that is about this process into its agent's mailbox.
-    fn tell_agent(&mut self, frame: Frame) {
+    pub(super) fn tell_agent(&mut self, frame: Frame) {
         if let Some(Port::Mailbox(agent)) = self.ports.get_mut(&PortId::AGENT)
             && agent.push(frame).is_ok()
         {

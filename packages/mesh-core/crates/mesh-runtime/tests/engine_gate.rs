@@ -68,14 +68,14 @@ impl Host {
         let (mine, program) = members();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
-        let gate = Gate::open(listener.into(), Some(program)).expect("there are threads");
+        let gate = Gate::open(listener.into(), program).expect("there are threads");
         gate.refuse(bare(Kind::Attached));
         engine.admit(&gate);
         Self { engine, gate, at, dir, mine }
     }
 
     fn knock(&self) -> Channel {
-        Channel::connect(&[self.at], Some(&self.mine), Instant::now() + LIMIT).expect("a member")
+        Channel::connect(&[self.at], &self.mine, Instant::now() + LIMIT).expect("a member")
     }
 
     /// A connection that has been welcomed as that process.

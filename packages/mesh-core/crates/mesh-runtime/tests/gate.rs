@@ -3,12 +3,12 @@
 mod knocking;
 
 use knocking::{Door, LIMIT, bare, head, members, send_raw, wait_closed};
-use mesh_runtime::engine::gate::GateLimits;
-use mesh_trust::Trust;
+use mesh_runtime::engine::channel::Channel;
+use mesh_runtime::engine::gate::{Gate, GateLimits};
 use mesh_wire::frame::Kind;
 use rustix::net::SendFlags;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Long enough to be seen, and no more.
@@ -17,25 +17,22 @@ const SOON: GateLimits = GateLimits { knock_max: Duration::from_millis(100), cal
 const PATIENT: GateLimits = GateLimits { knock_max: LIMIT, callers_max: 64 };
 
 #[test]
-fn who_greets_gets_through() {
+fn a_member_that_greets_gets_through() {
     let (worker, controller) = members();
-    assert!(Door::open(None, PATIENT).serves(None));
-    assert!(Door::open(Some(worker), PATIENT).serves(Some(&controller)));
+    assert!(Door::open(worker, PATIENT).serves(&controller));
 }
 
 #[test]
 fn a_stranger_that_says_nothing_is_sent_away() {
-    for trust in [None, Some(members().0)] {
-        let door = Door::open(trust, SOON);
-        let stranger = TcpStream::connect(door.at).expect("it listens");
-        wait_closed(&stranger);
-    }
+    let door = Door::open(members().0, SOON);
+    let stranger = TcpStream::connect(door.at).expect("it listens");
+    wait_closed(&stranger);
 }
 
 #[test]
 fn a_stranger_that_says_something_now_and_then_is_sent_away() {
     let (worker, controller) = members();
-    let door = Door::open(Some(worker), SOON);
+    let door = Door::open(worker, SOON);
     let hello = controller.connect().expect("there is randomness").pending().to_vec();
     let mut slow = TcpStream::connect(door.at).expect("it listens");
     slow.set_read_timeout(Some(Duration::from_millis(5))).expect("it is a socket");
@@ -59,10 +56,10 @@ fn who_has_proved_itself_and_does_not_greet_is_sent_away() {
     let (worker, controller) = members();
     // Time enough for a handshake on a busy machine.
     let limits = GateLimits { knock_max: Duration::from_secs(1), ..SOON };
-    let door = Door::open(Some(worker), limits);
-    let mut silent = door.knock(Some(&controller)).expect("it is a member");
+    let door = Door::open(worker, limits);
+    let mut silent = door.knock(&controller).expect("it is a member");
     wait_closed(&silent.stream);
-    let mut halfway = door.knock(Some(&controller)).expect("it is a member");
+    let mut halfway = door.knock(&controller).expect("it is a member");
     send_raw(&mut halfway, &head(Kind::Hello, 72)[..63]);
     wait_closed(&halfway.stream);
     assert!(silent.first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
@@ -72,17 +69,18 @@ fn who_has_proved_itself_and_does_not_greet_is_sent_away() {
 #[track_caller]
 fn check_refused(bytes: &[u8]) {
     let (worker, controller) = members();
-    let doors: [(Option<Trust>, Option<&Trust>); 2] =
-        [(None, None), (Some(worker), Some(&controller))];
-    for (trust, mine) in doors {
-        let door = Door::open(trust, PATIENT);
-        let mut channel = door.knock(mine).expect("it listens");
-        send_raw(&mut channel, bytes);
+    let door = Door::open(worker, PATIENT);
+    let mut channels = [
+        Channel { stream: TcpStream::connect(door.at).expect("it listens").into(), secure: None },
+        door.knock(&controller).expect("it is a member"),
+    ];
+    for channel in &mut channels {
+        send_raw(channel, bytes);
         let begun = Instant::now();
         wait_closed(&channel.stream);
         assert!(begun.elapsed() < LIMIT / 2, "it was judged by what came");
         assert!(door.greeted.try_recv().is_err(), "nobody was let through");
-        assert!(door.serves(mine), "others are served");
+        assert!(door.serves(&controller), "others are served");
     }
 }
 
@@ -107,8 +105,8 @@ fn what_is_no_frame_is_refused() {
 #[test]
 fn more_than_one_frame_before_an_answer_is_refused_where_frames_are_sealed() {
     let (worker, controller) = members();
-    let door = Door::open(Some(worker), PATIENT);
-    let mut hasty = door.knock(Some(&controller)).expect("it is a member");
+    let door = Door::open(worker, PATIENT);
+    let mut hasty = door.knock(&controller).expect("it is a member");
     send_raw(&mut hasty, &[head(Kind::Hello, 0), head(Kind::Call, 0)].concat());
     wait_closed(&hasty.stream);
     assert!(door.greeted.try_recv().is_err(), "nobody was let through");
@@ -117,8 +115,8 @@ fn more_than_one_frame_before_an_answer_is_refused_where_frames_are_sealed() {
 #[test]
 fn a_member_that_seals_nothing_on_and_on_is_sent_away() {
     let (worker, controller) = members();
-    let door = Door::open(Some(worker), PATIENT);
-    let mut channel = door.knock(Some(&controller)).expect("it is a member");
+    let door = Door::open(worker, PATIENT);
+    let mut channel = door.knock(&controller).expect("it is a member");
     let begun = Instant::now();
     loop {
         let sealer = &mut channel.secure.as_mut().expect("it is sealed").sealer;
@@ -131,15 +129,15 @@ fn a_member_that_seals_nothing_on_and_on_is_sent_away() {
         }
         assert!(begun.elapsed() < LIMIT / 2, "it is still heard");
     }
-    assert!(door.serves(Some(&controller)), "others are served");
+    assert!(door.serves(&controller), "others are served");
 }
 
 #[test]
 fn strangers_do_not_drive_out_who_has_proved_itself() {
     let (worker, controller) = members();
     let limits = GateLimits { callers_max: 4, ..PATIENT };
-    let door = Door::open(Some(worker), limits);
-    let mut member = door.knock(Some(&controller)).expect("it listens");
+    let door = Door::open(worker, limits);
+    let mut member = door.knock(&controller).expect("it listens");
     // Half a greeting is there, so the gate has seen its proof once others are sent away.
     send_raw(&mut member, &head(Kind::Hello, 0)[..32]);
     let strangers: Vec<_> =
@@ -153,9 +151,31 @@ fn strangers_do_not_drive_out_who_has_proved_itself() {
 
 #[test]
 fn who_asks_for_a_worker_that_is_taken_is_told_without_waiting_for_it_to_listen() {
-    let door = Door::open(None, PATIENT);
-    let mut asking = door.knock(None).expect("it listens");
+    let (worker, controller) = members();
+    let door = Door::open(worker, PATIENT);
+    let mut asking = door.knock(&controller).expect("it is a member");
     asking.send(&bare(Kind::Attach), Instant::now() + LIMIT).expect("it is taken");
     let told = asking.first(&[Kind::Attached], Instant::now() + LIMIT).expect("it is told");
     assert_eq!(told.head.kind, Kind::Attached);
+}
+
+#[test]
+fn a_request_without_proof_is_dropped_also_when_its_socket_is_closed_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let at = listener.local_addr().expect("it is bound");
+    let (worker, controller) = members();
+    let gate = Gate::open_with(listener.into(), worker, PATIENT).expect("there are threads");
+    for _ in 0..100 {
+        let mut stranger = TcpStream::connect(at).expect("it listens");
+        // The gate may have closed the connection before all is sent.
+        let _ = stranger.write_all(&head(Kind::Attach, 0));
+    }
+    let until = Instant::now() + LIMIT;
+    let mut member = Channel::connect(&[at], &controller, until).expect("it is a member");
+    let mut request = bare(Kind::Attach);
+    request.tail = b"of a member".as_slice().into();
+    member.send(&request, until).expect("it is taken");
+    let first = gate.next_request(LIMIT).expect("the member's request is there");
+    assert_eq!(first.first.tail, request.tail, "none of the others was taken before");
+    gate.close();
 }

@@ -16,15 +16,15 @@ fn callers_give_way_when_there_are_no_descriptors_left() {
     assert_eq!(by_default.callers_max, 32, "the process itself needs most");
     let (worker, controller) = members();
     let limits = GateLimits { knock_max: LIMIT, callers_max: 1000 };
-    let door = Door::open(Some(worker), limits);
+    let door = Door::open(worker, limits);
     let strangers: Vec<_> = (0..20).filter_map(|_| TcpStream::connect(door.at).ok()).collect();
-    assert!(door.serves(Some(&controller)), "all who came before have been let in");
+    assert!(door.serves(&controller), "all who came before have been let in");
     // The rest goes to something else.
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     // One for our own end: none is left for the other.
     files.truncate(files.len() - 1);
-    let mine = door.knock(Some(&controller));
+    let mine = door.knock(&controller);
     assert!(mine.is_ok(), "a stranger gave way: {:?}", mine.err());
     drop((mine, files, strangers));
-    assert!(door.serves(Some(&controller)));
+    assert!(door.serves(&controller));
 }

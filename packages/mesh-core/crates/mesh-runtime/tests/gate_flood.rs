@@ -38,8 +38,8 @@ fn ten_thousand_half_open_connections_take_bounded_memory_and_others_are_served(
     let held_max = (raise_descriptors() / 2).saturating_sub(CALLERS_MAX).min(HALF_OPEN);
     let (worker, controller) = members();
     let limits = GateLimits { knock_max: LIMIT, callers_max: CALLERS_MAX };
-    let door = Door::open(Some(worker), limits);
-    assert!(door.serves(Some(&controller)), "before");
+    let door = Door::open(worker, limits);
+    assert!(door.serves(&controller), "before");
     let before = memory_len("VmRSS:");
     let mut held = std::collections::VecDeque::with_capacity(held_max);
     for count in 0..HALF_OPEN {
@@ -52,13 +52,13 @@ fn ten_thousand_half_open_connections_take_bounded_memory_and_others_are_served(
             held.pop_front();
         }
         if count % 1000 == 999 {
-            assert!(door.serves(Some(&controller)), "after {count} half-open connections");
+            assert!(door.serves(&controller), "after {count} half-open connections");
         }
     }
     let taken = memory_len("VmRSS:").saturating_sub(before);
     assert!(taken < CALLERS_MAX * MEMORY_PER_CALLER_MAX, "{taken} bytes");
     drop(held);
-    assert!(door.serves(Some(&controller)), "afterwards");
+    assert!(door.serves(&controller), "afterwards");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_flood_from_one_place_does_not_keep_out_who_comes_from_another() {
     let (worker, controller) = members();
     // So few that a flood would drive out each one before it has proved itself.
     let limits = GateLimits { knock_max: Duration::from_secs(60), callers_max: 8 };
-    let door = Door::open(Some(worker), limits);
+    let door = Door::open(worker, limits);
     let (is_over, opened) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -82,7 +82,7 @@ fn a_flood_from_one_place_does_not_keep_out_who_comes_from_another() {
         }
         let mut served = 0;
         while opened.load(Ordering::Relaxed) < 2000 {
-            if door.serves(Some(&controller)) {
+            if door.serves(&controller) {
                 served += 1;
             } else {
                 is_over.store(true, Ordering::Relaxed);

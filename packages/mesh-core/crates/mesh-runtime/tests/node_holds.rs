@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{Answer, CallSpec, Effect, LinkId, Node, NodeConfig, Target};
+use mesh_runtime::node::{Answer, CallSpec, Effect, LinkId, Node, NodeConfig, PORT_MARK, Target};
 use mesh_wire::frame::{Frame, Kind, Part};
 use mesh_wire::id::{JobId, PortId, ProcId};
 use std::sync::Arc;
@@ -75,13 +75,18 @@ impl Pair {
 
     /// The owner calls the worker, with a part in the owner's segment.
     fn call(&mut self) -> PortId {
+        self.call_with(&[])
+    }
+
+    /// As `call`, with a body behind the part.
+    fn call_with(&mut self, body: &[u8]) -> PortId {
         let spec = CallSpec {
             kind: Kind::Call,
             targets: Arc::new([Target { proc: WORKER, rank: 0 }]),
             port: self.port,
             meta_len: 0,
             part_count: 1,
-            tail: part(OWNER),
+            tail: [&part(OWNER), body].concat().into(),
             window: 8,
             timeout: None,
         };
@@ -182,4 +187,32 @@ fn a_call_that_is_refused_is_given_back() {
     let (mut pair, _) = called();
     pair.worker.close_mailbox(pair.port, Closed { code: 1, detail: Bytes::new() });
     assert_eq!(pair.pump(), [released_by(WORKER)]);
+}
+
+/// What the agent of a process has been told of messages that were dropped there.
+fn dropped_at(node: &mut Node) -> Vec<Frame> {
+    let mut told = Vec::new();
+    node.take_messages(PortId::AGENT, 9, &mut told).expect("an agent takes messages");
+    told
+}
+
+#[test]
+fn the_agent_is_told_of_a_dropped_message_that_carries_ports() {
+    for body in [&b"nothing"[..], &[&b"behind"[..], &PORT_MARK, b"label"].concat()] {
+        let carries = body.len() > PORT_MARK.len();
+        let mut pair = Pair::new();
+        pair.worker.open_mailbox(PortId::AGENT, 1 << 31);
+        pair.worker.open_mailbox(pair.port, 8);
+        pair.call_with(body);
+        pair.pump();
+        assert_eq!(dropped_at(&mut pair.worker), [], "it waits in its mailbox");
+        pair.worker.close_mailbox(pair.port, Closed { code: 1, detail: Bytes::new() });
+        assert_eq!(pair.pump(), [released_by(WORKER)], "and what it holds is given back once");
+        let told = dropped_at(&mut pair.worker);
+        assert_eq!(told.len(), usize::from(carries), "{body:?}");
+        for frame in told {
+            assert_eq!((frame.head.to.port, frame.head.part_count), (pair.port, 0));
+            assert_eq!(frame.tail, body);
+        }
+    }
 }

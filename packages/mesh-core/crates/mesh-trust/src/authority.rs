@@ -94,7 +94,7 @@ impl Authority {
     /// [`TrustError::Lifetime`] as in [`Authority::create`]; [`TrustError::Expired`] when this one
     /// has expired, so that nobody believes what it signs.
     pub fn rotate(&self, valid_for: Duration, now: UnixTime) -> Result<Self, TrustError> {
-        self.validity.check(now, &self.who())?;
+        self.check(now)?;
         let mut next = Self::of_generation(self.job, self.generation + 1, valid_for, now)?;
         let mut validity = next.validity;
         validity.not_after = validity.not_after.min(self.validity.not_after);
@@ -102,6 +102,28 @@ impl Authority {
         let cross = self.sign(&params, &next.key)?;
         next.previous = Some(Previous { certificate: self.certificate.clone(), cross });
         Ok(next)
+    }
+
+    /// Replaces this authority, whether or not it has expired.
+    ///
+    /// If it is still valid, members of both generations accept each other, as after
+    /// [`Authority::rotate`].
+    ///
+    /// # Errors
+    /// [`TrustError::Lifetime`] as in [`Authority::create`].
+    pub(crate) fn renew(&self, valid_for: Duration, now: UnixTime) -> Result<Self, TrustError> {
+        match self.check(now) {
+            Ok(()) => self.rotate(valid_for, now),
+            Err(_) => Self::of_generation(self.job, self.generation + 1, valid_for, now),
+        }
+    }
+
+    /// Refuses an authority that has expired or is not valid yet.
+    ///
+    /// # Errors
+    /// [`TrustError::Expired`] or [`TrustError::NotYetValid`].
+    pub(crate) fn check(&self, now: UnixTime) -> Result<(), TrustError> {
+        self.validity.check(now, &self.who())
     }
 
     /// Stops believing what the authority before this one has signed, in what is issued from now.
@@ -118,7 +140,7 @@ impl Authority {
     /// [`TrustError::Name`] when no certificate can carry the name; [`TrustError::Expired`] when
     /// this authority has.
     pub fn issue(&self, role: Role, name: &str, now: UnixTime) -> Result<Identity, TrustError> {
-        self.validity.check(now, &self.who())?;
+        self.check(now)?;
         let me = Peer::new(self.job, role, name, self.generation)?;
         let key = Zeroizing::new(new_key()?.serialize_der());
         let mut params = CertificateParams::default();

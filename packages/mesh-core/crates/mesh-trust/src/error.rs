@@ -149,9 +149,9 @@ pub enum TrustError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A folder for keys can be changed by others.
+    /// A folder for keys can be used or changed by others.
     #[error(
-        "key folder {} can be changed by others than its owner (mode {mode:04o}): chmod 700 it",
+        "key folder {} can be used by others than its owner (mode {mode:04o}): chmod 700 it",
         path.display()
     )]
     FolderOpenToOthers {

@@ -126,7 +126,7 @@ fn write_draft(draft: &Path, text: &str) -> io::Result<()> {
 }
 
 /// A name that no other writer uses, in this process or another.
-fn draft_name(name: &str) -> Result<String, TrustError> {
+pub(crate) fn draft_name(name: &str) -> Result<String, TrustError> {
     let mut number = [0; 8];
     let filled = SystemRandom::new().fill(&mut number);
     filled.map_err(|_| TrustError::crypto("no randomness"))?;

@@ -6,6 +6,7 @@
 //! # Layout
 //! - [`claim`]: what a certificate says of its holder: job, role, name, generation;
 //! - [`authority`] signs, [`identity`] is what one process holds, [`folder`] keeps both in files;
+//! - [`local`] keeps the authority of one user on one machine, and renews it;
 //! - [`trust`]: what a process shows to its peers and asks of them, as rustls wants it;
 //! - [`handshake`]: the first bytes of a link, until both sides have proved themselves;
 //! - [`record`]: all bytes after that, sealed and opened;
@@ -13,7 +14,7 @@
 //!
 //! # Edges
 //! Bytes go in and come out; sockets and deadlines belong to the caller. The only IO is that of
-//! [`folder`]. The time is passed in, or read from the clock that is passed in.
+//! [`folder`] and [`local`]. The time is passed in, or read from the clock that is passed in.
 //!
 //! # Example
 //! ```
@@ -50,6 +51,7 @@ pub mod error;
 pub mod folder;
 pub mod handshake;
 pub mod identity;
+pub mod local;
 pub mod record;
 pub mod trust;
 

@@ -1,15 +1,13 @@
 //! The folder of a store: the only place that opens, lists and removes files.
 
 use crate::error::StoreError;
+use crate::trusted_path::open_trusted;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
-    UTIME_OMIT,
+    AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
 };
 use rustix::io::Errno;
-use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Held by whoever removes packs, so that two processes do not both make the same room.
@@ -168,11 +166,11 @@ pub fn own_folder(path: &Path) -> Result<OwnedFd, StoreError> {
     let failed = |doing| {
         move |source: io::Error| StoreError::System { doing, folder: path.to_owned(), source }
     };
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(failed("make a folder"))?;
+    let opened = open_trusted(path, Mode::RWXU).map_err(failed("open a folder"))?;
+    // With `O_PATH` alone, nothing in it can be listed.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
-    let fd = opened.map_err(io::Error::from).map_err(failed("open a folder"))?;
+    let fd = rustix::fs::openat(&opened, ".", flags, Mode::empty()).map_err(io::Error::from);
+    let fd = fd.map_err(failed("open a folder"))?;
     let stat = rustix::fs::fstat(&fd).map_err(io::Error::from);
     let stat = stat.map_err(failed("look at a folder"))?;
     let user = rustix::process::geteuid().as_raw();

@@ -23,7 +23,8 @@
 //! - `pack` is one of them, `writer` adds to one, and `turn` says which thread uses which writer;
 //! - `catalogue` knows which chunk lies where, and `looking` brings it up to date;
 //! - `sweeper` has the system forget what was read, where that is wanted;
-//! - `room` keeps the folder within its budget.
+//! - `room` keeps the folder within its budget;
+//! - `trusted_path` opens folders without following links of other users.
 //!
 //! # What makes it safe
 //! Who adds to a pack holds a lock on its file, which ends with the process. The bytes of a chunk
@@ -46,6 +47,7 @@ mod record;
 mod room;
 mod store;
 mod sweeper;
+mod trusted_path;
 mod turn;
 mod writer;
 mod writing;
@@ -55,6 +57,7 @@ pub use folder::own_folder;
 pub use id::{ChunkId, InvalidId};
 pub use options::StoreOptions;
 pub use store::{Store, Usage};
+pub use trusted_path::{is_trusted, open_trusted};
 
 /// How many bytes a chunk has at most.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;

@@ -114,3 +114,9 @@ impl PyOverlay {
         py.detach(|| self.folder.close());
     }
 }
+
+/// Unmounts and removes what killed processes of this user have left in the folder of chunks.
+#[pyfunction]
+pub(crate) fn remove_left(py: Python<'_>, folder: PathBuf) {
+    py.detach(|| mesh_image::remove_left(&folder));
+}

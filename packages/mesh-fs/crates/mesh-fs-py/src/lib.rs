@@ -24,5 +24,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tree::PyTree>()?;
     module.add_class::<view::PyUnpacked>()?;
     module.add_class::<view::PyView>()?;
-    module.add_class::<workspace::PyWorkspace>()
+    module.add_class::<workspace::PyWorkspace>()?;
+    module.add_function(wrap_pyfunction!(image::remove_left, module)?)
 }

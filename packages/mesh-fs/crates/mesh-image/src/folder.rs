@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
+use mesh_chunks::own_folder;
 use mesh_fuse::Guardian;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -87,8 +88,7 @@ impl Folder {
     /// [`ImageError::Full`] and [`ImageError::System`]: it cannot be made.
     pub fn make(kept: &Path) -> Result<Self, ImageError> {
         let shelf = kept.join(SHELF);
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&shelf);
-        made.map_err(ImageError::system("make a folder", &shelf))?;
+        own_folder(&shelf)?;
         let shelf = shelf.canonicalize().map_err(ImageError::system("find a folder", &shelf))?;
         sweep(&shelf);
         let mut number = [0; 8];
@@ -177,6 +177,18 @@ fn remove(path: &Path, _held: &File) -> io::Result<()> {
     }
 }
 
+/// Unmounts and removes what processes of this user have left in the folder of what the host keeps:
+/// processes that were killed together with their guardians.
+pub fn remove_left(kept: &Path) {
+    let shelf = kept.join(SHELF);
+    if shelf.is_dir()
+        && own_folder(&shelf).is_ok()
+        && let Ok(shelf) = shelf.canonicalize()
+    {
+        sweep(&shelf);
+    }
+}
+
 /// Removes what nobody holds any more, as far as that can be done.
 fn sweep(shelf: &Path) {
     for entry in fs::read_dir(shelf).into_iter().flatten().flatten() {
@@ -185,6 +197,8 @@ fn sweep(shelf: &Path) {
         let path = shelf.join(OsString::from_vec(name.to_vec()));
         let Ok(lock) = File::open(entry.path()) else { continue };
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // A guardian goes to work when it is dropped: it unmounts, and removes the folder.
+            drop(Guardian::start(TIDYING, &[path.as_os_str()]));
             // What is still mounted in it stays.
             let _ = remove(&path, &lock);
         }

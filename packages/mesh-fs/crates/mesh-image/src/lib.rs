@@ -26,7 +26,7 @@ mod writer;
 mod xattrs;
 
 pub use error::ImageError;
-pub use folder::Folder;
+pub use folder::{Folder, remove_left};
 pub use overlay::Overlay;
 pub use shown::{Shown, ShownOptions};
 pub use writer::{Image, Writer};

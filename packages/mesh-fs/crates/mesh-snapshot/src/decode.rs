@@ -7,6 +7,7 @@ use crate::error::DecodeError;
 use crate::limits::{
     CHUNK_LEN_MAX, DEPTH_MAX, NAME_LEN_MAX, STREAM_LEN_MAX, TARGET_LEN_MAX, XATTR_LEN_MAX,
 };
+use crate::name::is_name;
 use crate::tree::{Body, Entry, Node, Tree, Xattr};
 use mesh_chunks::ChunkId;
 
@@ -108,7 +109,7 @@ impl<'a> Decoder<'a> {
 
     fn entry(&mut self, parent: u32, names: usize, len: usize) -> Result<(), DecodeError> {
         let name = self.cursor.bytes(len)?;
-        if name.iter().any(|byte| matches!(byte, 0 | b'/')) || matches!(name, b"." | b"..") {
+        if !is_name(name) {
             return Err(self.cursor.malformed("not a name"));
         }
         if let Some(last) = self.pending[names..].last()

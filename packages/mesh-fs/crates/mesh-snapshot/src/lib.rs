@@ -8,7 +8,8 @@
 //!   A [`Ledger`] keeps what was in them for the programs to come, in a [`LedgerPlace`].
 //! - Where they are shown: [`Recipe`] says which chunks the description of a tree has, and [`Tree`]
 //!   is that description in memory. [`compare`] says what is different in a later one.
-//! - Between both: the format is in `encode` and checked by `decode`, within `limits`.
+//! - Between both: the format is in `encode` and checked by `decode`, within `limits`; `privilege`
+//!   says what of it no host gives to files of its own.
 
 mod assembly;
 mod attributes;
@@ -26,8 +27,10 @@ mod ledger_place;
 mod limits;
 mod listing;
 mod look;
+mod name;
 mod open_files;
 mod options;
+mod privilege;
 mod reading;
 mod recipe;
 mod root;
@@ -46,7 +49,9 @@ pub use error::{DecodeError, ReadError, SnapshotError};
 pub use ledger::Ledger;
 pub use ledger_place::LedgerPlace;
 pub use limits::{CHUNK_LEN_MAX, DEPTH_MAX, RECIPE_LEN_MAX, STREAM_CHUNK_LEN_MAX, STREAM_LEN_MAX};
+pub use name::is_name;
 pub use options::Options;
+pub use privilege::is_unprivileged_xattr;
 pub use recipe::{Joined, Recipe};
 pub use snapshot::Snapshot;
 pub use tree::Tree;

@@ -6,8 +6,10 @@
 
 mod content;
 mod deadline;
+mod directory;
 mod edges;
 mod manifest;
+mod modules;
 mod nodes;
 mod parked;
 mod refresh;
@@ -16,6 +18,7 @@ mod view;
 mod wanted;
 mod workspace;
 
+pub use manifest::names as manifest_names;
 pub use refresh::{Refresh, Stale};
 pub use unpack::{UnpackError, Unpacked};
 pub use view::{View, ViewOptions};

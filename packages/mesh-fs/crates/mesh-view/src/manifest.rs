@@ -1,12 +1,19 @@
 //! What was written into a directory, as it is remembered there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::io::{self, Read as _, Write as _};
 
 use mesh_chunks::ChunkId;
+use mesh_snapshot::{DEPTH_MAX, STREAM_LEN_MAX, is_name};
+use rustix::fs::{OFlags, Stat};
+
+use crate::directory::Directory;
+
+/// The file, and its name while it is written.
+const FILE: &[u8] = b"names";
+const UNFINISHED: &[u8] = b"names.unfinished";
+/// A directory of the host, in which Mesh keeps the manifest.
+pub(crate) const OWN: &[u8] = b".mesh-workspace";
 
 /// Bytes before the entries: whose file it is, and in which form.
 const MAGIC: &[u8] = b"mesh-workspace 1\n";
@@ -33,12 +40,13 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    pub(crate) fn of(found: &Metadata) -> Self {
+    pub(crate) fn of(found: &Stat) -> Self {
+        let signed = |number| i64::try_from(number).unwrap_or(0);
         Self {
-            inode: found.ino(),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
+            inode: found.st_ino,
+            size: u64::try_from(found.st_size).unwrap_or(0),
+            modified: (found.st_mtime, signed(found.st_mtime_nsec)),
+            changed: (found.st_ctime, signed(found.st_ctime_nsec)),
         }
     }
 
@@ -52,16 +60,35 @@ impl Look {
 /// Names below the directory, as bytes with slashes, and what they were made to be.
 pub(crate) type Manifest = BTreeMap<Vec<u8>, Written>;
 
-/// Reads one; what is damaged or not there is as if nothing had been written.
-pub(crate) fn read(path: &Path) -> Manifest {
-    fs::read(path).ok().and_then(|bytes| decode(&bytes)).unwrap_or_default()
+/// Reads the manifest in a directory. One that is damaged, or that another user has written, is as
+/// if nothing had been written.
+pub(crate) fn read(own: &Directory) -> Manifest {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = own.trusted_file(FILE, OFlags::RDONLY)?;
+        file.take(STREAM_LEN_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().ok().and_then(|bytes| decode(&bytes)).unwrap_or_default()
 }
 
-/// Puts one in the place of the one before.
-pub(crate) fn write(path: &Path, manifest: &Manifest) -> io::Result<()> {
-    let unfinished = path.with_extension("unfinished");
-    fs::write(&unfinished, encode(manifest))?;
-    fs::rename(&unfinished, path)
+/// Returns the names in a manifest; None if it is damaged or has a name that leads elsewhere.
+pub fn names(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    decode(bytes).map(|manifest| manifest.into_keys().collect())
+}
+
+/// Replaces the manifest in a directory.
+pub(crate) fn write(own: &Directory, manifest: &Manifest) -> io::Result<()> {
+    let _ = own.remove_file(UNFINISHED);
+    own.create_file(UNFINISHED)?.write_all(&encode(manifest))?;
+    own.rename(UNFINISHED, FILE)
+}
+
+/// Whether a name of a manifest is a path beneath the root that a tree can have.
+fn is_path(name: &[u8]) -> bool {
+    let mut names = name.split(|byte| *byte == b'/');
+    let depth = names.clone().count();
+    depth <= DEPTH_MAX && names.clone().all(is_name) && names.next() != Some(OWN)
 }
 
 fn encode(manifest: &Manifest) -> Vec<u8> {
@@ -104,8 +131,15 @@ fn decode(bytes: &[u8]) -> Option<Manifest> {
             modified: (signed(2), signed(3)),
             changed: (signed(4), signed(5)),
         };
-        let written = Written { is_directory: entry[0] != 0, id: ChunkId(*id), look };
-        manifest.insert(name.to_vec(), written);
+        let is_directory = match entry[0] {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        if !is_path(name) || manifest.last_key_value().is_some_and(|(last, _)| **last >= *name) {
+            return None;
+        }
+        manifest.insert(name.to_vec(), Written { is_directory, id: ChunkId(*id), look });
     }
     Some(manifest)
 }
@@ -124,6 +158,19 @@ mod tests {
     fn what_was_written_is_read() {
         assert_eq!(decode(&encode(&sample())), Some(sample()));
         assert_eq!(decode(&encode(&Manifest::new())), Some(Manifest::new()));
+    }
+
+    #[test]
+    fn a_manifest_with_a_name_that_leads_elsewhere_is_not_read() {
+        let written = *sample().values().next().expect("it has entries");
+        for name in ["", "/etc/passwd", "../outside", "a/../../b", "a//b", "a/", ".", "a\0"] {
+            let hostile = Manifest::from([(name.as_bytes().to_vec(), written)]);
+            assert_eq!(decode(&encode(&hostile)), None, "{name:?}");
+        }
+        for name in [".mesh-workspace", ".mesh-workspace/lock"] {
+            let hostile = Manifest::from([(name.as_bytes().to_vec(), written)]);
+            assert_eq!(decode(&encode(&hostile)), None, "{name:?}");
+        }
     }
 
     #[test]

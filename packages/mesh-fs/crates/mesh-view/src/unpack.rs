@@ -1,18 +1,18 @@
 //! A tree written into a directory, where nothing can be mounted.
 
 use std::ffi::OsStr;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mesh_chunks::{ChunkId, Store};
-use mesh_snapshot::{Attributes, Kind, NodeId, Tree};
-use rustix::fs::{CWD, Mode, XattrFlags};
+use mesh_chunks::{ChunkId, Store, is_trusted, open_trusted};
+use mesh_snapshot::{Kind, NodeId, Tree, is_unprivileged_xattr};
+use rustix::fs::{FileType, Mode};
 
-use crate::content::{set_times, write_content};
+use crate::content::write_content;
+use crate::directory::{Created, Directory};
 
 /// What a file is called while it is written; it takes its own name when it is whole.
 const UNFINISHED: &[u8] = b".mesh-unfinished";
@@ -26,6 +26,12 @@ pub enum UnpackError {
     /// There is a directory of somebody else where a file has to go.
     #[error("{0:?} is a directory that holds files of others: move it away, or sync elsewhere")]
     InTheWay(PathBuf),
+    /// Another user could exchange what is written there.
+    #[error(
+        "{0:?} belongs to user {1}, and this process runs as user {2}: \
+         name a directory that user {2} or root owns"
+    )]
+    Foreign(PathBuf, u32, u32),
     /// A chunk is not in the store.
     #[error("chunk {1:?} of {0:?} is missing: fetch it again")]
     Missing(PathBuf, ChunkId),
@@ -36,9 +42,27 @@ pub enum UnpackError {
 
 pub(crate) type Outcome<T> = Result<T, UnpackError>;
 
+/// Opens a directory to write a tree into it, or makes it.
+///
+/// # Errors
+///
+/// It belongs to another user, a symbolic link of another user leads to it, or the system refused.
+pub(crate) fn open_root(root: &Path) -> Outcome<Directory> {
+    let mode = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+    let directory = Directory::new(at(root, open_trusted(root, mode))?);
+    let owner = at(root, directory.own_stat())?.st_uid;
+    let user = rustix::process::geteuid().as_raw();
+    if is_trusted(owner) {
+        Ok(directory)
+    } else {
+        Err(UnpackError::Foreign(root.to_owned(), owner, user))
+    }
+}
+
 /// A directory that holds a tree.
 pub struct Unpacked {
-    root: PathBuf,
+    path: PathBuf,
+    root: Directory,
     is_made: bool,
     is_root: bool,
     tree: Option<Arc<Tree>>,
@@ -49,15 +73,15 @@ impl Unpacked {
     ///
     /// # Errors
     ///
-    /// It is not empty, or cannot be made.
-    pub fn begin(root: &Path) -> Outcome<Self> {
-        let is_made = !root.exists();
-        at(root, fs::create_dir_all(root))?;
-        if at(root, fs::read_dir(root))?.next().is_some() {
-            return Err(UnpackError::NotEmpty(root.to_owned()));
+    /// It is not empty, belongs to another user, or cannot be made.
+    pub fn begin(path: &Path) -> Outcome<Self> {
+        let is_made = !path.exists();
+        let root = open_root(path)?;
+        if !at(path, root.names())?.is_empty() {
+            return Err(UnpackError::NotEmpty(path.to_owned()));
         }
         let is_root = rustix::process::geteuid().is_root();
-        Ok(Self { root: root.to_owned(), is_made, is_root, tree: None })
+        Ok(Self { path: path.to_owned(), root, is_made, is_root, tree: None })
     }
 
     /// Writes a tree, or what is different from the one before.
@@ -70,13 +94,20 @@ impl Unpacked {
     /// directory then, and another call begins anew.
     pub fn show(&mut self, tree: Arc<Tree>, store: &Store) -> Outcome<()> {
         let old = self.tree.take();
-        let writer = Writer { new: &tree, old: old.as_deref(), store, is_root: self.is_root };
-        let written = writer.write(&self.root);
+        let writer = Writer {
+            path: &self.path,
+            root: &self.root,
+            new: &tree,
+            old: old.as_deref(),
+            store,
+            is_root: self.is_root,
+        };
+        let written = writer.write();
         if written.is_ok() {
             self.tree = Some(tree);
         } else {
             // What is there may be of either tree.
-            clear(&self.root);
+            self.root.clear();
         }
         written
     }
@@ -87,32 +118,15 @@ impl Unpacked {
     ///
     /// The system refused.
     pub fn close(self) -> Outcome<()> {
-        clear(&self.root);
-        if self.is_made { at(&self.root, fs::remove_dir(&self.root)) } else { Ok(()) }
-    }
-}
-
-/// Removes what is in a directory, as far as the system lets us.
-fn clear(root: &Path) {
-    let Ok(entries) = fs::read_dir(root) else { return };
-    for entry in entries.flatten() {
-        remove(&entry.path());
-    }
-}
-
-fn remove(path: &Path) {
-    let Ok(found) = fs::symlink_metadata(path) else { return };
-    if found.is_dir() {
-        // One that may not be written would keep what is in it.
-        let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
-        clear(path);
-        let _ = fs::remove_dir(path);
-    } else {
-        let _ = fs::remove_file(path);
+        self.root.clear();
+        if self.is_made { at(&self.path, fs::remove_dir(&self.path)) } else { Ok(()) }
     }
 }
 
 struct Writer<'a> {
+    /// What errors call the root.
+    path: &'a Path,
+    root: &'a Directory,
     new: &'a Tree,
     old: Option<&'a Tree>,
     store: &'a Store,
@@ -123,66 +137,97 @@ struct Writer<'a> {
 struct Links {
     /// Under which name each node of the new tree is there already, and the node of the old tree
     /// that was kept for it.
-    first: Vec<Option<(PathBuf, Option<NodeId>)>>,
+    first: Vec<Option<(Vec<u8>, Option<NodeId>)>>,
     /// Which nodes of the old tree were kept.
     is_kept: Vec<bool>,
 }
 
 /// A directory that is written: here, in the tree, and in the tree before.
 struct Place {
-    path: PathBuf,
+    /// Relative to the root.
+    path: Vec<u8>,
     node: NodeId,
     old: Option<NodeId>,
 }
 
+/// An entry that is written.
+struct Target<'a> {
+    directory: &'a Directory,
+    name: &'a [u8],
+    /// Its name until it is whole; no entry of either tree has it.
+    unfinished: &'a [u8],
+    /// Relative to the root.
+    path: &'a [u8],
+}
+
 impl Writer<'_> {
-    fn write(&self, root: &Path) -> Outcome<()> {
+    fn write(&self) -> Outcome<()> {
         let old = self.old.map(|_| Tree::ROOT);
-        let mut todo = vec![Place { path: root.to_owned(), node: Tree::ROOT, old }];
+        let mut todo = vec![Place { path: Vec::new(), node: Tree::ROOT, old }];
         let mut done = Vec::new();
         let is_kept = vec![false; self.old.map_or(0, Tree::len)];
         let mut links = Links { first: vec![None; self.new.len()], is_kept };
         while let Some(place) = todo.pop() {
-            self.remove_what_is_gone(&place)?;
-            for (name, node) in self.new.children(place.node) {
-                let path = place.path.join(OsStr::from_bytes(name));
-                let kind = self.new.attributes(node).kind;
-                let old = self.old.zip(place.old).and_then(|(tree, at)| {
-                    // What was of another kind has been removed.
-                    tree.lookup(at, name).filter(|old| tree.attributes(*old).kind == kind)
-                });
-                if kind == Kind::Directory {
-                    if old.is_none() {
-                        at(&path, fs::create_dir(&path))?;
-                    } else {
-                        let _ = fs::set_permissions(&path, Permissions::from_mode(0o700));
-                    }
-                    todo.push(Place { path, node, old });
-                } else {
-                    let unfinished = self.unfinished(&place);
-                    self.write_entry(&path, &unfinished, node, old, &mut links)?;
-                }
-            }
+            self.write_directory(&place, &mut todo, &mut links)?;
             done.push(place);
         }
         // Last, as each entry changes the time of its directory; and it may not be writable then.
-        done.iter().rev().try_for_each(|place| self.finish(&place.path, place.node))
+        done.iter().rev().try_for_each(|place| {
+            let directory = self.at(&place.path, self.root.beneath(&place.path))?;
+            self.finish(&directory.into_created(), &place.path, place.node)
+        })
     }
 
-    fn remove_what_is_gone(&self, place: &Place) -> Outcome<()> {
-        let Some((tree, old)) = self.old.zip(place.old) else { return Ok(()) };
-        for (name, node) in tree.children(old) {
-            let now = self.new.lookup(place.node, name);
-            let kind = tree.attributes(node).kind;
-            if now.is_none_or(|now| self.new.attributes(now).kind != kind) {
-                remove(&place.path.join(OsStr::from_bytes(name)));
+    fn write_directory(
+        &self,
+        place: &Place,
+        todo: &mut Vec<Place>,
+        links: &mut Links,
+    ) -> Outcome<()> {
+        let directory = self.at(&place.path, self.root.beneath(&place.path))?;
+        if place.old.is_some() {
+            let _ = directory.set_permissions(0o700);
+        }
+        self.remove_what_is_gone(&directory, place);
+        let unfinished = self.unfinished(place);
+        for (name, node) in self.new.children(place.node) {
+            let kind = self.new.attributes(node).kind;
+            if kind.is_device() {
+                // A mount shows it, but nobody can open it there.
+                continue;
+            }
+            let path = joined(&place.path, name);
+            let old = self.old.zip(place.old).and_then(|(tree, at)| {
+                // What was of another kind has been removed.
+                tree.lookup(at, name).filter(|old| tree.attributes(*old).kind == kind)
+            });
+            if kind == Kind::Directory {
+                if old.is_none() {
+                    self.at(&path, directory.create_directory(name))?;
+                }
+                todo.push(Place { path, node, old });
+            } else {
+                let target =
+                    Target { directory: &directory, name, unfinished: &unfinished, path: &path };
+                self.write_entry(&target, node, old, links)?;
             }
         }
         Ok(())
     }
 
-    /// Gives a path in a directory that nothing in either tree has.
-    fn unfinished(&self, place: &Place) -> PathBuf {
+    fn remove_what_is_gone(&self, directory: &Directory, place: &Place) {
+        let Some((tree, old)) = self.old.zip(place.old) else { return };
+        for (name, node) in tree.children(old) {
+            let now = self.new.lookup(place.node, name);
+            let kind = tree.attributes(node).kind;
+            if now.is_none_or(|now| self.new.attributes(now).kind != kind) {
+                directory.remove_all(name);
+            }
+        }
+    }
+
+    /// Gives a name in a directory that nothing in either tree has.
+    fn unfinished(&self, place: &Place) -> Vec<u8> {
         let mut name = UNFINISHED.to_vec();
         let old = self.old.zip(place.old);
         while self.new.lookup(place.node, &name).is_some()
@@ -190,22 +235,27 @@ impl Writer<'_> {
         {
             name.push(b'~');
         }
-        place.path.join(OsStr::from_bytes(&name))
+        name
     }
 
     fn write_entry(
         &self,
-        path: &Path,
-        unfinished: &Path,
+        target: &Target<'_>,
         node: NodeId,
         old: Option<NodeId>,
         links: &mut Links,
     ) -> Outcome<()> {
+        let Target { directory, name, unfinished, path } = *target;
         let same = old.filter(|old| self.is_same(*old, node));
         let made = match &links.first[node.0 as usize] {
             // It is the same file already, and not only a file that is like it.
             Some((_, kept)) if same.is_some() && *kept == same => return Ok(()),
-            Some((first, _)) => at(path, fs::hard_link(first, unfinished)),
+            Some((first, _)) => {
+                let linked = self.root.parent_of(first);
+                let linked =
+                    linked.and_then(|(from, name)| directory.link(unfinished, &from, name));
+                self.at(path, linked)
+            }
             None => {
                 // What was one file and is several now can be kept for one of them.
                 let kept = same.filter(|old| !links.is_kept[old.0 as usize]);
@@ -214,12 +264,12 @@ impl Writer<'_> {
                     links.is_kept[kept.0 as usize] = true;
                     return Ok(());
                 }
-                self.make(unfinished, path, node)
+                self.make(target, node)
             }
         };
-        let placed = made.and_then(|()| at(path, fs::rename(unfinished, path)));
+        let placed = made.and_then(|()| self.at(path, directory.rename(unfinished, name)));
         if placed.is_err() {
-            let _ = fs::remove_file(unfinished);
+            let _ = directory.remove_file(unfinished);
         }
         placed
     }
@@ -233,50 +283,59 @@ impl Writer<'_> {
         })
     }
 
-    fn make(&self, path: &Path, name: &Path, node: NodeId) -> Outcome<()> {
-        let Attributes { kind, device, .. } = self.new.attributes(node);
-        let mode = Mode::from_raw_mode(0o600);
-        match kind {
-            Kind::File => write_content(self.new, node, self.store, path, name)?,
-            Kind::Symlink => {
-                at(path, symlink(OsStr::from_bytes(self.new.target(node)), path))?;
+    fn make(&self, target: &Target<'_>, node: NodeId) -> Outcome<()> {
+        let Target { directory, unfinished, path, .. } = *target;
+        let special = |kind| {
+            directory.create_special(unfinished, kind)?;
+            directory.created(unfinished, kind)
+        };
+        let made = match self.new.attributes(node).kind {
+            Kind::File => {
+                let mut file = self.at(path, directory.create_file(unfinished))?;
+                write_content(self.new, node, self.store, &mut file, &self.full(path))?;
+                Ok(file.into())
             }
-            Kind::Directory => {}
-            special => {
-                let made = rustix::fs::mknodat(CWD, path, file_type(special), mode, device);
-                at(path, made.map_err(io::Error::from))?;
-            }
-        }
-        self.finish(path, node)
+            Kind::Symlink => directory
+                .create_symlink(unfinished, self.new.target(node))
+                .and_then(|()| directory.created(unfinished, FileType::Symlink)),
+            Kind::Fifo => special(FileType::Fifo),
+            Kind::Socket => special(FileType::Socket),
+            Kind::Directory | Kind::CharDevice | Kind::BlockDevice => return Ok(()),
+        };
+        self.finish(&self.at(path, made)?, path, node)
     }
 
     /// Gives an entry its attributes.
-    fn finish(&self, path: &Path, node: NodeId) -> Outcome<()> {
+    fn finish(&self, entry: &Created, path: &[u8], node: NodeId) -> Outcome<()> {
         let given = self.new.attributes(node);
         if self.is_root {
-            at(path, lchown(path, Some(given.uid), Some(given.gid)))?;
+            self.at(path, entry.set_owner(given.uid, given.gid))?;
         }
-        for (name, value) in self.new.xattrs(node) {
+        let xattrs = self.new.xattrs(node);
+        for (name, value) in xattrs.filter(|(name, _)| is_unprivileged_xattr(name)) {
             // Not every file system has them, and not every user may set all.
-            let _ =
-                rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty());
+            let _ = entry.set_xattr(name, value);
         }
         if given.kind != Kind::Symlink {
-            let permissions = Permissions::from_mode(u32::from(given.permissions));
-            at(path, fs::set_permissions(path, permissions))?;
+            let permissions = u32::from(given.unprivileged_permissions());
+            self.at(path, entry.set_permissions(permissions))?;
         }
-        set_times(path, &given)
+        self.at(path, entry.set_times(&given))
+    }
+
+    fn at<T>(&self, path: &[u8], done: io::Result<T>) -> Outcome<T> {
+        done.map_err(|error| UnpackError::System(self.full(path), error))
+    }
+
+    /// The path for a person.
+    fn full(&self, path: &[u8]) -> PathBuf {
+        self.path.join(OsStr::from_bytes(path))
     }
 }
 
-fn file_type(kind: Kind) -> rustix::fs::FileType {
-    match kind {
-        Kind::Fifo => rustix::fs::FileType::Fifo,
-        Kind::Socket => rustix::fs::FileType::Socket,
-        Kind::CharDevice => rustix::fs::FileType::CharacterDevice,
-        Kind::BlockDevice => rustix::fs::FileType::BlockDevice,
-        Kind::Directory | Kind::File | Kind::Symlink => rustix::fs::FileType::RegularFile,
-    }
+/// The path of a name in a directory, relative to the root.
+pub(crate) fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
 pub(crate) fn at<T>(path: &Path, done: io::Result<T>) -> Outcome<T> {

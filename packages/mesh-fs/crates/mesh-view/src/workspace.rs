@@ -1,24 +1,26 @@
 //! A tree written next to files of others, again and again.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata, Permissions};
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use mesh_chunks::{ChunkId, Store};
 use mesh_snapshot::{Attributes, Kind, NodeId, Tree};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation, OFlags, Stat};
 
-use crate::content::{set_times, write_content};
-use crate::manifest::{self, Look, Manifest, Written};
-use crate::unpack::{Outcome, UnpackError, at};
+use crate::content::write_content;
+use crate::directory::{Created, Directory, is_directory};
+use crate::manifest::{self, Look, Manifest, OWN, Written};
+use crate::modules::Modules;
+use crate::unpack::{Outcome, UnpackError, at, joined, open_root};
 
-/// A directory in the root, in which it is kept what was written.
-const OWN: &str = ".mesh-workspace";
 /// Beside a file while it is written. One is written at a time, so that one name is enough.
-const UNFINISHED: &str = ".mesh-unfinished";
+const UNFINISHED: &[u8] = b".mesh-unfinished";
+/// Whoever writes into the directory holds a lock on this file in `OWN`.
+const LOCK: &[u8] = b"lock";
 /// What its user may always do with a file, and with a directory.
 const FILE_MODE_MIN: u32 = 0o600;
 const DIRECTORY_MODE_MIN: u32 = 0o700;
@@ -41,7 +43,14 @@ pub struct Synced {
 /// It remembers, in the directory itself, what it has written; so another process can go on where
 /// this one ended, or was killed.
 pub struct Workspace {
-    root: PathBuf,
+    path: PathBuf,
+    root: Directory,
+}
+
+/// The directory in which a workspace keeps what it has written, locked for this process.
+struct Locked {
+    own: Directory,
+    _lock: File,
 }
 
 impl Workspace {
@@ -49,11 +58,10 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// It cannot be made, or not be written.
-    pub fn open(root: &Path) -> Outcome<Self> {
-        let own = root.join(OWN);
-        at(&own, fs::create_dir_all(&own))?;
-        Ok(Self { root: root.to_owned() })
+    /// It cannot be made or written, or it belongs to another user.
+    pub fn open(path: &Path) -> Outcome<Self> {
+        let workspace = Self { path: path.to_owned(), root: open_root(path)? };
+        workspace.own().map(|_| workspace)
     }
 
     /// Gives the chunks that an update would write now, each once.
@@ -62,8 +70,8 @@ impl Workspace {
     ///
     /// The system refused.
     pub fn needed(&self, tree: &Tree) -> Outcome<Vec<ChunkId>> {
-        let _lock = self.lock()?;
-        let before = manifest::read(&self.names());
+        let locked = self.lock()?;
+        let before = manifest::read(&locked.own);
         let steps = Plan::new(&self.root, tree, &before).steps;
         let mut seen = HashSet::new();
         let extents = steps.iter().flat_map(|step| tree.extents(step.node));
@@ -80,8 +88,8 @@ impl Workspace {
     /// A chunk is missing, a directory of others is where a file has to go, or the system refused.
     /// What was written stays, and another call goes on.
     pub fn update(&self, tree: &Tree, store: &Store) -> Outcome<Synced> {
-        let _lock = self.lock()?;
-        let mut names = manifest::read(&self.names());
+        let locked = self.lock()?;
+        let mut names = manifest::read(&locked.own);
         let plan = Plan::new(&self.root, tree, &names);
         if plan.steps.is_empty() && plan.gone.is_empty() {
             return Ok(Synced::default());
@@ -90,31 +98,47 @@ impl Workspace {
         for step in plan.steps.iter().filter(|step| step.is_remembered()) {
             names.insert(step.name.clone(), step.intended(tree));
         }
-        self.remember(&names)?;
-        let mut update = Update { root: &self.root, tree, store, names, synced: Synced::default() };
+        self.remember(&locked, &names)?;
+        let synced = Synced::default();
+        let mut update = Update { path: &self.path, root: &self.root, tree, store, names, synced };
         let done = update.remove(&plan.gone).and_then(|()| update.write(&plan.steps));
-        let remembered = self.remember(&update.names);
+        let remembered = self.remember(&locked, &update.names);
         done.and(remembered).map(|()| update.synced)
     }
 
-    fn names(&self) -> PathBuf {
-        self.root.join(OWN).join("names")
+    fn remember(&self, locked: &Locked, names: &Manifest) -> Outcome<()> {
+        at(&self.path.join(OsStr::from_bytes(OWN)), manifest::write(&locked.own, names))
     }
 
-    fn remember(&self, names: &Manifest) -> Outcome<()> {
-        let path = self.names();
-        at(&path, manifest::write(&path, names))
+    /// Opens the directory of what was written, or makes it.
+    fn own(&self) -> Outcome<Directory> {
+        let path = self.path.join(OsStr::from_bytes(OWN));
+        match self.root.create_directory(OWN) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => at(&path, Err(error))?,
+            _ => {}
+        }
+        let own = at(&path, self.root.child(OWN))?;
+        let stat = at(&path, own.own_stat())?;
+        let user = rustix::process::geteuid().as_raw();
+        if stat.st_uid != user {
+            return Err(UnpackError::Foreign(path, stat.st_uid, user));
+        }
+        if stat.st_mode & 0o077 != 0 {
+            // Whoever can open the lock can keep it.
+            at(&path, own.set_permissions(0o700))?;
+        }
+        Ok(own)
     }
 
-    /// Waits until nobody else writes here; until the file is dropped nobody will.
-    fn lock(&self) -> Outcome<File> {
-        let path = self.root.join(OWN).join("lock");
-        at(&path, fs::create_dir_all(self.root.join(OWN)))?;
-        let file = at(&path, File::create(&path))?;
+    /// Waits until nobody else writes here; until this is dropped nobody will.
+    fn lock(&self) -> Outcome<Locked> {
+        let path = self.path.join(OsStr::from_bytes(OWN)).join(OsStr::from_bytes(LOCK));
+        let own = self.own()?;
+        let file = at(&path, own.trusted_file(LOCK, OFlags::RDWR | OFlags::CREATE))?;
         let locked =
             rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive));
         at(&path, locked.map_err(Into::into))?;
-        Ok(file)
+        Ok(Locked { own, _lock: file })
     }
 }
 
@@ -168,12 +192,15 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(root: &Path, tree: &Tree, before: &Manifest) -> Self {
+    fn new(root: &Directory, tree: &Tree, before: &Manifest) -> Self {
         let mut steps = Vec::new();
         let mut kept = BTreeSet::new();
         let mut todo = vec![(Vec::new(), Tree::ROOT, true)];
         while let Some((directory, node, is_there)) = todo.pop() {
+            // What others see of it through a link instead of a directory is not ours.
+            let here = is_there.then(|| root.beneath(&directory).ok()).flatten();
             for (name, node) in tree.children(node) {
+                let found = here.as_ref().and_then(|here| here.stat(name));
                 let name = joined(&directory, name);
                 let attributes = tree.attributes(node);
                 let kind = attributes.kind;
@@ -181,9 +208,6 @@ impl Plan {
                 if !is_written || is_reserved(&name) {
                     continue;
                 }
-                // What others see of it through a link instead of a directory is not ours.
-                let path = root.join(OsStr::from_bytes(&name));
-                let found = is_there.then(|| fs::symlink_metadata(path).ok()).flatten();
                 let known = before.get(&name);
                 let step = step(tree, node, name, known, found.as_ref());
                 if known.is_some_and(|known| known.is_directory == step.is_directory()) {
@@ -210,15 +234,17 @@ fn step(
     node: NodeId,
     name: Vec<u8>,
     known: Option<&Written>,
-    found: Option<&Metadata>,
+    found: Option<&Stat>,
 ) -> Step {
     let attributes = tree.attributes(node);
     let found = match found {
         None => Found::Nothing,
-        Some(found) if found.is_dir() && attributes.kind == Kind::Directory => Found::Directory,
+        Some(found) if is_directory(found) && attributes.kind == Kind::Directory => {
+            Found::Directory
+        }
         Some(found) => {
             let is_ours = known.is_some_and(|known| {
-                known.is_directory == found.is_dir()
+                known.is_directory == is_directory(found)
                     && (known.is_directory || known.look.admits(&Look::of(found)))
             });
             if is_ours { Found::Ours } else { Found::Foreign }
@@ -227,7 +253,7 @@ fn step(
     Step { id: identity(tree, node), name, node, attributes, found }
 }
 
-fn is_as_written(known: Option<&Written>, id: &ChunkId, found: Option<&Metadata>) -> bool {
+fn is_as_written(known: Option<&Written>, id: &ChunkId, found: Option<&Stat>) -> bool {
     known.zip(found).is_some_and(|(known, found)| {
         known.id == *id && !known.is_directory && known.look == Look::of(found)
     })
@@ -257,13 +283,15 @@ fn identity(tree: &Tree, node: NodeId) -> ChunkId {
 }
 
 fn mode(given: &Attributes) -> u32 {
-    let permissions = u32::from(given.permissions) & 0o777;
+    let permissions = u32::from(given.unprivileged_permissions()) & 0o777;
     let is_directory = given.kind == Kind::Directory;
     permissions | if is_directory { DIRECTORY_MODE_MIN } else { FILE_MODE_MIN }
 }
 
 struct Update<'a> {
-    root: &'a Path,
+    /// What errors call the root.
+    path: &'a Path,
+    root: &'a Directory,
     tree: &'a Tree,
     store: &'a Store,
     names: Manifest,
@@ -271,8 +299,13 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
-    fn path(&self, name: &[u8]) -> PathBuf {
-        self.root.join(OsStr::from_bytes(name))
+    /// The path for a person.
+    fn full(&self, name: &[u8]) -> PathBuf {
+        self.path.join(OsStr::from_bytes(name))
+    }
+
+    fn at<T>(&self, name: &[u8], done: io::Result<T>) -> Outcome<T> {
+        done.map_err(|error| UnpackError::System(self.full(name), error))
     }
 
     fn remove(&mut self, gone: &[(Vec<u8>, Written)]) -> Outcome<()> {
@@ -281,13 +314,13 @@ impl Update<'_> {
         let mut modules = Modules::default();
         for (name, written) in files {
             self.remove_file(name, written)?;
-            modules.add(&self.path(name));
+            modules.add(name);
         }
-        modules.forget();
+        modules.forget(self.root);
         for (name, _) in directories {
-            if self.is_inside(name) {
+            if let Ok((directory, last)) = self.root.parent_of(name) {
                 // One in which others have files stays, and is theirs from now on.
-                let _ = fs::remove_dir(self.path(name));
+                let _ = directory.remove_directory(last);
             }
             self.names.remove(name);
         }
@@ -295,13 +328,17 @@ impl Update<'_> {
     }
 
     fn remove_file(&mut self, name: &[u8], written: &Written) -> Outcome<()> {
-        let path = self.path(name);
-        let found = self.is_inside(name).then(|| fs::symlink_metadata(&path).ok()).flatten();
-        if let Some(found) = found.filter(|found| !found.is_dir()) {
+        // A link that somebody has put above it leads to nothing of ours.
+        let place = self.root.parent_of(name).ok();
+        let found =
+            place.and_then(|(above, last)| above.stat(last).map(|found| (above, last, found)));
+        if let Some((directory, last, found)) = found
+            && !is_directory(&found)
+        {
             let is_ours = written.look.admits(&Look::of(&found));
             // Where it is not even certain that we have written it, it may be of somebody else.
             if is_ours || written.look.inode != 0 {
-                at(&path, fs::remove_file(&path))?;
+                self.at(name, directory.remove_file(last))?;
                 self.synced.removed += 1;
                 self.synced.overwritten += u64::from(!is_ours);
             }
@@ -310,59 +347,56 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Whether all directories above are directories, and no links that somebody has put there.
-    fn is_inside(&self, name: &[u8]) -> bool {
-        let path = self.path(name);
-        let above = path.ancestors().skip(1).take_while(|above| *above != self.root);
-        above.into_iter().all(|above| fs::symlink_metadata(above).is_ok_and(|found| found.is_dir()))
-    }
-
     fn write(&mut self, steps: &[Step]) -> Outcome<()> {
         let mut modules = Modules::default();
         let mut done = Ok(());
         for step in steps {
-            let path = self.path(&step.name);
             done = if step.is_directory() {
-                self.make_directory(step, &path)
+                self.make_directory(step)
             } else {
-                modules.add(&path);
-                self.replace(step, &path)
+                modules.add(&step.name);
+                self.replace(step)
             };
             if done.is_err() {
                 break;
             }
         }
-        modules.forget();
+        modules.forget(self.root);
         done
     }
 
-    fn make_directory(&mut self, step: &Step, path: &Path) -> Outcome<()> {
+    fn make_directory(&mut self, step: &Step) -> Outcome<()> {
+        let (directory, name) = self.at(&step.name, self.root.parent_of(&step.name))?;
         if step.found != Found::Directory {
-            if fs::symlink_metadata(path).is_ok() {
-                at(path, fs::remove_file(path))?;
+            if directory.stat(name).is_some() {
+                self.at(&step.name, directory.remove_file(name))?;
                 self.synced.overwritten += u64::from(step.found == Found::Foreign);
             }
-            at(path, fs::create_dir(path))?;
+            self.at(&step.name, directory.create_directory(name))?;
         }
-        at(path, fs::set_permissions(path, Permissions::from_mode(mode(&step.attributes))))?;
+        let made = directory.child(name);
+        let set = made.and_then(|made| made.set_permissions(mode(&step.attributes)));
+        self.at(&step.name, set)?;
         self.names.insert(step.name.clone(), step.intended(self.tree));
         Ok(())
     }
 
-    fn replace(&mut self, step: &Step, path: &Path) -> Outcome<()> {
-        let is_directory = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
-        if is_directory && fs::remove_dir(path).is_err() {
-            return Err(UnpackError::InTheWay(path.to_owned()));
+    fn replace(&mut self, step: &Step) -> Outcome<()> {
+        let (directory, name) = self.at(&step.name, self.root.parent_of(&step.name))?;
+        let is_directory = directory.stat(name).is_some_and(|found| is_directory(&found));
+        if is_directory && directory.remove_directory(name).is_err() {
+            return Err(UnpackError::InTheWay(self.full(&step.name)));
         }
-        let unfinished = path.with_file_name(UNFINISHED);
-        let _ = fs::remove_file(&unfinished);
-        let made = self.make(step, &unfinished, path);
-        let placed = made.and_then(|()| at(path, fs::rename(&unfinished, path)));
+        let _ = directory.remove_file(UNFINISHED);
+        let made = self.make(step, &directory);
+        let placed = made.and_then(|()| self.at(&step.name, directory.rename(UNFINISHED, name)));
         if placed.is_err() {
-            let _ = fs::remove_file(&unfinished);
+            let _ = directory.remove_file(UNFINISHED);
         }
         placed?;
-        let look = Look::of(&at(path, fs::symlink_metadata(path))?);
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let found = self.at(&step.name, directory.stat(name).ok_or_else(gone))?;
+        let look = Look::of(&found);
         self.names.insert(step.name.clone(), Written { is_directory: false, id: step.id, look });
         self.synced.written += 1;
         self.synced.overwritten += u64::from(step.found == Found::Foreign);
@@ -370,58 +404,65 @@ impl Update<'_> {
         Ok(())
     }
 
-    fn make(&self, step: &Step, path: &Path, name: &Path) -> Outcome<()> {
-        if step.attributes.kind == Kind::Symlink {
-            at(name, symlink(OsStr::from_bytes(self.tree.target(step.node)), path))?;
+    fn make(&self, step: &Step, directory: &Directory) -> Outcome<()> {
+        let entry = if step.attributes.kind == Kind::Symlink {
+            let made = directory.create_symlink(UNFINISHED, self.tree.target(step.node));
+            let made = made.and_then(|()| directory.created(UNFINISHED, FileType::Symlink));
+            self.at(&step.name, made)?
         } else {
-            write_content(self.tree, step.node, self.store, path, name)?;
-            let permissions = Permissions::from_mode(mode(&step.attributes));
-            at(name, fs::set_permissions(path, permissions))?;
-        }
-        set_times(path, &step.attributes)
+            let mut file = self.at(&step.name, directory.create_file(UNFINISHED))?;
+            let path = self.full(&step.name);
+            write_content(self.tree, step.node, self.store, &mut file, &path)?;
+            let file = Created::from(file);
+            self.at(&step.name, file.set_permissions(mode(&step.attributes)))?;
+            file
+        };
+        self.at(&step.name, entry.set_times(&step.attributes))
     }
-}
-
-/// Python modules whose compiled forms are not to be used any more.
-///
-/// Python itself tells them by whole seconds and by size, and so takes an old one for a new one.
-#[derive(Default)]
-struct Modules(BTreeMap<PathBuf, HashSet<OsString>>);
-
-impl Modules {
-    fn add(&mut self, path: &Path) {
-        if path.extension() == Some(OsStr::new("py"))
-            && let (Some(directory), Some(stem)) = (path.parent(), path.file_stem())
-        {
-            let stems = self.0.entry(directory.join("__pycache__")).or_default();
-            stems.insert(stem.to_owned());
-        }
-    }
-
-    fn forget(self) {
-        for (directory, stems) in self.0 {
-            let Ok(entries) = fs::read_dir(&directory) else { continue };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                let is_compiled = name.as_bytes().ends_with(b".pyc");
-                // As in `module.cpython-312.opt-1.pyc`; the name of a module has no dots.
-                let end = name.as_bytes().iter().position(|byte| *byte == b'.');
-                let stem = OsStr::from_bytes(&name.as_bytes()[..end.unwrap_or(0)]);
-                if is_compiled && stems.contains(stem) {
-                    let _ = fs::remove_file(entry.path());
-                }
-            }
-            let _ = fs::remove_dir(&directory);
-        }
-    }
-}
-
-fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
 /// Whether a name is for ourselves: then the tree's is left out.
 fn is_reserved(name: &[u8]) -> bool {
-    name == OWN.as_bytes()
-        || name.rsplit(|byte| *byte == b'/').next() == Some(UNFINISHED.as_bytes())
+    name == OWN || name.rsplit(|byte| *byte == b'/').next() == Some(UNFINISHED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mesh_chunks::StoreOptions;
+    use std::fs;
+
+    /// A description of a tree with nothing in it.
+    const EMPTY: &[u8] = b"meshtree\x01\x01\xed\x03\0\0\0\0\0";
+
+    #[test]
+    fn nothing_outside_is_removed_for_a_hostile_manifest() {
+        let place = tempfile::tempdir().expect("a folder can be made");
+        let outside = place.path().join("outside");
+        fs::write(&outside, "theirs").expect("a file can be written");
+        let workspace = Workspace::open(&place.path().join("root")).expect("it can be made");
+        let look = Look { inode: 1, ..Look::default() };
+        let written = Written { is_directory: false, id: ChunkId::of(b"some"), look };
+        for name in [b"../outside".to_vec(), outside.as_os_str().as_bytes().to_vec()] {
+            let own = workspace.own().expect("it is there");
+            let hostile = Manifest::from([(name, written)]);
+            manifest::write(&own, &hostile).expect("it can be written");
+            let tree = Tree::decode(EMPTY).expect("it is a tree");
+            let chunks = place.path().join("chunks");
+            let store = Store::open(&chunks, StoreOptions::default()).expect("it can be made");
+            workspace.update(&tree, &store).expect("there is nothing to do");
+        }
+        assert_eq!(fs::read(&outside).expect("it is there"), b"theirs");
+    }
+
+    #[test]
+    fn a_directory_in_place_of_the_own_one_must_not_be_a_link() {
+        let place = tempfile::tempdir().expect("a folder can be made");
+        let (root, outside) = (place.path().join("root"), place.path().join("outside"));
+        fs::create_dir(&root).expect("a folder can be made");
+        fs::create_dir(&outside).expect("a folder can be made");
+        std::os::unix::fs::symlink(&outside, root.join(".mesh-workspace")).expect("it is new");
+        assert!(Workspace::open(&root).is_err());
+        assert_eq!(fs::read_dir(&outside).expect("it is there").count(), 0);
+    }
 }

@@ -24,7 +24,6 @@ _STACKS_LIMIT_S = 60.0
 _SLACK_S = 15.0
 # Stacks of a hundred processes with all their threads are some megabytes.
 _ANSWER_LEN_MAX = 64 << 20
-_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 
 
 class ControlError(JobError):
@@ -49,12 +48,18 @@ class ControlClient:
 
     Args:
         address: What the worker has reported, such as `grpcs://10.0.0.7:40123`.
-        pem: The credentials of the job's controller; not needed for a worker without any.
+        pem: The credentials of the job's controller.
         gateway: One that reaches the address, where it is not reached from here.
     """
 
-    def __init__(self, address: str, pem: Pem | None, gateway: ControlClient | None = None) -> None:
+    def __init__(self, address: str, pem: Pem, gateway: ControlClient | None = None) -> None:
         scheme, _, target = address.partition("://")
+        if scheme != "grpcs":
+            raise ControlError(
+                f"{address} cannot be called, because it does not use TLS: give the `control` "
+                "address that the worker has reported",
+                "UNAUTHENTICATED",
+            )
         self._relayed: Relayed | None = None
         if gateway is not None:
             self._relayed = Relayed(gateway._channel, target)
@@ -66,17 +71,9 @@ class ControlClient:
             ("grpc.keepalive_time_ms", 10_000),
             ("grpc.keepalive_timeout_ms", 10_000),
         ]
-        if scheme == "grpc" and target.rpartition(":")[0] in _LOOPBACK:
-            self._channel: Any = grpc.insecure_channel(target, options)
-            return
-        if scheme != "grpcs" or pem is None:
-            raise ControlError(
-                f"{address} cannot be called: it takes TLS and the credentials of a job",
-                "UNAUTHENTICATED",
-            )
         proof = grpc.ssl_channel_credentials(pem.authorities, pem.key, pem.chain)
         options.append(("grpc.ssl_target_name_override", SERVER_NAME))
-        self._channel = grpc.secure_channel(target, proof, options)
+        self._channel: Any = grpc.secure_channel(target, proof, options)
 
     def __enter__(self) -> Self:
         return self

@@ -47,12 +47,13 @@ class Access:
             reached from here.
 
     Raises:
-        CredentialsError: The job's credentials can be used by others, or are not whole.
+        CredentialsError: The job's credentials can be used by others, or are not whole; or the job
+            has none, and those of the user cannot be had.
     """
 
     def __init__(self, folder: str, gateway: str | None = None) -> None:
         keys = Path(folder) / "keys" / "controller"
-        self._pem: Pem | None = Pem.load(keys) if keys.is_dir() else None
+        self._pem: Pem = Pem.load(keys) if keys.is_dir() else Pem.local("controller")
         self._gateway: ControlClient | None = None
         if gateway is not None:
             self._gateway = ControlClient(gateway, self._pem)

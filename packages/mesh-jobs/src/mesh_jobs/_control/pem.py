@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from mesh_core import Credentials
 
@@ -37,5 +37,20 @@ class Pem:
         Raises:
             CredentialsError: They are not there, or can be used by others.
         """
-        credentials = Credentials.load(folder)
+        return cls._of(Credentials.load(folder))
+
+    @classmethod
+    def local(cls, role: Literal["worker", "controller"]) -> Self:
+        """Returns the credentials that all programs of the current user share.
+
+        Args:
+            role: The role of this process.
+
+        Raises:
+            CredentialsError: They cannot be created, or can be used by others.
+        """
+        return cls._of(Credentials.local(role=role))
+
+    @classmethod
+    def _of(cls, credentials: Credentials) -> Self:
         return cls(credentials.job, *credentials.to_pem())

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc_reflection.v1alpha import reflection
 
-from mesh_jobs._control.callers import ControllersOnly, OwnUserOnly
+from mesh_jobs._control.callers import ControllersOnly
 from mesh_jobs._control.health import HEALTH, Health
 from mesh_jobs._control.messages import SERVICE
 from mesh_jobs._control.pem import Pem
@@ -42,22 +42,19 @@ class ControlServer:
     Args:
         host: The host.
         health: What is said of it.
-        at: The name or address to listen at, `*` for all; without credentials one of loopback.
+        at: The name or address to listen at, `*` for all.
         port: The port; 0 lets the system choose.
-        pem: The worker's credentials; None for a worker that has none.
+        pem: The worker's credentials.
 
     Raises:
         OSError: The port is taken, or the address is none of this machine.
     """
 
-    def __init__(
-        self, host: ServedHost, health: Health, at: str, port: int, pem: Pem | None
-    ) -> None:
+    def __init__(self, host: ServedHost, health: Health, at: str, port: int, pem: Pem) -> None:
         self._service = ControlService(host)
-        guard = OwnUserOnly() if pem is None else ControllersOnly(pem.job)
         self._server: Any = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-control"),
-            interceptors=[guard],
+            interceptors=[ControllersOnly(pem.job)],
             options=_OPTIONS,
             maximum_concurrent_rpcs=_CALLS_MAX,
         )
@@ -65,7 +62,6 @@ class ControlServer:
         health.add_to(self._server)
         names = (SERVICE, HEALTH, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        self.scheme: str = "grpc" if pem is None else "grpcs"
         self.port: int = _bind(self._server, at, port, pem)
         self._server.start()
 

@@ -78,11 +78,33 @@ impl Attached {
     }
 }
 
-/// The number of the process at the other end of a socket of this machine.
-///
-/// # Errors
-/// It is in another pid namespace, where this process cannot see it.
-pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Pid> {
+/// The process at the other end of a socket of this machine, as the kernel names it: the one that
+/// has connected, or the one that listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pid: i32,
+    /// Its effective user.
+    pub(crate) uid: u32,
+}
+
+impl Peer {
+    /// Whether it runs as the user of this process.
+    pub(crate) fn is_this_user(self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// The number of the process.
+    ///
+    /// # Errors
+    /// It is in another pid namespace, where this process cannot see it.
+    pub(crate) fn pid(self) -> io::Result<Pid> {
+        // The kernel gives 0 for a process that has no number here.
+        Pid::from_raw(self.pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+    }
+}
+
+/// Asks the kernel which process is at the other end of a socket of this machine.
+pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes as many bytes as it is told that there are.
@@ -98,8 +120,7 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Pid> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // The kernel gives 0 for a process that has no number here.
-    Pid::from_raw(peer.pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+    Ok(Peer { pid: peer.pid, uid: peer.uid })
 }
 
 fn iovec(start: u64, len: usize) -> libc::iovec {

@@ -1,5 +1,6 @@
 //! This process among those that share memory: what it offers, and who uses it.
 
+use crate::admission::{ConnectionLimiter, Refusal, Refusals};
 use crate::arena::{Arena, Block};
 use crate::card::{Card, Token};
 use crate::cells::Cells;
@@ -8,7 +9,6 @@ use crate::leases::Leases;
 use crate::ledger::{Ledger, Place};
 use crate::link::Link;
 use crate::listening::Listening;
-use crate::lobby::{Refusal, Refusals};
 use crate::lost::Lost;
 use crate::movers::Movers;
 use crate::registry::{Entry, Holder, Keeper, Left, Memory, OURSELVES, Registry};
@@ -54,6 +54,7 @@ pub struct Domain {
     pub(crate) movers: Movers,
     pub(crate) leases: Leases,
     pub(crate) listening: Listening,
+    pub(crate) limiter: Arc<ConnectionLimiter>,
     pub(crate) refusals: Refusals,
 }
 
@@ -76,6 +77,7 @@ impl Domain {
             movers: Movers::default(),
             leases: Leases::default(),
             listening: Listening::default(),
+            limiter: Arc::default(),
             refusals: Refusals::default(),
         })
     }
@@ -270,7 +272,7 @@ impl Domain {
         (lock(&self.visitors).len(), lock(&self.links).len())
     }
 
-    /// How many have come and were not let in, for that reason.
+    /// How many connections were refused, for that reason.
     pub fn refused(&self, why: Refusal) -> u64 {
         self.refusals.of(why)
     }

@@ -1,22 +1,21 @@
 //! Where other processes come in: one thread for each, that answers what it asks.
 #![expect(unsafe_code, reason = "works on memory that is offered by address")]
 
-use crate::cells::Cells;
-use crate::descriptor::note;
+use crate::admission::{Permit, Refusal};
+use crate::authentication::{Authenticated, Entrance, authenticate};
 use crate::domain::Domain;
 use crate::error::DataError;
 use crate::frame::{Reply, Request, Status, Verb};
 use crate::gather::pack;
 use crate::grid::{DIMS_MAX, Grid};
-use crate::handshake;
-use crate::lobby::{HELLO_LIMIT, Lobby, Place, Refusal};
+use crate::listener::Listener;
 use crate::pipe::SocketError;
+use crate::proof::Proof;
 use crate::registry::Holder;
 use crate::socket::Socket;
 use crate::span::Span;
 use crate::stop::Stop;
 use crate::visitor::Visitor;
-use rustls::ServerConfig;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -37,40 +36,13 @@ const STACK_LEN: usize = 512 << 10;
 /// How long a fenced stream may take to end: it is shut before.
 const FENCE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long to wait after the system could not accept somebody: for want of descriptors, say.
-const PAUSE: Duration = Duration::from_millis(50);
-
 const NO_BYTES: Span = Span { start: 0, len: 0 };
-
-/// How somebody came in, and what it has to do before it shows the secret.
-pub(crate) enum Entrance {
-    /// By a socket of this machine that has a name: descriptors come along.
-    Nearby,
-    /// By the network, without leaving the machine.
-    Loopback,
-    /// By the network: it is all sealed.
-    Network(Arc<ServerConfig>),
-}
 
 /// Lets processes of this machine in from now on.
 pub(crate) fn open(domain: &Arc<Domain>) -> io::Result<()> {
     let name = domain.card().socket_name();
-    let nearby = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-    note(nearby.as_fd());
-    let ours = Arc::clone(domain);
-    in_thread("mesh-rdma-door", move || {
-        let lobby = Arc::default();
-        loop {
-            match nearby.accept() {
-                Ok((stream, _)) => {
-                    let socket = Arc::new(Socket::open(OwnedFd::from(stream)));
-                    let place = Lobby::enter(&lobby, &socket);
-                    receive(&ours, socket, place, Entrance::Nearby);
-                }
-                Err(_) => thread::sleep(PAUSE),
-            }
-        }
-    })
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    Listener::Local(OwnedFd::from(listener)).start(domain)
 }
 
 /// Runs something in a thread of its own, for as long as the process lives or it takes.
@@ -78,24 +50,42 @@ pub(crate) fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::
     thread::Builder::new().name(name.to_owned()).stack_size(STACK_LEN).spawn(run).map(|_| ())
 }
 
-/// Answers a new connection in a thread of its own.
-pub(crate) fn receive(domain: &Arc<Domain>, socket: Arc<Socket>, place: Place, entrance: Entrance) {
+/// Authenticates a new connection and answers it, in a thread of its own.
+pub(crate) fn receive(
+    domain: &Arc<Domain>,
+    socket: Arc<Socket>,
+    mut permit: Permit,
+    entrance: Entrance,
+) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let is_local = matches!(entrance, Entrance::Nearby);
+    let is_local = matches!(entrance, Entrance::Local);
     let guest = Guest { domain: Arc::clone(domain), socket, number, is_local };
     let serve = move || {
+        let limit = guest.domain.limiter.policy().authentication_limit;
+        let found = authenticate(&guest.socket, guest.domain.card(), &entrance, limit);
         // Whatever the reason, the other side sees that the connection ends.
-        match guest.admit(&entrance) {
-            Ok(cells) => {
-                drop(place);
-                let _ = guest.serve(cells);
+        match found {
+            Ok(authenticated) if permit.authenticate() => {
+                let _ = guest.serve(authenticated);
             }
-            Err(why) => guest.domain.refusals.count(why),
+            Err(why) if !permit.is_evicted() => guest.domain.refusals.count(why),
+            _ => guest.domain.refusals.count(Refusal::Evicted),
         }
+        // The descriptor is closed before its place is given to another connection.
+        drop(guest);
+        drop(permit);
     };
     // Without a thread the socket is dropped: the other side hears of that too.
     let _ = in_thread("mesh-rdma-guest", serve);
+}
+
+/// Answers an authenticated client until the end of its connection, in this thread.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn answer_all(domain: &Arc<Domain>, socket: Socket) {
+    let socket = Arc::new(socket);
+    let guest = Guest { domain: Arc::clone(domain), socket, number: 1, is_local: false };
+    let _ = guest.serve(Authenticated::default());
 }
 
 /// A connection that asks.
@@ -114,57 +104,32 @@ impl Drop for Guest {
 }
 
 impl Guest {
-    /// Hears whether it has been given a handle. Gives its cells, if it has sent some.
-    fn admit(&self, entrance: &Entrance) -> Result<Option<Cells>, Refusal> {
-        let stop = Stop::after(Some(HELLO_LIMIT));
-        self.socket.wait_in_ticks().map_err(|_| Refusal::Silent)?;
-        if let Entrance::Network(config) = entrance {
-            let keys = handshake::accept(self.socket.as_fd(), config, &stop);
-            self.socket.seal_with(keys.map_err(|error| match error {
-                SocketError::Unproven(_) | SocketError::Strange => Refusal::NoTls,
-                _ => Refusal::Silent,
-            })?);
-        }
-        let (hello, fds) = match self.socket.receive_request(Some(&stop)) {
-            Ok(Some(hello)) => hello,
-            Err(SocketError::Strange) => return Err(Refusal::NoSecret),
-            _ => return Err(Refusal::Silent),
-        };
-        let secret = u128::from_le_bytes(self.domain.card().secret);
-        let shown = u128::from(hello.key) | u128::from(hello.offset) << 64;
-        // All bits are looked at, however many are wrong.
-        if hello.verb != Verb::Hello || shown ^ secret != 0 {
-            let _ = self.refuse("it is another process than the handle says");
-            return Err(Refusal::NoSecret);
-        }
-        self.socket.wait_for_ever().map_err(|_| Refusal::Silent)?;
-        match fds.into_iter().next() {
-            Some(fd) if self.is_local => Cells::open(fd).map(Some).map_err(|_| Refusal::NoSecret),
-            _ => Ok(None),
-        }
-    }
-
-    fn serve(&self, cells: Option<Cells>) -> Result<(), SocketError> {
+    fn serve(&self, client: Authenticated) -> Result<(), SocketError> {
+        let Authenticated { cells, proof } = client;
         let visitor = Arc::new(Visitor::new(self.number, Arc::clone(&self.socket), cells));
         self.domain.welcome(Arc::clone(&visitor));
-        self.greet()?;
+        self.greet(proof)?;
         while let Some((request, _)) = self.socket.receive_request(None)? {
             self.answer(&request, &visitor)?;
         }
         Ok(())
     }
 
-    /// Tells the visitor its number; on this machine also what it needs to copy by itself.
-    fn greet(&self) -> Result<(), SocketError> {
+    /// Tells the visitor its number, with the proof that it expects on loopback; over a local
+    /// socket also what it needs to copy by itself.
+    fn greet(&self, proof: Option<Proof>) -> Result<(), SocketError> {
         let ledger = self.domain.ledger().map();
         let mut reply = Reply::of(Status::Done, self.number);
         if !self.is_local {
-            return self.socket.send_reply(&reply, NO_BYTES);
+            let proof = proof.as_ref().map_or(&[][..], |proof| proof);
+            reply.length = u32::try_from(proof.len()).expect("a proof is short");
+            let body = Span { start: proof.as_ptr() as usize, len: proof.len() };
+            return self.socket.send_reply(&reply, body);
         }
         // An address whose contents the visitor knows: by it, it finds out whether it may attach.
-        let proof = (ledger.span().start as u64).to_le_bytes();
+        let known = (ledger.span().start as u64).to_le_bytes();
         reply.length = 8;
-        let bytes = [&reply.encode()[..], &proof].concat();
+        let bytes = [&reply.encode()[..], &known].concat();
         self.socket.send_with(&bytes, &[ledger.as_fd()])
     }
 
@@ -195,6 +160,8 @@ impl Guest {
             }
             Verb::Exchange => self.exchange(request),
             Verb::Gather => self.gather(request, visitor),
+            // A connection cannot wait for its own end.
+            Verb::Fence if key == self.number => self.refuse("it is this connection"),
             Verb::Fence => {
                 let fenced = self.fence(key);
                 self.reply(if fenced { Status::Done } else { Status::Deadline }, 0)

@@ -4,7 +4,8 @@
 //! - [`domain`]: what a process offers and who uses it, with [`arena`] (memory that is shared from
 //!   the beginning), [`ledger`] (which registrations are good) and [`cells`] (who is copying);
 //!   [`process`] has the one domain of this process;
-//! - `door` lets others in, those of other machines since `listening`; [`link`] goes to others;
+//! - each `listener` accepts connections within the limits of `admission`, and `authentication`
+//!   checks that the client was given a handle; then `door` answers. [`link`] goes to others;
 //!   between them travels what [`frame`] says, in a `socket`: as it is on one machine, and else in
 //!   `records` with the keys of a `handshake` that proves the owner by its `identity`;
 //! - [`way`]: how the bytes of one buffer are copied, and `gather` when they lie in rows, as a
@@ -24,6 +25,8 @@ pub mod claim;
 pub mod domain;
 pub mod error;
 pub mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod grid;
 pub mod ledger;
 pub mod link;
@@ -36,9 +39,11 @@ pub mod stop;
 pub mod transfer;
 pub mod way;
 
+mod admission;
 mod alarm;
 mod attach;
 mod attention;
+mod authentication;
 mod call;
 mod descriptor;
 mod door;
@@ -47,17 +52,20 @@ mod handshake;
 mod identity;
 mod interfaces;
 mod leases;
+mod listener;
 mod listening;
-mod lobby;
 mod lost;
 mod movers;
 mod pipe;
+mod proof;
 mod records;
+mod retries;
 mod socket;
 mod streams;
 mod visitor;
 mod watch;
 
+pub use admission::Refusal;
 pub use card::Card;
 pub use claim::Claim;
 pub use domain::Domain;
@@ -65,7 +73,6 @@ pub use error::DataError;
 pub use leases::Lease;
 pub use link::Link;
 pub use listening::{Listen, Options};
-pub use lobby::Refusal;
 pub use registry::Memory;
 pub use span::Span;
 pub use stop::Stop;

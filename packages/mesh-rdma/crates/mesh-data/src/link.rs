@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "looks at a known word of the other process")]
 
 use crate::attach::{Attached, peer_of, refusal};
+use crate::authentication::hello;
 use crate::card::Card;
 use crate::cells::Cells;
 use crate::domain::{Domain, lock};
@@ -9,16 +10,17 @@ use crate::error::DataError;
 use crate::frame::{Reply, Request, Status, Verb};
 use crate::ledger::Ledger;
 use crate::pipe::SocketError;
+use crate::retries::with_retries;
 use crate::shared::SharedMap;
 use crate::socket::Socket;
 use crate::span::Span;
 use crate::stop::Stop;
 use crate::streams::{Net, Streams};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -89,17 +91,13 @@ impl Link {
 
     fn connect(domain: &Domain, card: &Card) -> Result<Self, DataError> {
         let stop = Stop::after(Some(HELLO_LIMIT));
-        if let Some(called) = Self::call_nearby(domain, card) {
-            let socket = called.map_err(|error| DataError::PeerDied {
-                name: card.name.clone(),
-                why: match error.kind() {
-                    // Its door is open for as long as it lives.
-                    io::ErrorKind::ConnectionRefused => "it has ended".to_owned(),
-                    _ => format!("its socket on this machine does not answer: {error}"),
-                },
-            })?;
-            let nearby = Nearby::hello(&socket, card, &stop);
-            let nearby = nearby.map_err(|error| error.of(&card.name))?;
+        if card.boot == domain.card().boot {
+            let (socket, nearby) = with_retries(&stop, || {
+                let socket = unix_socket(card, &stop)?;
+                let nearby = Nearby::hello(&socket, card, &stop)?;
+                Ok((socket, nearby))
+            })
+            .map_err(|error| unreachable(error, card))?;
             return Ok(Self::new(domain, card, socket, Ok(nearby), Net::Loopback));
         }
         let why_far = "it is on another machine".to_owned();
@@ -124,11 +122,6 @@ impl Link {
             tcp: Streams::new(card, tcp, tcp_streams),
             unix: Streams::new(card, Net::Unix, UNIX_STREAMS),
         }
-    }
-
-    /// Connects to a socket of this machine; none when the process is on another one.
-    fn call_nearby(domain: &Domain, card: &Card) -> Option<io::Result<Socket>> {
-        (card.boot == domain.card().boot).then(|| unix_socket(card))
     }
 
     /// Fails when the process is known to be gone.
@@ -249,7 +242,7 @@ impl Nearby {
     /// Shows the secret, and learns what is shared.
     fn hello(socket: &Socket, card: &Card, stop: &Stop) -> Result<Self, SocketError> {
         let cells = Cells::create()?;
-        let process = Attached::open(peer_of(socket.as_fd())?)?;
+        let process = Attached::open(peer_of(socket.as_fd())?.pid()?)?;
         socket.send_with(&hello(card).encode(), &[cells.map().as_fd()])?;
         let (reply, fds) = socket.receive_reply_with(Some(stop))?;
         let mut body = vec![0; reply.length as usize];
@@ -277,19 +270,44 @@ fn try_attach(process: &Attached, proof: u64) -> Option<String> {
     }
 }
 
-/// Connects to the door of a process of this machine.
-pub(crate) fn unix_socket(card: &Card) -> io::Result<Socket> {
-    let address = SocketAddr::from_abstract_name(card.socket_name())?;
-    let socket = Socket::open(OwnedFd::from(UnixStream::connect_addr(&address)?));
+/// Connects to the local socket of a process, which must be one of this user: whoever listens there
+/// is shown the secret.
+pub(crate) fn unix_socket(card: &Card, stop: &Stop) -> Result<Socket, SocketError> {
+    let flags = SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let socket = Socket::open(fd.map_err(io::Error::from)?);
     socket.wait_in_ticks()?;
-    Ok(socket)
+    let name = card.socket_name();
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(io::Error::from)?;
+    loop {
+        match connect(socket.as_fd(), &address) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            // Too many are waiting there to be accepted.
+            Err(Errno::AGAIN) => stop.check_waiting().map_err(SocketError::Stopped)?,
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
+    let peer = peer_of(socket.as_fd())?;
+    if peer.is_this_user() {
+        return Ok(socket);
+    }
+    Err(SocketError::Unproven(format!("a process of another user, {}, listens there", peer.uid)))
 }
 
-/// The first request on every connection.
-pub(crate) fn hello(card: &Card) -> Request {
-    let secret = u128::from_le_bytes(card.secret);
-    let (low, high) = (secret as u64, (secret >> 64) as u64);
-    Request { offset: high, ..Request::of(Verb::Hello, 0, low) }
+/// What it means that the local socket of a process cannot be reached.
+pub(crate) fn unreachable(error: SocketError, card: &Card) -> DataError {
+    match error {
+        // It listens for as long as it lives.
+        SocketError::System(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            let why = "it has ended".to_owned();
+            DataError::PeerDied { name: card.name.clone(), why }
+        }
+        SocketError::System(error) => {
+            DataError::system("cannot connect to a socket of this machine")(error)
+        }
+        error => error.of(&card.name),
+    }
 }
 
 pub(crate) fn exchange(

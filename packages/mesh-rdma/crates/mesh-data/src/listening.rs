@@ -1,40 +1,33 @@
 //! How this process is reached from other machines: from the first handle on that leaves it.
 
-use crate::call::prepare;
 use crate::card::Card;
-use crate::descriptor;
 use crate::domain::{Domain, lock};
-use crate::door::{self, Entrance};
 use crate::error::DataError;
 use crate::identity::Identity;
 use crate::interfaces::{interfaces, to_be_tried};
-use crate::lobby::Lobby;
-use crate::socket::Socket;
+use crate::listener::Listener;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt,
 };
-use rustls::ServerConfig;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// How many may wait until they are accepted.
 const BACKLOG: i32 = 1024;
 /// How many connections carry one transfer.
 const TCP_STREAMS: usize = 2;
 const TCP_STREAMS_MAX: usize = 16;
-/// How long to wait after the system could not accept somebody: for want of descriptors, say.
-const PAUSE: Duration = Duration::from_millis(50);
-
 /// Where to listen for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
-    /// At all addresses of this machine.
+    /// At all addresses of this machine where the job has credentials, else on loopback.
     #[default]
     Auto,
+    /// At all addresses of this machine.
+    All,
     /// For processes of this machine only.
     Loopback,
     /// At one address.
@@ -50,23 +43,58 @@ pub struct Options {
     pub tcp_streams: Option<usize>,
 }
 
-/// The card as others get it, once this process listens.
+/// Where this process listens, once it does.
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
     options: Mutex<Options>,
-    card: OnceLock<Arc<Card>>,
-    begun: Mutex<()>,
+    /// Whether handles go to other machines, over connections that are proven and secret.
+    has_credentials: AtomicBool,
+    current: Mutex<Option<Current>>,
+}
+
+/// The listener that new handles name.
+#[derive(Debug)]
+struct Current {
+    scope: Scope,
+    identity: Identity,
+    card: Arc<Card>,
+}
+
+/// Which clients can reach a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Everywhere,
+    Loopback,
+    At(IpAddr),
+}
+
+impl Listening {
+    fn scope(&self) -> Scope {
+        match lock(&self.options).listen {
+            Listen::At(address) => Scope::At(address),
+            Listen::Auto if self.has_credentials.load(Ordering::Relaxed) => Scope::Everywhere,
+            Listen::All => Scope::Everywhere,
+            Listen::Auto | Listen::Loopback => Scope::Loopback,
+        }
+    }
 }
 
 impl Domain {
     /// Says where to listen and by how many connections to copy; tells whether it was in time.
     pub fn configure(&self, wanted: Options) -> bool {
+        let current = lock(&self.listening.current);
         let mut options = lock(&self.listening.options);
-        let is_in_time = self.listening.card.get().is_none() || options.listen == wanted.listen;
+        let is_in_time = current.is_none() || options.listen == wanted.listen;
         if is_in_time {
             *options = wanted;
         }
         is_in_time
+    }
+
+    /// The job has credentials, so that it may span machines: [`Listen::Auto`] means all addresses
+    /// of this machine from now on. Before, it is loopback alone.
+    pub fn set_has_credentials(&self) {
+        self.listening.has_credentials.store(true, Ordering::Relaxed);
     }
 
     /// How many connections carry one transfer.
@@ -80,46 +108,54 @@ impl Domain {
     /// # Errors
     /// The system does not let it listen there.
     pub fn public_card(self: &Arc<Self>) -> Result<Arc<Card>, DataError> {
-        if let Some(card) = self.listening.card.get() {
-            return Ok(Arc::clone(card));
-        }
-        let _begun = lock(&self.listening.begun);
-        if let Some(card) = self.listening.card.get() {
-            return Ok(Arc::clone(card));
-        }
-        let card = Arc::new(self.begin_to_listen(lock(&self.listening.options).listen)?);
-        Ok(Arc::clone(self.listening.card.get_or_init(|| card)))
+        let mut current = lock(&self.listening.current);
+        let scope = self.listening.scope();
+        let identity = match current.take() {
+            Some(known) if known.scope == scope => {
+                return Ok(Arc::clone(&current.insert(known).card));
+            }
+            // Handles that were sent before name the old listener, which goes on.
+            Some(known) => known.identity,
+            None => Identity::make()?,
+        };
+        let card = Arc::new(self.begin_to_listen(scope, &identity)?);
+        *current = Some(Current { scope, identity, card: Arc::clone(&card) });
+        Ok(card)
     }
 
-    fn begin_to_listen(self: &Arc<Self>, listen: Listen) -> Result<Card, DataError> {
-        let identity = Identity::make()?;
-        let (listener, addresses) =
-            open(listen).map_err(DataError::system("cannot listen for other machines"))?;
-        let address = listener.local_addr();
-        let port = address.map_err(DataError::system("cannot listen for other machines"))?.port();
+    fn begin_to_listen(
+        self: &Arc<Self>,
+        scope: Scope,
+        identity: &Identity,
+    ) -> Result<Card, DataError> {
+        let opened = || -> io::Result<_> {
+            let (listener, addresses) = open(scope)?;
+            let port = listener.local_addr()?.port();
+            let config = Arc::clone(&identity.config);
+            Listener::Tcp(OwnedFd::from(listener), config).start(self)?;
+            Ok((port, addresses))
+        };
+        let (port, addresses) =
+            opened().map_err(DataError::system("cannot listen for other processes"))?;
         let fingerprint = identity.fingerprint;
-        let domain = Arc::clone(self);
-        let accept = move || accept_all(&domain, &listener, &identity.config);
-        door::in_thread("mesh-rdma-net", accept)
-            .map_err(DataError::system("cannot listen for other machines"))?;
         Ok(Card { fingerprint, port, addresses, ..self.card().clone() })
     }
 }
 
 /// Listens; gives the addresses at which others find it.
-fn open(listen: Listen) -> io::Result<(TcpListener, Vec<IpAddr>)> {
-    match listen {
-        Listen::Loopback => {
+fn open(scope: Scope) -> io::Result<(TcpListener, Vec<IpAddr>)> {
+    match scope {
+        Scope::Loopback => {
             let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
             Ok((listener(address)?, vec![address]))
         }
-        Listen::At(address) if !address.is_unspecified() => Ok((listener(address)?, vec![address])),
-        Listen::At(address) => {
+        Scope::At(address) if !address.is_unspecified() => Ok((listener(address)?, vec![address])),
+        Scope::At(address) => {
             let mut found = interfaces()?;
             found.retain(|one| one.address.is_ipv4() == address.is_ipv4());
             Ok((listener(address)?, to_be_tried(found)))
         }
-        Listen::Auto => {
+        Scope::Everywhere => {
             let mut found = interfaces()?;
             // Where there is no IPv6, the older one has to do.
             let listener = match listener(Ipv6Addr::UNSPECIFIED.into()) {
@@ -142,40 +178,5 @@ fn listener(address: IpAddr) -> io::Result<TcpListener> {
     }
     bind(&fd, &SocketAddr::new(address, 0))?;
     listen(&fd, BACKLOG)?;
-    // Open for as long as the process lives.
-    descriptor::note(fd.as_fd());
     Ok(TcpListener::from(fd))
-}
-
-fn accept_all(domain: &Arc<Domain>, listener: &TcpListener, config: &Arc<ServerConfig>) {
-    let lobby = Arc::default();
-    loop {
-        match listener.accept() {
-            Ok((stream, from)) => receive(domain, stream, from, &lobby, config),
-            Err(_) => thread::sleep(PAUSE),
-        }
-    }
-}
-
-fn receive(
-    domain: &Arc<Domain>,
-    stream: TcpStream,
-    from: SocketAddr,
-    lobby: &Arc<Lobby>,
-    config: &Arc<ServerConfig>,
-) {
-    let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
-    let Ok(to) = stream.local_addr() else { return };
-    if prepare(stream.as_fd()).is_err() {
-        return;
-    }
-    let socket = Arc::new(Socket::open(OwnedFd::from(stream)));
-    let place = Lobby::enter(lobby, &socket);
-    // What does not leave the machine needs no lock; all else does, whatever address it names.
-    let entrance = if is_loopback(from) && is_loopback(to) {
-        Entrance::Loopback
-    } else {
-        Entrance::Network(Arc::clone(config))
-    };
-    door::receive(domain, socket, place, entrance);
 }

@@ -45,6 +45,11 @@ impl Socket {
         tick(self.as_fd(), Some(TICK))
     }
 
+    /// Has one call wait, from now on, for at most `limit`.
+    pub(crate) fn wait_at_most(&self, limit: Duration) -> io::Result<()> {
+        tick(self.as_fd(), Some(limit))
+    }
+
     /// Has waiting last, from now on, for as long as the other side is there.
     pub(crate) fn wait_for_ever(&self) -> io::Result<()> {
         tick(self.as_fd(), None)
@@ -81,6 +86,11 @@ impl Socket {
     /// Sends a reply and the bytes that belong to it.
     pub(crate) fn send_reply(&self, reply: &Reply, body: Span) -> Result<(), SocketError> {
         self.send(&reply.encode(), body, None)
+    }
+
+    /// Sends bytes that are no frame.
+    pub(crate) fn send_bytes(&self, bytes: &[u8], stop: &Stop) -> Result<(), SocketError> {
+        self.send(bytes, NO_BYTES, Some(stop))
     }
 
     fn send(&self, head: &[u8], body: Span, stop: Option<&Stop>) -> Result<(), SocketError> {

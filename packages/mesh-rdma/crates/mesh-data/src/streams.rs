@@ -1,5 +1,6 @@
 //! Connections that carry the bytes of buffers: as many as copies run at a time, used again.
 
+use crate::authentication::introduce;
 use crate::call::call;
 use crate::card::Card;
 use crate::domain::lock;
@@ -8,12 +9,12 @@ use crate::error::DataError;
 use crate::frame::{Reply, Request, Status, Verb};
 use crate::handshake;
 use crate::interfaces::{interfaces, nearest_first};
-use crate::link::{exchange, hello, unix_socket};
+use crate::link::{exchange, unix_socket, unreachable};
 use crate::pipe::SocketError;
+use crate::retries::Retries;
 use crate::socket::Socket;
 use crate::span::Span;
 use crate::stop::Stop;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
@@ -23,8 +24,6 @@ use std::time::Duration;
 const IDLE_MORE: usize = 2;
 /// How long whoever answers may take to prove itself.
 const PROOF_LIMIT: Duration = Duration::from_secs(5);
-/// The most bytes of what it says when it does not let us in.
-const WORDS_LEN_MAX: u32 = 4096;
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
 /// What a connection runs over.
@@ -63,35 +62,33 @@ impl Net {
         Self::Far(Mutex::default())
     }
 
-    /// Connects, and shows the secret; gives the number that the other side has given it.
+    /// Connects and proves that this process has a handle; gives the number that the other side has
+    /// given the connection.
     pub(crate) fn call(&self, card: &Card, stop: &Stop) -> Result<(Socket, u64), DataError> {
-        let socket = match self {
-            Self::Unix => unix_socket(card).map_err(|error| match error.kind() {
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
-                    let why = "it has ended".to_owned();
-                    DataError::PeerDied { name: card.name.clone(), why }
+        let mut retries = Retries::default();
+        let (socket, (reply, body)) = loop {
+            let socket = self.connect(card, stop)?;
+            let is_loopback = matches!(self, Self::Loopback) && is_on_loopback(card);
+            match introduce(&socket, card, is_loopback, stop) {
+                Ok(answer) => break (socket, answer),
+                Err(error) => {
+                    retries.wait(error, stop).map_err(|error| error.of(&card.name))?;
                 }
-                _ => DataError::system("cannot connect to a socket of this machine")(error),
-            })?,
-            Self::Loopback => loopback_socket(card, stop)?,
-            Self::Far(place) => far_socket(card, place, stop)?,
-        };
-        let shake = || {
-            socket.send_request(&hello(card), NO_BYTES, Some(stop))?;
-            let reply = socket.receive_reply(Some(stop))?;
-            if reply.length > WORDS_LEN_MAX {
-                return Err(SocketError::Strange);
             }
-            let mut body = vec![0; reply.length as usize];
-            socket.receive(&mut body, Some(stop))?;
-            Ok((reply, body))
         };
-        let (reply, body) = shake().map_err(|error: SocketError| error.of(&card.name))?;
         if reply.status != Status::Done {
             let why = String::from_utf8_lossy(&body).into_owned();
             return Err(DataError::Refused { name: card.name.clone(), why });
         }
         Ok((socket, reply.value))
+    }
+
+    fn connect(&self, card: &Card, stop: &Stop) -> Result<Socket, DataError> {
+        match self {
+            Self::Unix => unix_socket(card, stop).map_err(|error| unreachable(error, card)),
+            Self::Loopback => loopback_socket(card, stop),
+            Self::Far(place) => far_socket(card, place, stop),
+        }
     }
 }
 
@@ -231,15 +228,19 @@ impl Stream {
     }
 }
 
-/// Connects without leaving the machine. Only to a process that has proved to be on it, and to
-/// share its network: another one there would get to know the secret.
+/// Whether a process of this machine accepts connections from loopback; else it listens at one
+/// address, where it wants the handshake of TLS from all clients.
+fn is_on_loopback(card: &Card) -> bool {
+    card.addresses.iter().any(IpAddr::is_loopback)
+}
+
+/// Connects without leaving the machine, to a process that has proved to share its network.
 fn loopback_socket(card: &Card, stop: &Stop) -> Result<Socket, DataError> {
-    let here = card.addresses.iter().filter(|address| address.is_loopback());
-    let targets: Vec<_> = here.map(|address| SocketAddr::new(*address, card.port)).collect();
-    if targets.is_empty() {
-        // It listens at one address, where it wants the handshake from everybody.
+    if !is_on_loopback(card) {
         return sealed_socket(card, targets_of(card, &card.addresses), None, stop);
     }
+    let here = card.addresses.iter().filter(|address| address.is_loopback());
+    let targets: Vec<_> = here.map(|address| SocketAddr::new(*address, card.port)).collect();
     let ready = || {
         let socket = Socket::open(call(&targets, stop)?.0);
         socket.wait_in_ticks()?;
@@ -273,6 +274,7 @@ fn sealed_socket(
     place: Option<&Mutex<Option<SocketAddr>>>,
     stop: &Stop,
 ) -> Result<Socket, DataError> {
+    let mut retries = Retries::default();
     loop {
         let called = call(&targets, stop);
         let (fd, target) = called.map_err(|error: SocketError| error.of(&card.name))?;
@@ -292,6 +294,7 @@ fn sealed_socket(
             }
             Err(error) => {
                 stop.check_waiting()?;
+                let Err(error) = retries.wait(error, stop) else { continue };
                 targets.retain(|one| *one != target);
                 if targets.is_empty() {
                     return Err(match error {

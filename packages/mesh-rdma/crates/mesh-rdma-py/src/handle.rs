@@ -18,6 +18,7 @@ use mesh_data::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
 
@@ -31,6 +32,9 @@ const WRITABLE: u8 = 1;
 const IN_ARENA: u8 = 2;
 const ON_DEVICE: u8 = 4;
 
+/// Asked for each handle that is sent, until the job has credentials.
+static CREDENTIALS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
 /// Ways that are not taken: their names, and why not.
 type Refusals = Vec<(&'static str, String)>;
 
@@ -41,6 +45,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(set_travel_limit, module)?)?;
     module.add_function(wrap_pyfunction!(machine, module)?)?;
     module.add_function(wrap_pyfunction!(answer_with, module)?)?;
+    module.add_function(wrap_pyfunction!(find_credentials_with, module)?)?;
     module.add_function(wrap_pyfunction!(refusals, module)?)?;
     module.add_function(wrap_pyfunction!(configure, module)?)
 }
@@ -292,6 +297,11 @@ impl Handle {
         if !self.is_ours() {
             return Ok(Arc::clone(&self.card));
         }
+        if let Some(source) = CREDENTIALS.get(py)
+            && source.call0(py)?.is_truthy(py)?
+        {
+            self.domain.set_has_credentials();
+        }
         py.detach(|| self.domain.public_card()).map_err(|error| raise(py, &error))
     }
 
@@ -508,20 +518,33 @@ fn set_travel_limit(py: Python<'_>, seconds: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// How many have connected and were not let in: for want of TLS, of the secret, of any word.
+/// How many connections were refused, by reason: the fields of `mesh_rdma.testing.Refusals`.
 #[pyfunction]
-fn refusals(py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+fn refusals(py: Python<'_>) -> PyResult<(u64, u64, u64, u64, u64)> {
     let domain = domain(py)?;
     let refused = |why| domain.refused(why);
-    Ok((refused(Refusal::NoTls), refused(Refusal::NoSecret), refused(Refusal::Silent)))
+    Ok((
+        refused(Refusal::NoTls),
+        refused(Refusal::NoSecret),
+        refused(Refusal::Silent),
+        refused(Refusal::OtherUser),
+        refused(Refusal::Evicted),
+    ))
 }
 
-/// Says where to listen for other machines ("auto", "loopback", or an address), and how many
+/// Says how to find out whether the job has credentials; only the first to say so counts.
+#[pyfunction]
+fn find_credentials_with(py: Python<'_>, has_credentials: Py<PyAny>) {
+    let _ = CREDENTIALS.set(py, has_credentials);
+}
+
+/// Says where to listen for other machines ("auto", "all", "loopback", or an address), and how many
 /// connections carry one transfer; none is as many as are good here. Tells whether it was in time.
 #[pyfunction]
 fn configure(listen: &str, tcp_streams: Option<usize>) -> PyResult<bool> {
     let listen = match listen {
         "auto" => Listen::Auto,
+        "all" => Listen::All,
         "loopback" => Listen::Loopback,
         address => Listen::At(address.parse().map_err(|_| {
             PyValueError::new_err(format!("{address:?} is no address of this machine"))

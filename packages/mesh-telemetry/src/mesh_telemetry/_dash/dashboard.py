@@ -11,7 +11,7 @@ from mesh_telemetry._dash.files import file_routes
 from mesh_telemetry._dash.live import Live
 from mesh_telemetry._dash.queries import TOPICS, Looking
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route
+from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route, known_route
 
 if TYPE_CHECKING:
     from mesh_telemetry._dash.queries import Look
@@ -41,8 +41,8 @@ class Dashboard:
         """Gives the files, `GET /topics/<name>` for once and `GET /live/<name>` for a stream."""
         return [
             *file_routes(),
-            Route("GET", "/topics/*", self._once),
-            Route("GET", "/live/*", self._stream),
+            known_route("GET", "/topics/*", self._once),
+            known_route("GET", "/live/*", self._stream),
         ]
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
 
-from mesh_telemetry._serve.routes import Reply, Request, Route
+from mesh_telemetry._serve.routes import Reply, Request, Route, known_route
 
 __all__ = ["file_routes"]
 
@@ -43,9 +43,9 @@ def file_routes() -> list[Route]:
         body = file.read_bytes()
         mark = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
         work = partial(_file, kind, body, _HEADERS | {"ETag": mark})
-        routes.append(Route("GET", f"/dash/{file.name}", work, is_open=True))
+        routes.append(known_route("GET", f"/dash/{file.name}", work, "/dash/*"))
         if file.name == "index.html":
-            routes.append(Route("GET", "/", work, is_open=True))
+            routes.append(known_route("GET", "/", work))
     return routes
 
 

@@ -13,6 +13,7 @@ from mesh_telemetry._debug.client import Terminal, opened
 from mesh_telemetry._debug.editor import relay_editor
 from mesh_telemetry._errors import DebugError
 from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._serve.served import served_program
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ def cast(
     with Asking(served_program(pid)) as asking:
         found = _chosen_sessions(asking, sessions, mesh, ranks)
         said = {"sessions": [one["id"] for one in found], "command": command, "timeout_s": timeout}
-        answers = asking.post("/debug/run", said, timeout_s=timeout + _ANSWER_S)["sessions"]
+        limit_s = timeout + _ANSWER_S
+        done = asking.post("/debug/run", said, timeout_s=limit_s, scope=Scope.ACT)
+    answers = done["sessions"]
     if is_json:
         door: _Door = ctx.obj
         door.print_json([{**one, **answer} for one, answer in zip(found, answers, strict=True)])
@@ -129,7 +132,8 @@ def go_on(
     with Asking(served_program(pid)) as asking:
         found = _chosen_sessions(asking, sessions, mesh, ranks)
         said = {"sessions": [one["id"] for one in found]}
-        answers = asking.post("/debug/continue", said, timeout_s=_ANSWER_S)["sessions"]
+        done = asking.post("/debug/continue", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
+    answers = done["sessions"]
     for one, answer in zip(found, answers, strict=True):
         print(f"{_who(one)}: {answer['error'] or 'goes on'}")
     _fail_of(answers)
@@ -147,7 +151,7 @@ def on_failure(
     """Have exceptions stand where they were raised, from now on, before they are told."""
     said = {"mesh": mesh, "limit_s": limit, "is_on": not is_off}
     with Asking(served_program(pid)) as asking:
-        asking.post("/debug/on-failure", said, timeout_s=_ANSWER_S)
+        asking.post("/debug/on-failure", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
 
 
 def _sessions(asking: Asking) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import sys
@@ -10,15 +11,19 @@ from contextlib import suppress
 from threading import Thread
 
 from mesh_telemetry._errors import DebugError
+from mesh_telemetry._serve.peer_user import PeerUsers
 
 __all__ = ["relay_editor"]
 
 _LOOPBACK = "127.0.0.1"
+_BACKLOG = 16
 _PIECE_LEN = 1 << 16
 
 
 def relay_editor(stream: socket.socket, port: int) -> None:
-    """Waits for an editor, and connects it to a session until either has enough.
+    """Waits for an editor of this user, and connects it to a session until either has enough.
+
+    Connections of other users of the machine are refused: an editor can run code.
 
     Args:
         stream: To the session.
@@ -45,13 +50,30 @@ def _accepted(stream: socket.socket, port: int) -> socket.socket:
             raise DebugError(
                 f"port {port} ({error.strerror}): choose another with --port"
             ) from error
-        listener.listen(1)
+        listener.listen(_BACKLOG)
         _say_where(listener.getsockname()[1])
-        ready, _, _ = select.select([listener, stream], [], [])
-        if stream in ready and not stream.recv(1, socket.MSG_PEEK):
-            raise DebugError("the session has ended: mesh debug list says which stand")
-        editor, _ = listener.accept()
-        return editor
+        users = PeerUsers()
+        try:
+            while True:
+                ready, _, _ = select.select([listener, stream], [], [])
+                if stream in ready and not stream.recv(1, socket.MSG_PEEK):
+                    raise DebugError("the session has ended: mesh debug list says which stand")
+                if listener in ready:
+                    editor, _ = listener.accept()
+                    if _is_permitted(users.of(editor)):
+                        return editor
+                    editor.close()
+        finally:
+            users.close()
+
+
+def _is_permitted(user: int | None) -> bool:
+    """Return whether an editor may attach, which can run code as this user."""
+    if user == os.geteuid():
+        return True
+    whose = "a user that the kernel does not tell" if user is None else f"user {user}"
+    print(f"a connection of {whose} was refused", file=sys.stderr, flush=True)
+    return False
 
 
 def _say_where(port: int) -> None:

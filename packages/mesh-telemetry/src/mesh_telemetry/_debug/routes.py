@@ -10,7 +10,7 @@ from typing import Any
 
 from mesh_telemetry._debug.debugging import DebugConnection, Debugging
 from mesh_telemetry._errors import DebugError, TelemetryError
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
 
 __all__ = ["STREAM", "debug_routes"]
 
@@ -69,10 +69,10 @@ def debug_routes(
         return json_reply({})
 
     return [
-        Route("POST", "/debug/attach/*", attach),
-        Route("POST", "/debug/run", run),
-        Route("POST", "/debug/continue", release),
-        Route("POST", "/debug/on-failure", failures),
+        known_route("POST", "/debug/attach/*", attach),
+        known_route("POST", "/debug/run", run),
+        known_route("POST", "/debug/continue", release),
+        known_route("POST", "/debug/on-failure", failures),
     ]
 
 

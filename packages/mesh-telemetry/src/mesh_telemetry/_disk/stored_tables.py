@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mesh_telemetry._events.moving import COMING, make_folder
-from mesh_telemetry._plan.time_bounds import TIME_COLUMN
+from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

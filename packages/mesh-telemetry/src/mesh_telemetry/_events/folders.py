@@ -1,7 +1,9 @@
 """The folders in which the processes of a host keep their events.
 
-`<directory>/mesh-telemetry-<user>/<run>/<host>/<process>/`: a run is one `Telemetry`, a process one
-incarnation. Each process holds a lock in its own folder, and a share of one in that of its host, so
+`<directory>/mesh-telemetry-<user>-<run>/<host>/<process>/`: a run is one `Telemetry`, a process one
+incarnation. The directory may be one that all users write to. The name of a run is random, so that
+no other user can take it first; what other users put there under such a name is never used. Each
+process holds a lock in its own folder, and a share of one in that of its host, so
 that what the dead have left is told from what is in use.
 """
 
@@ -27,8 +29,8 @@ __all__ = [
     "ASKED",
     "Lock",
     "bytes_below",
-    "host_folder",
     "is_locked",
+    "is_private",
     "make_private",
     "open_host_folder",
     "remove_if_free",
@@ -75,11 +77,6 @@ class Lock:
             os.close(fd)
 
 
-def host_folder(directory: str | None, run: str, host: int) -> Path:
-    """Gives where the processes of a host keep the events of a run."""
-    return _user_folder(directory) / run / str(host)
-
-
 def spill_folder(spill: str | None, run: str, host: int) -> Path | None:
     """Gives where what has no room in the folder of a host is kept, if it is."""
     return None if spill is None else Path(spill) / run / str(host)
@@ -99,13 +96,12 @@ def open_host_folder(
     Raises:
         StorageError: It cannot be made, or belongs to somebody else.
     """
-    folder = host_folder(directory, run, host)
+    folder = Path(directory or _default_directory())
     try:
         for _ in range(_TRIES_MAX):
             # Whoever removes what is left may be ahead of us at any step.
             with suppress(FileNotFoundError, BlockingIOError):
-                make_private(folder.parent.parent, "name another directory in TelemetryConfig")
-                folder.parent.mkdir(mode=0o700, exist_ok=True)
+                folder = _made_run_folder(directory, run) / str(host)
                 folder.mkdir(mode=0o700, exist_ok=True)
                 lock = Lock(folder, is_shared=True)
                 if lock.is_of(folder):
@@ -145,9 +141,13 @@ def sweep(directory: str | None) -> None:
     What they were to keep is moved to where they were to keep it.
     """
     with suppress(OSError):
-        for run in _subfolders(_user_folder(directory)):
-            for host in _subfolders(run):
-                remove_if_free(host)
+        for run in _subfolders(Path(directory or _default_directory())):
+            if run.name.startswith(_run_prefix()) and is_private(run):
+                for host in _subfolders(run):
+                    remove_if_free(host)
+                # A program may have been killed before it had a host in it.
+                with suppress(OSError):
+                    run.rmdir()
 
 
 def remove_if_free(folder: Path) -> bool:
@@ -171,7 +171,6 @@ def remove_if_free(folder: Path) -> bool:
         lock.close()
     with suppress(OSError):
         folder.parent.rmdir()
-        folder.parent.parent.rmdir()
     return not folder.exists()
 
 
@@ -201,8 +200,28 @@ def _take(fd: int, how: int, tries: int) -> None:
         time.sleep(_PAUSE_S)
 
 
-def _user_folder(directory: str | None) -> Path:
-    return Path(directory or _default_directory()) / f"mesh-telemetry-{os.geteuid()}"
+def _made_run_folder(directory: str | None, run: str) -> Path:
+    """Return the folder of a run on this host, made for this user alone.
+
+    Its name has half of the run's. Another user who has read it on another host, and takes it on
+    this one, does not know the rest.
+
+    Raises:
+        StorageError: Another user has taken both names.
+    """
+    parent = Path(directory or _default_directory())
+    whole = parent / f"{_run_prefix()}{run}"
+    if not is_private(whole):
+        with suppress(StorageError):
+            half = parent / f"{_run_prefix()}{run[: len(run) // 2]}"
+            make_private(half, "")
+            return half
+    make_private(whole, "name another directory in TelemetryConfig")
+    return whole
+
+
+def _run_prefix() -> str:
+    return f"mesh-telemetry-{os.geteuid()}-"
 
 
 def _default_directory() -> str:
@@ -223,13 +242,21 @@ def make_private(folder: Path, otherwise: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = os.lstat(folder)
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not is_ours or found.st_mode & 0o077:
+    if not is_private(folder):
         raise StorageError(
             f"{str(folder)!r} is not a folder that this user alone can enter: remove it, "
             f"or {otherwise}"
         )
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether there is a folder that this user owns and no other can enter; no link."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return is_ours and not found.st_mode & 0o077
 
 
 def _subfolders(folder: Path) -> Iterator[Path]:

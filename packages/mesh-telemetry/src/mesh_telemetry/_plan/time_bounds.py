@@ -10,10 +10,10 @@ import pyarrow as pa
 from mesh_telemetry._plan.plan_tree import Node, conjuncts, expression, plan_tree
 from mesh_telemetry._query.fragment import Fragment
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame
+from mesh_telemetry._rows.time_column import TIME_COLUMN
 
-__all__ = ["TIME_COLUMN", "since_us_of"]
+__all__ = ["since_us_of"]
 
-TIME_COLUMN = "timestamp_us"
 _MEMORY_MAX_BYTES = 1 << 20
 
 

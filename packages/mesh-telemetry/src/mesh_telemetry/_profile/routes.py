@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._profile.profile import ProfileTrace
 from mesh_telemetry._profile.rows import ProfileRows
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, known_route
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ def profile_routes(ask: Asking, schemas: Mapping[str, pa.Schema]) -> list[Route]
             raise Refused(502, "no_coverage", str(error)) from error
         return Reply(TRACE, pieces)
 
-    return [Route("GET", "/profile", profile)]
+    return [known_route("GET", "/profile", profile)]
 
 
 def _pieces(

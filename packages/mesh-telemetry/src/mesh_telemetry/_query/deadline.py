@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from mesh_telemetry._query.work_threads import Work
 
-__all__ = ["Cancellation", "Cancelled", "Late", "remaining_s", "within", "within_async"]
+__all__ = ["Cancellation", "Cancelled", "Late", "remaining_s", "within"]
 
 T = TypeVar("T")
 
@@ -83,36 +81,3 @@ def within(work: Callable[[], T], deadline: float, cancellation: Cancellation | 
     if error is not None:
         raise error
     return result  # type: ignore[return-value]
-
-
-async def within_async(work: Callable[[], T], deadline: float) -> T:
-    """Does what `within` does, and holds up no event loop meanwhile.
-
-    When the task is cancelled that waits here, the work is stopped.
-
-    Raises:
-        Late: It did not end in time.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def tell(result: T | None, error: BaseException | None) -> None:
-        # The loop is closed when nobody waits any more.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result, error)
-
-    begun = Work(work, tell)
-    end = loop.call_later(remaining_s(deadline), settle, None, Late())
-    try:
-        return await done
-    finally:
-        end.cancel()
-        begun.stop()

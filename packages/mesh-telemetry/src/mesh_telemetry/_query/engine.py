@@ -17,12 +17,13 @@ import pyarrow as pa
 from mesh_telemetry._disk.stored_tables import Parts
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._plan.plan_tree import quoted, scanned_tables
-from mesh_telemetry._plan.time_bounds import TIME_COLUMN, since_us_of
+from mesh_telemetry._plan.time_bounds import since_us_of
 from mesh_telemetry._query.deadline import Cancellation, Cancelled, Late, within
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment
 from mesh_telemetry._query.kept_sessions import KeptSessions
 from mesh_telemetry._query.plain_types import cast_batch, plain_schema
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame, readable
+from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 __all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]
 
@@ -100,7 +101,7 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
         raise TelemetryError("nobody waits for the answer any more") from None
     except Late:
         raise TelemetryError(
-            f"not done after {fragment.deadline_s:g} s: allow more time, or filter more"
+            f"not done after {fragment.deadline_s:.3g} s: allow more time, or filter more"
         ) from None
 
 
@@ -221,6 +222,7 @@ def _collect(
 ) -> bytes:
     schema = plain_schema(frame.schema())
     batches: list[pa.RecordBatch] = []
+    bytes_max = fragment.answer_bytes_max or fragment.memory_max_bytes
     row_count = byte_count = 0
     for batch in read(frame):
         row_count += batch.num_rows
@@ -230,9 +232,9 @@ def _collect(
                 f"{TOO_MUCH}more than {fragment.rows_max} rows to send: filter, aggregate, or"
                 " limit them"
             )
-        if byte_count > fragment.memory_max_bytes:
+        if byte_count > bytes_max:
             raise QueryError(
-                f"{TOO_MUCH}more than {fragment.memory_max_bytes} bytes to send: filter,"
+                f"{TOO_MUCH}more than {bytes_max} bytes to send: filter,"
                 " aggregate, or name fewer columns"
             )
         if time.monotonic() > deadline:

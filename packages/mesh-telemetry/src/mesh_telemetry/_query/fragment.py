@@ -33,6 +33,7 @@ class Fragment:
         deadline_s: How long the host may take, in seconds.
         added: Those of the tables that packages have added.
         values: Those of the parameters in it.
+        answer_bytes_max: The most bytes that are sent; None for `memory_max_bytes`.
     """
 
     sql: str
@@ -43,6 +44,7 @@ class Fragment:
     deadline_s: float
     added: tuple[AddedTable, ...] = ()
     values: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    answer_bytes_max: int | None = None
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from mesh_core import MeshError, SupervisionError
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._keeper import cause_of
-from mesh_telemetry._query.fragment import Asked, Fragment, ShardAnswer
+from mesh_telemetry._query.fragment import Asked, ShardAnswer
 
 if TYPE_CHECKING:
     from mesh_core import Future
     from mesh_telemetry._keeper import HostHandle, Keeper
 
-__all__ = ["HostAsking"]
+__all__ = ["HostAsking", "label"]
 
 
 class HostAsking:
@@ -27,18 +27,21 @@ class HostAsking:
     Args:
         keeper: Who is told of a host that is lost.
         hosts: The hosts.
-        fragment: What they are asked.
+        fragment: What they are asked, pickled.
+        deadline_s: How long they may take, in seconds.
     """
 
-    def __init__(self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: Fragment) -> None:
+    def __init__(
+        self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: bytes, deadline_s: float
+    ) -> None:
         self._keeper = keeper
-        self._deadline = time.monotonic() + fragment.deadline_s
+        self._deadline = time.monotonic() + deadline_s
         self._hosts = hosts
         self._came: SimpleQueue[int | None] = SimpleQueue()
         self._open: dict[int, Future[bytes]] = {}
         for at, host in enumerate(self._hosts):
             if host.rows is not None:
-                self._open[at] = host.rows.run.call_one(fragment)
+                self._open[at] = host.rows.run.call_one(fragment, deadline_s)
         if len(self._open) > 1:
             for at, future in self._open.items():
                 future.add_done_callback(partial(self._note, at))
@@ -46,11 +49,11 @@ class HostAsking:
     def __iter__(self) -> Iterator[Asked | ShardAnswer]:
         """Gives first who is asked, then what each answers until the deadline."""
         for host in self._hosts:
-            yield Asked(_label(host))
+            yield Asked(label(host))
         for at, host in enumerate(self._hosts):
             if at not in self._open:
                 cause = host.error or "it is being started again"
-                yield ShardAnswer(_label(host), None, cause)
+                yield ShardAnswer(label(host), None, cause)
         if len(self._open) == 1:
             ((at, future),) = self._open.items()
             yield self._answer(self._hosts[at], future, self._left_s())
@@ -83,17 +86,18 @@ class HostAsking:
 
     def _answer(self, host: HostHandle, future: Future[Any], timeout_s: float) -> ShardAnswer:
         try:
-            return ShardAnswer(_label(host), future.get(timeout_s), None)
+            return ShardAnswer(label(host), future.get(timeout_s), None)
         except TimeoutError:
             future.cancel()
-            return ShardAnswer(_label(host), None, "it has not answered in time")
+            return ShardAnswer(label(host), None, "it has not answered in time")
         except MeshError as error:
             if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
                 assert host.rows is not None, "only hosts that answer were asked"
                 # Who is told first is the only one who is told.
                 self._keeper.lost.broadcast(host.number, host.rows, cause_of(error))
-            return ShardAnswer(_label(host), None, cause_of(error))
+            return ShardAnswer(label(host), None, cause_of(error))
 
 
-def _label(host: HostHandle) -> str:
+def label(host: HostHandle) -> str:
+    """Return what a host is called in a coverage."""
     return f"{host.name}/{host.number}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import datafusion
@@ -21,8 +21,10 @@ from mesh_telemetry._query.fragment import Fragment
 from mesh_telemetry._query.gather import Ask, Gathering
 from mesh_telemetry._query.plain_types import plain_table
 from mesh_telemetry._query.planned import Plans, open_query
+from mesh_telemetry._query.query_limits import QueryLimits
 from mesh_telemetry._query.session import readable
 from mesh_telemetry._query.stream import Stream
+from mesh_telemetry._query.streamed import Streamed
 
 __all__ = ["Query", "QueryLimits"]
 
@@ -34,25 +36,6 @@ _WAYS = {
     "top": "its first rows",
     "scan": "the columns that it needs",
 }
-
-
-@dataclass(frozen=True)
-class QueryLimits:
-    """What one query may take, and when it pays to ask twice.
-
-    Attributes:
-        rows_max: So many rows of each host and statement.
-        host_memory_max_bytes: So much of each host, besides its tables.
-        memory_max_bytes: So much here.
-        keys_max: So many keys of one side of a join go into the filter of the other.
-        reduced_rows_min: The other side is filtered so only if it has as many rows.
-    """
-
-    rows_max: int = 1_000_000
-    host_memory_max_bytes: int = 512 << 20
-    memory_max_bytes: int = 1 << 30
-    keys_max: int = 10_000
-    reduced_rows_min: int = 1_000
 
 
 class Query:
@@ -141,7 +124,7 @@ class Query:
             table = within(lambda: self._finished(end), end)
         except Late:
             raise TelemetryError(
-                f"not finished after {timeout_s:g} s: allow more time, or filter more"
+                f"not finished after {timeout_s:.3g} s: allow more time, or filter more"
             ) from None
         return Answer(table, gathering.coverage())
 
@@ -158,32 +141,29 @@ class Query:
         Where there is, what `answer` gives comes in parts. Takes and raises what `answer` does; it
         may raise so while it is read.
         """
-        whole = self._split.whole
-        if whole is None or self._planned.text.is_explained:
+        streamed = self.streamed(until_us, timeout_s)
+        if streamed is None:
             found = self.answer(
                 ask, until_us=until_us, timeout_s=timeout_s, require_full=require_full
             )
             batches = found.table.to_batches(max_chunksize=_STREAM_ROWS)
             return Stream(self._planned.wanted, iter(batches), lambda: found.coverage)
         self._begin()
-        deadline = time.monotonic() + timeout_s
-        gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
+        return streamed.stream(ask, timeout_s, self._limits.memory_max_bytes, require_full)
+
+    def streamed(self, until_us: int | None, timeout_s: float) -> Streamed | None:
+        """Return what hosts run and how their rows become those of the answer.
+
+        None if something is left to do with the rows; then `answer` has to.
+        """
+        whole = self._split.whole
+        if whole is None or self._planned.text.is_explained:
+            return None
         until_us = until_us if self._planned.text.as_of_us is None else self._planned.text.as_of_us
+        deadline = time.monotonic() + timeout_s
         fragment = self._fragment(whole.sql, (whole.table,), until_us, deadline)
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            left = self._split.rows_max
-            for batch in gathering.stream(whole.table, fragment, whole.schema):
-                part = batch if left is None else batch.slice(0, left)
-                if part.num_rows:
-                    yield _renamed(part, self._planned.wanted)
-                if left is not None:
-                    left -= part.num_rows
-                    if left <= 0:
-                        return
-            gathering.check(require_full)
-
-        return Stream(self._planned.wanted, rows(), gathering.coverage)
+        fragment = replace(fragment, answer_bytes_max=self._limits.answer_bytes_max)
+        return Streamed(fragment, whole.schema, self._planned.wanted, self._split.rows_max)
 
     def _begin(self) -> None:
         if self._is_answered:
@@ -216,7 +196,11 @@ class Query:
         """Gives all of the question as one fragment, with what it is accounted to."""
         tables = self._planned.tables or ()
         fragment = self._fragment(self._planned.text.sql, tables, until_us, deadline)
-        fragment = replace(fragment, values=self._planned.values)
+        fragment = replace(
+            fragment,
+            values=self._planned.values,
+            answer_bytes_max=self._limits.answer_bytes_max,
+        )
         return ", ".join(tables), fragment, self._planned.wanted
 
     def _ship(self, gathering: Gathering, until_us: int | None, deadline: float) -> None:
@@ -285,13 +269,16 @@ class Query:
 
     def _finished(self, deadline: float) -> pa.Table:
         batches: list[pa.RecordBatch] = []
+        bytes_max = self._limits.answer_bytes_max or self._limits.memory_max_bytes
         byte_count = 0
         try:
             for batch in self._split.frame.execute_stream():
                 batches.append(batch.to_pyarrow())
                 byte_count += batches[-1].nbytes
-                if byte_count > self._limits.memory_max_bytes:
-                    raise QueryError("the answer is more than fits here: aggregate or limit it")
+                if byte_count > bytes_max:
+                    raise QueryError(
+                        f"the answer is more than {bytes_max} bytes: aggregate or limit it"
+                    )
                 if time.monotonic() > deadline:
                     raise Late
         except (QueryError, Late):
@@ -328,11 +315,3 @@ class Query:
         rest = self._split.frame.optimized_logical_plan().display_indent()
         steps.append(("finished where it is asked", rest))
         return pa.table({"step": [step for step, _ in steps], "plan": [plan for _, plan in steps]})
-
-
-def _renamed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, wanted, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from mesh_telemetry._errors import QueryError
 
-__all__ = ["QueryText", "read_query", "values_of"]
+__all__ = ["QueryText", "read_query", "scalars_of", "values_of"]
 
 _TOKEN = re.compile(
     r"""
@@ -98,6 +98,23 @@ def read_query(text: str) -> QueryText:
         at = end
     sql += text[at : tokens[-1].end]
     return QueryText(sql, next(iter(times), None), is_explained, len(marks))
+
+
+def scalars_of(
+    parameters: Sequence[object] | Mapping[str, object] | None,
+) -> list[pa.Scalar] | dict[str, pa.Scalar] | None:
+    """Gives parameters as Arrow scalars, by position or by name.
+
+    Raises:
+        QueryError: A value has no SQL type.
+    """
+    if parameters is None:
+        return None
+    if isinstance(parameters, Mapping):
+        return {name: _scalar(name.removeprefix("$"), one) for name, one in parameters.items()}
+    if isinstance(parameters, str | bytes):
+        raise QueryError("one text is not a list of parameters: put it into a list")
+    return [_scalar(str(at), value) for at, value in enumerate(parameters, 1)]
 
 
 def values_of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mesh_core import MeshError
 from mesh_telemetry._events.stops import BY_LEN_MAX
 from mesh_telemetry._keeper import cause_of
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
 
 if TYPE_CHECKING:
     from typing import Any
@@ -37,7 +37,7 @@ def action_routes(keeper: Keeper) -> list[Route]:
             raise Refused(_STATUSES[answer["code"]], answer["code"], answer["refused"])
         return json_reply({"mesh_id": mesh_id, "name": answer["name"], "state": "stopping"})
 
-    return [Route("POST", "/stop", stop)]
+    return [known_route("POST", "/stop", stop)]
 
 
 def _wanted(said: dict[str, Any]) -> tuple[int, int, int, str]:

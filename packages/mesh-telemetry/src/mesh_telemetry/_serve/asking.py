@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
+from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._serve.served import Served
 
 if TYPE_CHECKING:
@@ -59,25 +60,46 @@ class Asking:
         params: Sequence[object] | Mapping[str, object] | None = None,
         *,
         timeout_s: float = _TIMEOUT_S,
+        scope: Scope = Scope.READ,
     ) -> dict[str, Any]:
         """Asks in SQL; gives `columns`, `rows` and `coverage`.
+
+        Args:
+            sql: The query.
+            params: The values of its parameters.
+            timeout_s: How long the program may say nothing, in seconds.
+            scope: Which token is sent. Tables with local variables require `ACT`.
 
         Raises:
             QueryError: The question cannot be answered.
             ProgramGone: The program has ended, or serves no more.
             TelemetryError: It has not answered in time.
         """
-        return self.post("/query", {"sql": sql, "params": params}, timeout_s=timeout_s)
+        said = {"sql": sql, "params": params}
+        return self.post("/query", said, timeout_s=timeout_s, scope=scope)
 
-    def post(self, path: str, value: object, *, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
+    def post(
+        self,
+        path: str,
+        value: object,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        scope: Scope = Scope.READ,
+    ) -> dict[str, Any]:
         """Sends JSON somewhere, and gives the JSON that is answered.
+
+        Args:
+            path: Where to.
+            value: What is sent.
+            timeout_s: How long the program may say nothing, in seconds.
+            scope: Which token is sent.
 
         Raises:
             QueryError: It is refused as wrong.
             ProgramGone: The program has ended, or serves no more.
             TelemetryError: It is refused, or not answered in time.
         """
-        with self._answered("POST", path, value, timeout_s) as (_, reply):
+        with self._answered("POST", path, value, timeout_s, scope=scope) as (_, reply):
             answer: dict[str, Any] = json.loads(reply.read())
             return answer
 
@@ -102,9 +124,9 @@ class Asking:
     def upgraded(
         self, path: str, value: object, kind: str, *, timeout_s: float = _TIMEOUT_S
     ) -> socket.socket:
-        """Sends JSON somewhere, and gives the connection: nothing of HTTP follows on it.
+        """Sends JSON and the act token somewhere, and gives the connection.
 
-        It is the caller's from then on, also when this is closed.
+        Nothing of HTTP follows on it. It is the caller's from then on, also when this is closed.
 
         Args:
             path: Where to.
@@ -118,7 +140,10 @@ class Asking:
             ProgramGone: The program has ended, or serves no more.
             TelemetryError: It is refused, or not answered in time.
         """
-        with self._answered("POST", path, value, timeout_s, kind) as (connection, _):
+        with self._answered("POST", path, value, timeout_s, kind, scope=Scope.ACT) as (
+            connection,
+            _,
+        ):
             stream = connection.sock
             stream.settimeout(None)
             # It is not closed with the rest.
@@ -147,10 +172,17 @@ class Asking:
 
     @contextmanager
     def _answered(
-        self, method: str, path: str, value: object, timeout_s: float, kind: str | None = None
+        self,
+        method: str,
+        path: str,
+        value: object,
+        timeout_s: float,
+        kind: str | None = None,
+        scope: Scope = Scope.READ,
     ) -> Iterator[tuple[http.client.HTTPConnection, http.client.HTTPResponse]]:
         """Sends something, and has what is answered read within the block."""
-        headers = {"Authorization": f"Bearer {self.served.token}"}
+        token = self.served.act_token() if scope is Scope.ACT else self.served.token
+        headers = {"Authorization": f"Bearer {token}"}
         if kind is not None:
             headers |= {"Connection": "Upgrade", "Upgrade": kind}
         body = None

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import hmac
+import os
 import re
+import shutil
+import socket
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from threading import Thread
-from typing import Any
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._events.door import nearby
+from mesh_telemetry._query.deadline import Cancellation
+from mesh_telemetry._serve.accept_loop import AcceptLoop, connection_limiter, listener
+from mesh_telemetry._serve.access import check_sql
 from mesh_telemetry._serve.flight_messages import (
     Fields,
     field_bytes,
@@ -20,12 +29,23 @@ from mesh_telemetry._serve.flight_messages import (
     texts,
     unpacked,
 )
-from mesh_telemetry._serve.query_routes import Answering
+from mesh_telemetry._serve.flight_relay import RelayedConnection, ServerConnections
+from mesh_telemetry._serve.query_routes import Queries
+from mesh_telemetry._serve.routes import Refused
+from mesh_telemetry._serve.scopes import Scope, Tokens
+
+if TYPE_CHECKING:
+    from mesh_core.spi import ConnectionLimiter
 
 __all__ = ["FlightSqlServer"]
 
+_SOCKET = "flight"
+_UNAUTHENTICATED_MAX = 32
+# A connection is known to be authenticated when its first rows come, and they may take a while.
+_DEADLINE_S = 60.0
 _CATALOG, _SCHEMA = "mesh", "public"
 _STOP_TIMEOUT_S = 5.0
+_CANCELLED_POLL_S = 0.1
 _HANDLE_SPLIT = b"\0"
 _TABLES = pa.schema(
     [
@@ -69,42 +89,78 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     It keeps nothing between calls: a prepared statement is its own handle.
 
     Args:
-        answer: Answers a query with parameters, as of a time in microseconds or now; it is called
-            in several threads, and has a deadline of its own.
-        columns: Gives the columns of a query's answer without asking anybody.
+        queries: Answers queries; it is called in several threads.
         schemas: The tables that there are.
-        token: What each call must bring along as `authorization: Bearer <token>`.
+        tokens: One of them is required of each call as `authorization: Bearer <token>`. Calls
+            are permitted to read, whichever it is.
         port: Where it listens on 127.0.0.1; 0 for any free port.
+        limiter: Says which connections stay open.
 
     Raises:
-        TelemetryError: The token is empty, or the port is taken.
+        TelemetryError: The port is taken.
     """
 
     def __init__(
         self,
-        answer: Answering,
-        columns: Callable[[str, list[object]], pa.Schema],
+        queries: Queries,
         schemas: Mapping[str, pa.Schema],
-        token: str,
+        tokens: Tokens,
         port: int = 0,
+        limiter: ConnectionLimiter | None = None,
     ) -> None:
-        if not token:
-            raise TelemetryError("an empty token lets everybody in: pass a random one")
-        try:
-            super().__init__(f"grpc://127.0.0.1:{port}", middleware={"token": _TokenCheck(token)})
-        except (OSError, pa.ArrowException) as error:
-            raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
-        self._answer = answer
-        self._columns = columns
+        self._queries = queries
         self._schemas = schemas
+        listening = listener(port)
+        try:
+            self._entry = self._listen(tokens)
+        except BaseException:
+            listening.close()
+            raise
+        self._limiter = limiter or connection_limiter(_UNAUTHENTICATED_MAX, _DEADLINE_S)
+        self._loop = AcceptLoop(listening, self._limiter, self._relayed, "mesh-telemetry-relay")
+        self._servers = ServerConnections(self._loop, self._connect)
+        self._loop.start()
+
+    def _listen(self, tokens: Tokens) -> int:
+        """Have gRPC listen on a Unix socket without a name, and return a descriptor of it."""
+        folder = Path(tempfile.mkdtemp(prefix="mesh-flight-"))
+        try:
+            with nearby(folder, _SOCKET) as path:
+                super().__init__(f"grpc+unix://{path}", middleware={"token": _TokenCheck(tokens)})
+            return os.open(folder / _SOCKET, os.O_PATH | os.O_CLOEXEC)
+        except (OSError, pa.ArrowException) as error:
+            raise TelemetryError(f"the Flight server cannot listen ({error})") from error
+        finally:
+            # It is reached by the descriptor, so that nothing is left behind by a killed program.
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _relayed(self, client: socket.socket) -> RelayedConnection:
+        return RelayedConnection(self._loop, client, self._servers)
+
+    def _connect(self) -> socket.socket:
+        """Connect to the server behind the listener."""
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.setblocking(False)
+            sock.connect(f"/proc/self/fd/{self._entry}")
+        except OSError:
+            sock.close()
+            raise
+        return sock
 
     @property
     def url(self) -> str:
         """Where it answers."""
-        return f"grpc://127.0.0.1:{self.port}"
+        return f"grpc://127.0.0.1:{self._loop.port}"
 
     def close(self) -> None:
         """Answers no more."""
+        if self._entry < 0:
+            return
+        self._loop.close()
+        self._servers.close()
+        os.close(self._entry)
+        self._entry = -1
         # It waits for calls that go on; a thread of its own keeps that wait from ours.
         stopping = Thread(target=self.shutdown, name="mesh-telemetry-flight", daemon=True)
         stopping.start()
@@ -118,18 +174,18 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> flight.FlightInfo:
         """Says what columns a command gives; its ticket is the command itself."""
         name, fields = _command(descriptor.command)
-        schema = self._schema_of(name, fields)
+        schema = self._schema_of(context, name, fields)
         endpoint = flight.FlightEndpoint(flight.Ticket(descriptor.command), [])
         return flight.FlightInfo(schema, descriptor, [endpoint], -1, -1)
 
     def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> Any:
         """Says what columns a command gives."""
-        return flight.SchemaResult(self._schema_of(*_command(descriptor.command)))
+        return flight.SchemaResult(self._schema_of(context, *_command(descriptor.command)))
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Gives the rows of a command."""
         name, fields = _command(ticket.ticket)
-        return flight.RecordBatchStream(self._rows_of(name, fields))
+        return flight.RecordBatchStream(self._rows_of(context, name, fields))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """Names the actions: those of prepared statements."""
@@ -146,10 +202,13 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             raise flight.FlightServerError(f"no action {action.type}: send queries that read")
         _, fields = _command(action.body.to_pybytes())
         sql = field_bytes(fields, 1)
+        _check_sql(sql.decode())
         reply = [(1, sql + _HANDLE_SPLIT)]
         try:
-            reply.append((2, bytes(self._columns(sql.decode(), []).serialize())))
-        except QueryError:
+            with _cancelled_with(context) as cancellation:
+                columns = self._queries.columns(sql.decode(), [], cancellation)
+            reply.append((2, bytes(columns.serialize())))
+        except TelemetryError:
             # It wants parameters; whether there is more to it shows when they are there.
             pass
         yield flight.Result(packed("ActionCreatePreparedStatementResult", reply))
@@ -169,16 +228,19 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         handle = sql + _HANDLE_SPLIT + sink.getvalue().to_pybytes()
         writer.write(pa.py_buffer(message_of([(1, handle)])))
 
-    def _schema_of(self, name: str, fields: Fields) -> pa.Schema:
+    def _schema_of(self, context: Any, name: str, fields: Fields) -> pa.Schema:
         if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
             sql, parameters = _statement(name, fields)
-            return _told(lambda: self._columns(sql, parameters))
-        return self._rows_of(name, fields).schema
+            with _cancelled_with(context) as cancellation:
+                return _told(lambda: self._queries.columns(sql, parameters, cancellation))
+        return self._rows_of(context, name, fields).schema
 
-    def _rows_of(self, name: str, fields: Fields) -> pa.Table:
+    def _rows_of(self, context: Any, name: str, fields: Fields) -> pa.Table:
         if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
             sql, parameters = _statement(name, fields)
-            return _told(lambda: self._answer(sql, parameters, None).table)
+            with _cancelled_with(context) as cancellation:
+                asked = (sql, parameters, None)
+                return _told(lambda: self._queries.arrow(asked, cancellation).table)
         if name == "CommandGetCatalogs":
             return pa.Table.from_pylist([{"catalog_name": _CATALOG}], _CATALOGS)
         if name == "CommandGetDbSchemas":
@@ -213,17 +275,37 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    def __init__(self, token: str) -> None:
+    def __init__(self, tokens: Tokens) -> None:
         super().__init__()
-        self._wanted = f"Bearer {token}".encode()
+        self._tokens = tokens
 
     def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
         sent = [each for name, each in headers.items() if name.lower() == "authorization"]
-        given = sent[0][0].encode() if sent and sent[0] else b""
-        if not hmac.compare_digest(given, self._wanted):
+        given = sent[0][0] if sent and sent[0] else ""
+        if self._tokens.scope_of(given) is Scope.OPEN:
             raise flight.FlightUnauthenticatedError(
                 "no right token: send authorization: Bearer <token>"
             )
+
+
+@contextmanager
+def _cancelled_with(context: Any) -> Iterator[Cancellation]:
+    """Give what is cancelled when the client of a call cancels it or disconnects."""
+    cancellation = Cancellation()
+    is_over = Event()
+
+    def watch() -> None:
+        # gRPC does not say when; it can only be asked.
+        while not is_over.wait(_CANCELLED_POLL_S):
+            if context.is_cancelled():
+                cancellation.cancel()
+                return
+
+    Thread(target=watch, name="mesh-telemetry-flight-call", daemon=True).start()
+    try:
+        yield cancellation
+    finally:
+        is_over.set()
 
 
 def _command(message: bytes) -> tuple[str, Fields]:
@@ -236,13 +318,20 @@ def _command(message: bytes) -> tuple[str, Fields]:
 def _statement(name: str, fields: Fields) -> tuple[str, list[object]]:
     """Gives the query of a command, and its parameters."""
     handle = field_bytes(fields, 1)
-    if name == "CommandStatementQuery":
-        return handle.decode(), []
-    sql, _, bound = handle.partition(_HANDLE_SPLIT)
-    if not bound:
-        return sql.decode(), []
+    text, _, bound = handle.partition(_HANDLE_SPLIT)
+    sql = (handle if name == "CommandStatementQuery" else text).decode()
+    _check_sql(sql)
+    if name == "CommandStatementQuery" or not bound:
+        return sql, []
     table = pa.ipc.open_stream(bound).read_all()
-    return sql.decode(), [column[0] for column in table.columns] if table.num_rows else []
+    return sql, [column[0] for column in table.columns] if table.num_rows else []
+
+
+def _check_sql(sql: str) -> None:
+    try:
+        check_sql(sql, Scope.READ)
+    except Refused as refused:
+        raise flight.FlightUnauthorizedError(refused.text) from refused
 
 
 def _told(work: Callable[[], Any]) -> Any:

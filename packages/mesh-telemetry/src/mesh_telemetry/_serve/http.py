@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import hmac
-import json
-import sys
+import io
+import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Thread
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route
+from mesh_telemetry._serve.accept_loop import AcceptLoop, connection_limiter, listener
+from mesh_telemetry._serve.access import check_access
+from mesh_telemetry._serve.pending_request import HEAD_LEN_MAX, PendingRequest, refusal_of
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route
+from mesh_telemetry._serve.scopes import Tokens
+
+if TYPE_CHECKING:
+    from mesh_core.spi import Admission, ConnectionLimiter
 
 __all__ = ["HttpServer"]
 
 _BODY_LEN_MAX = 1 << 20
 _SOCKET_TIMEOUT_S = 30.0
-_STOP_TIMEOUT_S = 5.0
-_POLL_S = 0.05
+_UNAUTHENTICATED_MAX = 64
 
 
 class HttpServer:
@@ -27,58 +32,55 @@ class HttpServer:
 
     Args:
         routes: What there is to be asked.
-        token: What each request must bring along as `Authorization: Bearer <token>`, but for those
-            of open routes.
+        tokens: One of them is required as `Authorization: Bearer <token>`, except by open routes.
         port: Where it listens on 127.0.0.1; 0 for any free port.
+        limiter: Says which connections stay open.
 
     Attributes:
         routes: The same, the first that fits is the one.
 
     Raises:
-        TelemetryError: The port is taken, or the token is empty.
+        TelemetryError: The port is taken.
 
     Example:
         >>> from mesh_telemetry._serve.routes import Route, json_reply
-        >>> hello = Route("GET", "/hello", lambda request: json_reply({"hello": "world"}))
-        >>> with HttpServer([hello], token="secret") as server:
+        >>> from mesh_telemetry._serve.scopes import Scope
+        >>> hello = Route("GET", "/hello", lambda _: json_reply({"hello": "world"}), Scope.READ)
+        >>> with HttpServer([hello], Tokens.random()) as server:
         ...     server.url.startswith("http://127.0.0.1:")
         True
     """
 
-    def __init__(self, routes: Sequence[Route], token: str, port: int = 0) -> None:
-        if not token:
-            raise TelemetryError("an empty token lets everybody in: pass a random one")
-
-        class Handler(_Handler):
-            pass
-
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        tokens: Tokens,
+        port: int = 0,
+        limiter: ConnectionLimiter | None = None,
+    ) -> None:
         # The longest first.
         self.routes: Sequence[Route] = sorted(routes, key=lambda one: len(one.path), reverse=True)
-        Handler.routes = self.routes
-        Handler.token = token
-        try:
-            self._server = _Server(("127.0.0.1", port), Handler)
-        except OSError as error:
-            raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
-        self._server.daemon_threads = True
-        self._thread = Thread(
-            target=self._server.serve_forever,
-            args=(_POLL_S,),
-            name="mesh-telemetry-http",
-            daemon=True,
-        )
-        self._thread.start()
+        self._tokens = tokens
+        limiter = limiter or connection_limiter(_UNAUTHENTICATED_MAX)
+        self._loop = AcceptLoop(listener(port), limiter, self._pending, "mesh-telemetry-http")
+        self._loop.start()
 
     @property
     def url(self) -> str:
         """Where it answers."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self._loop.port}"
 
     def close(self) -> None:
         """Answers no more."""
-        self._server.shutdown()
-        self._thread.join(_STOP_TIMEOUT_S)
-        self._server.server_close()
+        self._loop.close()
+
+    def find(self, method: str, path: str) -> Route | None:
+        """Return the route of a request."""
+        for route in self.routes:
+            begins = route.path.endswith("*") and path.startswith(route.path[:-1])
+            if route.method == method and (begins or path == route.path):
+                return route
+        return None
 
     def __enter__(self) -> HttpServer:
         return self
@@ -86,23 +88,99 @@ class HttpServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _pending(self, sock: socket.socket) -> PendingRequest:
+        return PendingRequest(self._loop, sock, self.find, self._tokens, self._start)
 
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing of callers that have hung up."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
+    def _start(self, sock: socket.socket, admission: Admission, head: bytes) -> None:
+        """Answer an authenticated connection in a thread of its own."""
+        thread = Thread(
+            target=self._serve,
+            args=(sock, admission, head),
+            name="mesh-telemetry-request",
+            daemon=True,
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            # No thread can be started: the peer sees that, and may try again.
+            sock.close()
+            admission.release()
+
+    def _serve(self, sock: socket.socket, admission: Admission, head: bytes) -> None:
+        try:
+            # Callers that hang up are no error.
+            with sock, suppress(OSError):
+                _Handler(self, self._tokens, sock, admission, head)
+                sock.shutdown(socket.SHUT_WR)
+        finally:
+            admission.release()
+
+
+class _Received(io.RawIOBase):
+    """What comes of a connection, after what was read before; so much of it at most.
+
+    Attributes:
+        left_len: Bytes that may be read before the connection is given up.
+    """
+
+    def __init__(self, first: bytes, sock: socket.socket) -> None:
+        super().__init__()
+        self.left_len: int = 0
+        self._first = first
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.left_len <= 0:
+            raise ConnectionAbortedError("the request is too long")
+        count = min(len(buffer), self.left_len, len(self._first) or len(buffer))
+        if not self._first:
+            count = self._sock.recv_into(buffer, count)
+            self.left_len -= count
+            return count
+        self.left_len -= count
+        buffer[:count] = self._first[:count]
+        self._first = self._first[count:]
+        return count
 
 
 class _Handler(BaseHTTPRequestHandler):
-    routes: Sequence[Route]
-    token: str
+    """Answers the requests of an authenticated connection, until it ends."""
+
     protocol_version = "HTTP/1.1"
     server_version = "mesh-telemetry"
     sys_version = ""
     timeout = _SOCKET_TIMEOUT_S
     # An answer is written in two parts, of which the second must not wait for the first.
     disable_nagle_algorithm = True
+
+    def __init__(
+        self,
+        routes: HttpServer,
+        tokens: Tokens,
+        sock: socket.socket,
+        admission: Admission,
+        head: bytes,
+    ) -> None:
+        self._routes = routes
+        self._tokens = tokens
+        self._admission = admission
+        self._first = head
+        super().__init__(sock, sock.getsockname(), None)  # type: ignore[arg-type]
+
+    def setup(self) -> None:
+        """Read what was received before the connection was authenticated first."""
+        super().setup()
+        self.rfile.close()
+        self._received = _Received(self._first, self.connection)
+        self.rfile = io.BufferedReader(self._received)
+
+    def handle_one_request(self) -> None:
+        """Answer a request, whose head has a limit."""
+        self._received.left_len = HEAD_LEN_MAX
+        super().handle_one_request()
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing: what is asked may be private."""
@@ -118,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
             reply = self._reply()
         except Refused as refused:
             # What is left of the body is not read, so that nothing can follow it.
-            reply = Reply(JSON, _error(refused), {"Connection": "close"}, refused.status)
+            reply = refusal_of(refused)
         if reply.take_over is not None:
             self._hand_over(reply)
             return
@@ -151,11 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self) -> Reply:
         asked = urlsplit(self.path)
-        route = self._route(asked.path)
-        if not (route is not None and route.is_open) and not hmac.compare_digest(
-            self.headers.get("Authorization", "").encode(), f"Bearer {self.token}".encode()
-        ):
-            raise Refused(401, "unauthorized", "no right token: send Authorization: Bearer")
+        route = self._routes.find(self.command, asked.path)
+        scope = check_access(route, self.headers, self._tokens)
         if route is None:
             raise Refused(404, "not_found", "nothing is there: GET /openapi.json says what is")
         tail = asked.path[len(route.path) - 1 :] if route.path.endswith("*") else ""
@@ -163,18 +238,13 @@ class _Handler(BaseHTTPRequestHandler):
         arguments = dict(parse_qsl(asked.query))
         try:
             headers = dict(self.headers.items())
-            return route.work(Request(tail, arguments, headers, body, self.connection))
+            return route.work(Request(tail, arguments, headers, body, self.connection, scope))
         except Refused:
             raise
         except Exception as error:
             raise Refused(500, "failed", f"{type(error).__name__}: {error}") from error
-
-    def _route(self, path: str) -> Route | None:
-        for route in self.routes:
-            begins = route.path.endswith("*") and path.startswith(route.path[:-1])
-            if route.method == self.command and (begins or path == route.path):
-                return route
-        return None
+        finally:
+            self._admission.reserve(0)
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
@@ -182,6 +252,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(411, "no_length", "no length: send Content-Length")
         if int(length) > _BODY_LEN_MAX:
             raise Refused(413, "too_long", f"more than {_BODY_LEN_MAX} bytes: send less")
+        if not self._admission.reserve(int(length)):
+            raise Refused(503, "busy", "too many long requests at once: ask again later")
+        self._received.left_len += int(length)
         return self.rfile.read(int(length))
 
     def _send_pieces(self, pieces: Iterable[bytes]) -> None:
@@ -199,7 +272,3 @@ class _Handler(BaseHTTPRequestHandler):
                     close()
         # Nobody listens any more.
         self.close_connection = True
-
-
-def _error(refused: Refused) -> bytes:
-    return json.dumps({"error": {"code": refused.code, "message": refused.text}}).encode()

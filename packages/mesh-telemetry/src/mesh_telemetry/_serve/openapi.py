@@ -5,13 +5,17 @@ Each route of a program that serves is here; a path that ends in a name stands f
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from mesh_telemetry._serve.scopes import ROUTE_SCOPES, Scope
 
 __all__ = ["OPENAPI"]
 
 _JSON = "application/json"
 _ERROR = {
-    "description": "It cannot be answered; the message says what to do.",
+    "description": "It cannot be answered; the message says what to do. 401 without a valid token,"
+    " 403 with a token that does not permit it.",
     "content": {
         _JSON: {
             "schema": {
@@ -205,15 +209,11 @@ def _post(summary: str, wanted: dict[str, Any], responses: dict[str, Any]) -> di
     return {"post": {"summary": summary, "requestBody": body, "responses": responses}}
 
 
-def _get(
-    summary: str, responses: dict[str, Any], *parameters: dict[str, Any], is_open: bool = False
-) -> dict[str, Any]:
+def _get(summary: str, responses: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
     """Describes something that is asked for with its address alone."""
     operation: dict[str, Any] = {"summary": summary, "responses": responses}
     if parameters:
         operation["parameters"] = list(parameters)
-    if is_open:
-        operation["security"] = []
     return {"get": operation}
 
 
@@ -294,12 +294,11 @@ _DEBUG_PATHS = {
 }
 _TOPIC_NAME = _named("name", "Which topic; the refusal of one that is none names them.")
 _DASHBOARD_PATHS = {
-    "/": _get("Shows the dashboard.", _done("A page.", _content("text/html")), is_open=True),
+    "/": _get("Shows the dashboard.", _done("A page.", _content("text/html"))),
     "/dash/{file}": _get(
         "Gives a part of the dashboard.",
         _done("The file."),
         _named("file", "Its name."),
-        is_open=True,
     ),
     "/topics/{name}": _get(
         "Asks once for what a page of the dashboard shows.",
@@ -315,10 +314,40 @@ _DASHBOARD_PATHS = {
     ),
 }
 
+_SECURITY: dict[Scope, list[dict[str, list[str]]]] = {
+    Scope.OPEN: [],
+    Scope.READ: [{"read": []}, {"act": []}],
+    Scope.ACT: [{"act": []}],
+}
+_SCHEMES = {
+    "read": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The read token: dashboard, SQL, logs, metrics and traces.",
+    },
+    "act": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The act token: also stops meshes, runs code and shows local variables."
+        " Refused from browsers.",
+    },
+}
+
+
+def _secured(paths: dict[str, Any]) -> dict[str, Any]:
+    """Add to each operation the tokens that it accepts, as `ROUTE_SCOPES` has them."""
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            if method == "parameters":
+                continue
+            route = method.upper(), re.sub(r"{\w+}", "*", path)
+            operation["security"] = _SECURITY[ROUTE_SCOPES[route]]
+    return paths
+
+
 OPENAPI: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "mesh-telemetry", "version": "1"},
-    "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-    "security": [{"token": []}],
-    "paths": _QUERY_PATHS | _ACTION_PATHS | _DEBUG_PATHS | _DASHBOARD_PATHS,
+    "components": {"securitySchemes": _SCHEMES},
+    "paths": _secured(_QUERY_PATHS | _ACTION_PATHS | _DEBUG_PATHS | _DASHBOARD_PATHS),
 }

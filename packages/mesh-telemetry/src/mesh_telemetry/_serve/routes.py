@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._serve.hanging_up import told_of_hanging_up
+from mesh_telemetry._serve.scopes import ROUTE_SCOPES, Scope
 
-__all__ = ["JSON", "Refused", "Reply", "Request", "Route", "json_reply"]
+__all__ = ["JSON", "Refused", "Reply", "Request", "Route", "json_reply", "known_route"]
 
 JSON = "application/json"
 
@@ -19,7 +20,8 @@ JSON = "application/json"
 class Request(NamedTuple):
     """What somebody asks.
 
-    `tail` is what follows the path of the route, where that ends in `*`. `connection` is theirs.
+    `tail` is what follows the path of the route, where that ends in `*`. `connection` is theirs,
+    and `scope` is what their token permits.
     """
 
     tail: str
@@ -27,6 +29,7 @@ class Request(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
     connection: socket.socket
+    scope: Scope
 
     def json_object(self) -> dict[str, Any]:
         """Gives the body, which has to be a JSON object.
@@ -69,13 +72,13 @@ class Route(NamedTuple):
     """A path, and who answers there.
 
     `work` is called in a thread of the request. A path that ends in `*` is for all that begin so;
-    the longest wins. What is open is answered without the token: nothing of the program itself.
+    the longest wins. `scope` is what a request must be permitted.
     """
 
     method: str
     path: str
     work: Callable[[Request], Reply]
-    is_open: bool = False
+    scope: Scope
 
 
 class Refused(Exception):
@@ -84,6 +87,23 @@ class Refused(Exception):
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(status, code, text)
         self.status, self.code, self.text = status, code, text
+
+
+def known_route(
+    method: str, path: str, work: Callable[[Request], Reply], entry: str | None = None
+) -> Route:
+    """Return a route with its scope of `ROUTE_SCOPES`.
+
+    Args:
+        method: The method of HTTP.
+        path: The path.
+        work: Answers a request.
+        entry: The path that the table has, where it is another one.
+
+    Raises:
+        KeyError: The table has no such route.
+    """
+    return Route(method, path, work, ROUTE_SCOPES[method, entry or path])
 
 
 def json_reply(value: Any) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -9,11 +10,19 @@ import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._events.folders import make_private
+from mesh_telemetry._errors import StorageError, TelemetryError
+from mesh_telemetry._events.folders import is_private, make_private
 
-__all__ = ["Served", "note", "program_line", "served_program", "served_programs"]
+if TYPE_CHECKING:
+    from mesh_telemetry._serve.scopes import Tokens
+
+__all__ = ["Served", "ServedNote", "program_line", "served_program", "served_programs"]
+
+_ACT_SUFFIX = ".act-token"
+_COMING_SUFFIX = ".coming"
+_TOKEN_LEN_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,8 @@ class Served:
         program: What it was started as.
         url: Where it answers over HTTP.
         flight_url: Where it answers over Arrow Flight SQL.
-        token: What each request brings along as `Authorization: Bearer <token>`.
+        token: The read token, which requests send as `Authorization: Bearer <token>`.
+        act_token_file: The file with the act token, which this user alone can read.
     """
 
     pid: int
@@ -33,43 +43,127 @@ class Served:
     url: str
     flight_url: str
     token: str
+    act_token_file: str
+
+    def act_token(self) -> str:
+        """Read the act token.
+
+        Raises:
+            TelemetryError: The program serves no more, or the file is not private.
+        """
+        try:
+            fd = os.open(self.act_token_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise TelemetryError(
+                f"the act token of program {self.pid} cannot be read ({error.strerror}): "
+                "the program serves telemetry no more"
+            ) from error
+        with open(fd) as file:
+            found = os.fstat(fd)
+            if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                raise TelemetryError(
+                    f"{self.act_token_file!r} is not a file that this user alone can read: "
+                    "remove it, and restart the program"
+                )
+            return file.read(_TOKEN_LEN_MAX)
+
+
+class ServedNote:
+    """Files by which other programs of this user find a program, until they are removed.
+
+    One file has the address and the read token, another one the act token, so that a program that
+    only reads does not load what it must not use. This process holds a lock on the first file,
+    which the kernel releases when the process ends. Other programs remove files without a lock.
+
+    Args:
+        pid: The process that serves.
+        url: Where it answers over HTTP.
+        flight_url: Where it answers over Arrow Flight SQL.
+        tokens: The tokens of its servers.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+
+    def __init__(self, pid: int, url: str, flight_url: str, tokens: Tokens) -> None:
+        self._path: Path = _note_folder() / f"{pid}-{secrets.token_hex(4)}.json"
+        act_path = self._path.with_suffix(_ACT_SUFFIX)
+        _remove_left(self._path.parent)
+        served = Served(pid, program_line(), url, flight_url, tokens.read, str(act_path))
+        coming = self._path.with_suffix(_COMING_SUFFIX)
+        self._lock = _write_locked(coming, json.dumps(asdict(served)))
+        _write_private(act_path, tokens.act)
+        # A reader finds all of the content.
+        coming.rename(self._path)
+
+    def remove(self) -> None:
+        """Remove the files."""
+        _remove_note(self._path)
+        os.close(self._lock)
 
 
 def program_line() -> str:
-    """Gives what this program was started as."""
+    """Return the command line of this program."""
     return Path("/proc/self/cmdline").read_text().replace("\0", " ").strip()
 
 
-def note(served: Served) -> Path:
-    """Lets other programs of this user find one, until the file is removed.
+def _write_private(path: Path, content: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w") as file:
+        file.write(content)
 
-    Raises:
-        StorageError: The folder for such notes is open to others.
-    """
-    path = _folder() / f"{served.pid}-{secrets.token_hex(4)}.json"
-    coming = path.with_suffix(".coming")
-    with open(os.open(coming, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(asdict(served), file)
-    # Who reads it finds all of it.
-    coming.rename(path)
-    return path
+
+def _write_locked(path: Path, content: str) -> int:
+    """Write a file that this process keeps locked; return its descriptor."""
+    while True:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            break
+        # Another program has removed it before it was locked.
+        os.close(fd)
+    with open(fd, "w", closefd=False) as file:
+        file.write(content)
+    return fd
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether the program lives that has written a file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        # Programs that look at the same time do not lock each other out.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the files of this user's programs that were killed."""
+    for path in [*folder.glob("*.json"), *folder.glob(f"*{_COMING_SUFFIX}")]:
+        with suppress(OSError):
+            if not _is_locked(path):
+                _remove_note(path)
+
+
+def _remove_note(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.with_suffix(_ACT_SUFFIX).unlink(missing_ok=True)
 
 
 def served_programs() -> list[Served]:
-    """Gives the programs of this user on this machine that answer queries, oldest first.
-
-    Raises:
-        StorageError: The folder for such notes is open to others.
-    """
+    """Gives the programs of this user on this machine that answer queries, oldest first."""
     found = []
-    for path in sorted(_folder().glob("*.json"), key=_age):
+    notes = [note for folder in _note_folders() for note in folder.glob("*.json")]
+    for path in sorted(notes, key=_age):
         with suppress(OSError, ValueError, TypeError):
-            served = Served(**json.loads(path.read_text()))
-            if os.path.exists(f"/proc/{served.pid}"):
-                found.append(served)
+            if _is_locked(path):
+                found.append(Served(**json.loads(path.read_text())))
             else:
                 # It was killed.
-                path.unlink()
+                _remove_note(path)
     return found
 
 
@@ -78,7 +172,6 @@ def served_program(pid: int | None = None) -> Served:
 
     Raises:
         TelemetryError: There is none, or there are several and none is said.
-        StorageError: The folder for such notes is open to others.
     """
     found = [one for one in served_programs() if pid in (None, one.pid)]
     if not found:
@@ -96,8 +189,31 @@ def _age(path: Path) -> float:
     return 0.0
 
 
-def _folder() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    folder = Path(runtime, f"mesh-telemetry-{os.getuid()}")
-    make_private(folder, "set XDG_RUNTIME_DIR")
-    return folder
+def _note_folder() -> Path:
+    """Return a folder for notes that this user alone can enter.
+
+    Raises:
+        StorageError: It cannot be made.
+    """
+    runtime, name = _runtime(), _folder_name()
+    with suppress(StorageError):
+        make_private(runtime / name, "")
+        return runtime / name
+    # Another user has taken the name: readers look for all that begin with it.
+    for folder in _note_folders():
+        return folder
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=runtime))
+
+
+def _note_folders() -> list[Path]:
+    """Return the folders that may have notes of this user."""
+    found = sorted(_runtime().glob(f"{_folder_name()}*"))
+    return [folder for folder in found if is_private(folder)]
+
+
+def _folder_name() -> str:
+    return f"mesh-served-{os.geteuid()}"
+
+
+def _runtime() -> Path:
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._dash.dashboard import dashboard_url
-from mesh_telemetry._query.query import Query
 from mesh_telemetry._serve.flight import FlightSqlServer
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.query_routes import query_routes
-from mesh_telemetry._serve.served import Served, note, program_line
+from mesh_telemetry._serve.served import ServedNote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,8 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._dash.dashboard import Dashboard
-    from mesh_telemetry._serve.query_routes import Answering, Streaming
+    from mesh_telemetry._serve.query_routes import Queries
     from mesh_telemetry._serve.routes import Route
+    from mesh_telemetry._serve.scopes import Tokens
 
 __all__ = ["Serving"]
 
@@ -36,44 +34,41 @@ class Serving:
     Attributes:
         url: Where it answers over HTTP; `GET /openapi.json` there says how to ask.
         flight_url: Where it answers over Arrow Flight SQL.
-        token: What each request brings along as `Authorization: Bearer <token>`.
-        dashboard_url: Where a browser looks at the program, with the token in it.
+        token: The read token. A request that reads sends it as `Authorization: Bearer <token>`.
+        act_token: The act token, for requests that stop actors, run code or show local variables.
+        dashboard_url: Where a browser looks at the program, with the read token in it.
     """
 
     def __init__(
         self,
-        answer: Answering,
+        queries: Queries,
         schemas: Mapping[str, pa.Schema],
         routes: Sequence[Route],
         dashboard: Dashboard,
         port: int,
         flight_port: int,
-        token: str | None,
-        stream: Streaming | None = None,
+        tokens: Tokens,
     ) -> None:
-        def columns(sql: str, parameters: list[object]) -> pa.Schema:
-            return Query(sql, parameters, schemas).schema
-
-        self.token: str = secrets.token_urlsafe(24) if token is None else token
+        self.token: str = tokens.read
+        self.act_token: str = tokens.act
         self._dashboard = dashboard
-        every = [*query_routes(answer, stream), *dashboard.routes(), *routes]
-        self._http = HttpServer(every, self.token, port)
+        every = [*query_routes(queries), *dashboard.routes(), *routes]
+        self._http = HttpServer(every, tokens, port)
         try:
-            self._flight = FlightSqlServer(answer, columns, schemas, self.token, flight_port)
+            self._flight = FlightSqlServer(queries, schemas, tokens, flight_port)
         except BaseException:
             self._http.close()
             raise
         self.url: str = self._http.url
         self.flight_url: str = self._flight.url
         self.dashboard_url: str = dashboard_url(self.url, self.token)
-        served = Served(os.getpid(), program_line(), self.url, self.flight_url, self.token)
-        self._note: Path | None = note(served)
+        self._note: ServedNote | None = ServedNote(os.getpid(), self.url, self.flight_url, tokens)
 
     def close(self) -> None:
         """Answers no more. Twice is the same as once."""
-        path, self._note = self._note, None
-        if path is not None:
-            path.unlink(missing_ok=True)
+        note, self._note = self._note, None
+        if note is not None:
+            note.remove()
             self._dashboard.close()
             self._http.close()
             self._flight.close()

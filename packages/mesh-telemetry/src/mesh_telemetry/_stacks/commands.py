@@ -11,6 +11,7 @@ import typer
 
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._serve.served import served_program
 from mesh_telemetry._stacks.text import grouped, stacks_of, written
 
@@ -63,11 +64,14 @@ def dump(
         raise TelemetryError("--proc and --where: give one of them")
     wanted = {"where": proc or where, "native": native, "locals": has_locals, "timeout": timeout}
     with Asking(served_program(pid)) as asking:
-        made = asking.post("/pyspy/dump", wanted, timeout_s=timeout + _MORE_S)
+        made = asking.post("/pyspy/dump", wanted, timeout_s=timeout + _MORE_S, scope=Scope.ACT)
         rows = {
-            name: asking.query(f"{sql} where dump_id = $1", [made["dump_id"]], timeout_s=_MORE_S)[
-                "rows"
-            ]
+            name: asking.query(
+                f"{sql} where dump_id = $1",
+                [made["dump_id"]],
+                timeout_s=_MORE_S,
+                scope=Scope.ACT,
+            )["rows"]
             for name, sql in _QUESTIONS.items()
         }
     if is_json:
@@ -98,7 +102,7 @@ def flame(
     """Record what a process runs, and draw it: a flame graph, to be opened with a browser."""
     wanted = {"proc": proc, "seconds": seconds, "native": native, "idle": idle, "rows": True}
     with Asking(served_program(pid)) as asking:
-        made = asking.post("/pyspy/flame", wanted, timeout_s=seconds + _MORE_S)
+        made = asking.post("/pyspy/flame", wanted, timeout_s=seconds + _MORE_S, scope=Scope.ACT)
     path = out or Path(f"flame-{proc}.svg")
     try:
         path.write_text(made["svg"])

@@ -9,7 +9,7 @@ from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
 
 from mesh_telemetry._errors import PySpyError, QueryError, TelemetryError
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
 from mesh_telemetry._stacks.flame_graph import FlameOptions
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
             return json_reply({"svg": graph.svg, "rows": graph.table.to_pylist()})
         return Reply(SVG, graph.svg.encode())
 
-    return [Route("POST", "/pyspy/dump", dump), Route("POST", "/pyspy/flame", flame)]
+    return [known_route("POST", "/pyspy/dump", dump), known_route("POST", "/pyspy/flame", flame)]
 
 
 @contextmanager

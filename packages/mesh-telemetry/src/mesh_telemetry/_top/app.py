@@ -13,10 +13,11 @@ from textual import work
 from textual.app import App
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
+from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, TextArea
 
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._serve.asking import Asking, ProgramGone, lives
+from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._serve.served import Served, served_programs
 from mesh_telemetry._top.details import DETAILS
 from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Picture, Target, View
@@ -44,7 +45,7 @@ _LIVE_ONLY_ON_DEMAND = "Stacks"
 ACTIONS: list[BindingType] = [
     Binding("q", "quit", "Quit"),
     Binding("question_mark", "help", "Help", key_display="?"),
-    Binding("slash", "filter", "Filter", key_display="/"),
+    Binding("slash", "filter", "Filter", key_display="/", priority=True),
     Binding("o", "sort", "Sort"),
     Binding("m", "by_mesh", "By mesh or host"),
     Binding("h", "stopped", "Stopped"),
@@ -60,6 +61,9 @@ ACTIONS: list[BindingType] = [
 ]
 
 
+# Keys that move the focus have priority: the app handles them before it forwards the next key.
+# Otherwise a key that follows at once would reach the widget that is about to lose the focus.
+_SUBMIT = Binding("enter", "submit_filter", show=False, priority=True)
 # What other screens let through.
 _ANYWHERE = ("quit", "help")
 
@@ -90,7 +94,7 @@ class Top(App[None]):
     TITLE = "mesh top"
     CSS_PATH = "style.tcss"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = ACTIONS
+    BINDINGS: ClassVar[list[BindingType]] = [*ACTIONS, _SUBMIT]
 
     def __init__(self, pid: int | None, refresh_s: float) -> None:
         super().__init__()
@@ -150,7 +154,14 @@ class Top(App[None]):
         self._heading.update(heading(width))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Says whether a key counts: on another screen only those that do not change this one."""
+        """Says whether a key counts: on another screen only those that do not change this one.
+
+        Nor do keys that are typed into a text.
+        """
+        if action == "submit_filter":
+            return self.focused in (self._filter, self._log_filter)
+        if action == "filter" and isinstance(self.focused, Input | TextArea):
+            return False
         is_ours = any(one.action.partition("(")[0] == action for one in _bindings(ACTIONS))
         return not is_ours or action in _ANYWHERE or len(self.screen_stack) == 1
 
@@ -313,14 +324,6 @@ class Top(App[None]):
         else:
             self._detail(_REST_S)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Goes back to the tree, or to the lines."""
-        if event.input.id == "filter":
-            event.input.display = False
-            self._tree.focus()
-        else:
-            self._panes["Logs"].focus()
-
     # Actions.
 
     def action_help(self) -> None:
@@ -335,12 +338,20 @@ class Top(App[None]):
         # At once: what is typed next is for it already.
         self.screen.set_focus(self._filter)
 
+    def action_submit_filter(self) -> None:
+        """Goes from a filter back to the tree, or to the lines."""
+        if self.focused is self._filter:
+            self.screen.set_focus(self._tree)
+            self._filter.display = False
+        else:
+            self.screen.set_focus(self._panes["Logs"])
+
     def action_to_tree(self) -> None:
         """Goes back to the tree; from a filter, without it."""
         if self._filter.has_focus or (self._tree.has_focus and self.view.wanted):
             self._filter.value = ""
             self._filter.display = False
-        self._tree.focus()
+        self.screen.set_focus(self._tree)
 
     def action_sort(self) -> None:
         """Sorts by the next measure."""
@@ -410,7 +421,7 @@ class Top(App[None]):
             return
         request = {"mesh_id": target.mesh_id, "proc": target.proc, "by": _BY}
         try:
-            await asyncio.to_thread(asking.post, "/stop", request, timeout_s=15.0)
+            await asyncio.to_thread(asking.post, "/stop", request, timeout_s=15.0, scope=Scope.ACT)
         except TelemetryError as error:
             self.notify(str(error), title="not stopped", severity="error", markup=False)
         else:

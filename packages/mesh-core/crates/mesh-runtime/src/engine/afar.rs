@@ -39,15 +39,17 @@ impl Engine {
         gate.admit(Arc::new(Keeper(Arc::downgrade(self))));
     }
 
-    /// What this process proves itself with to other hosts, from the next link on.
+    /// What this process proves itself with to other hosts, from the next link on, unless the route
+    /// to a host has credentials of its own.
     pub fn set_trust(&self, trust: Trust) {
         *lock(&self.trust) = Some(trust);
     }
 
-    /// Says where another host listens; what waits for it is sent there.
-    pub fn set_route(&self, host: HostId, route: Route) {
+    /// Says where another host listens, and which credentials it accepts if not those of
+    /// [`Engine::set_trust`]; what waits for it is sent there.
+    pub fn set_route(&self, host: HostId, route: Route, trust: Option<Trust>) {
         let is_behind_gateway = !route.gateway.is_empty();
-        lock(&self.routes).insert(host, route);
+        lock(&self.routes).insert(host, (route, trust));
         let agent = host.agent();
         self.with_node(|node| {
             node.set_behind_gateway(host, is_behind_gateway);
@@ -66,26 +68,32 @@ impl Engine {
         host: HostId,
         epoch: u32,
         route: &Route,
+        trust: Option<Trust>,
         limit: Duration,
     ) -> io::Result<()> {
         let until = Instant::now() + limit;
-        let trust = lock(&self.trust).clone();
-        let mut channel = Channel::by(route, trust.as_ref(), until)?;
+        let trust = self.trust_or(trust).ok_or(io::ErrorKind::PermissionDenied)?;
+        let mut channel = Channel::by(route, &trust, until)?;
         channel.expect(Role::Worker)?;
         channel.send(&self.with_node(|node| node.fence(host, epoch)), until)?;
         channel.first(&[Kind::Welcome], until).map(drop)
     }
 
+    /// The credentials of a route, or those of the process.
+    fn trust_or(&self, of_route: Option<Trust>) -> Option<Trust> {
+        of_route.or_else(|| lock(&self.trust).clone())
+    }
+
     /// Calls another host from a thread of its own, for that may take long.
     pub(super) fn connect_afar(&self, peer: ProcId) {
         // Without a route it is the other side that calls, or we are told the route later.
-        let Some(route) = lock(&self.routes).get(&peer.host).cloned() else { return };
+        let Some((route, trust)) = lock(&self.routes).get(&peer.host).cloned() else { return };
         let Some(engine) = self.this.upgrade() else { return };
         let dial = move || {
-            let trust = lock(&engine.trust).clone();
-            match engine.call(peer.host, &route, trust.as_ref()) {
-                Ok(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
-                Err(_) => engine.with_node(|node| node.connect_failed(peer)),
+            let wire = engine.trust_or(trust);
+            match wire.and_then(|trust| engine.call(peer.host, &route, &trust).ok()) {
+                Some(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
+                None => engine.with_node(|node| node.connect_failed(peer)),
             }
         };
         let dialler = std::thread::Builder::new().name("mesh-dial".into()).stack_size(256 << 10);
@@ -107,7 +115,7 @@ impl Engine {
     }
 
     /// Calls a worker until it has taken a link, or refuses, or has had all the time there is.
-    fn call(&self, host: HostId, route: &Route, trust: Option<&Trust>) -> io::Result<Arc<Wire>> {
+    fn call(&self, host: HostId, route: &Route, trust: &Trust) -> io::Result<Arc<Wire>> {
         let mut late = io::ErrorKind::TimedOut.into();
         for limit in DIAL_MAX {
             match self.call_once(host, route, trust, Instant::now() + limit) {
@@ -126,7 +134,7 @@ impl Engine {
         &self,
         host: HostId,
         route: &Route,
-        trust: Option<&Trust>,
+        trust: &Trust,
         until: Instant,
     ) -> io::Result<Channel> {
         let attempt = Attempt::begin(&self.acknowledgements, host);

@@ -2,9 +2,8 @@
 
 use super::dial::{Route, connected, resolved};
 use super::gateway;
-use super::neighbour::check_listener;
 use super::parker::timespec;
-use mesh_trust::{Handshake, Role, SecureStream, Trust};
+use mesh_trust::{Handshake, Role, SecureStream, Trust, TrustError};
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -26,12 +25,13 @@ const SILENCE_MAX_MS: u32 = 1_000;
 /// connection up, and what it said of that be lost.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// A connection whose two sides have proved themselves, or need not.
+/// A connection to another process, as frames.
 #[derive(Debug)]
 pub struct Channel {
     /// The connection.
     pub stream: OwnedFd,
-    /// What is sent over it is sealed, where it leaves the machine.
+    /// The keys that frames are sealed with after the handshake. A channel of [`Channel::connect`]
+    /// and of a gate always has them; only one over a Unix socket of this host has none.
     pub secure: Option<SecureStream>,
 }
 
@@ -39,35 +39,17 @@ impl Channel {
     /// Connects to the first of `addresses` that takes it, and proves itself with `trust`.
     ///
     /// # Errors
-    /// When none answers in time, or why one side does not believe the other.
-    pub fn connect(
-        addresses: &[SocketAddr],
-        trust: Option<&Trust>,
-        until: Instant,
-    ) -> io::Result<Self> {
-        Self::proved(Self::opened(addresses, trust, until)?, trust, until)
-    }
-
-    fn opened(
-        addresses: &[SocketAddr],
-        trust: Option<&Trust>,
-        until: Instant,
-    ) -> io::Result<OwnedFd> {
-        let stream = connected(addresses, until)?;
-        give_up_soon(&stream)?;
-        if trust.is_none() {
-            let peer = rustix::net::getpeername(&stream)?;
-            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            check_listener(peer.ok_or(io::ErrorKind::NotConnected)?)?;
-        }
-        Ok(stream)
+    /// When none answers in time; [`io::ErrorKind::PermissionDenied`] when one side does not accept
+    /// the proof of the other.
+    pub fn connect(addresses: &[SocketAddr], trust: &Trust, until: Instant) -> io::Result<Self> {
+        Self::proved(opened(addresses, until)?, trust, until)
     }
 
     /// As [`Channel::connect`], the way that a route describes.
     ///
     /// # Errors
     /// As [`Channel::connect`], and when a name is not known or a gateway refuses.
-    pub fn by(route: &Route, trust: Option<&Trust>, until: Instant) -> io::Result<Self> {
+    pub fn by(route: &Route, trust: &Trust, until: Instant) -> io::Result<Self> {
         Self::proved(Self::reached(route, trust, until)?, trust, until)
     }
 
@@ -75,35 +57,40 @@ impl Channel {
     ///
     /// # Errors
     /// When none answers in time, a name is not known, or a gateway refuses.
-    pub(super) fn reached(
-        route: &Route,
-        trust: Option<&Trust>,
-        until: Instant,
-    ) -> io::Result<OwnedFd> {
+    pub(super) fn reached(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
         if route.gateway.is_empty() {
-            return Self::opened(&resolved(&route.addresses)?, trust, until);
+            return opened(&resolved(&route.addresses)?, until);
         }
         gateway::ask(route, trust, until)
     }
 
     /// Shakes hands with whoever is at the other end.
-    pub(super) fn proved(
-        stream: OwnedFd,
-        trust: Option<&Trust>,
-        until: Instant,
-    ) -> io::Result<Self> {
+    pub(super) fn proved(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
+        Self::shake_hands(stream, trust, until).map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => {
+                let text = "it takes connections and does not answer: it is not a worker";
+                io::Error::new(io::ErrorKind::TimedOut, text)
+            }
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                io::Error::new(io::ErrorKind::PermissionDenied, TrustError::Closed)
+            }
+            _ => error,
+        })
+    }
+
+    fn shake_hands(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&stream, true)?;
-        let Some(trust) = trust else { return Ok(Self { stream, secure: None }) };
+        let refused = |error: TrustError| io::Error::new(io::ErrorKind::PermissionDenied, error);
         let mut handshake = trust.connect().map_err(io::Error::other)?;
         let mut bytes = [0; 4096];
         while !handshake.is_done() {
             send_pending(&stream, &mut handshake, until)?;
             match receive(&stream, &mut bytes, until)? {
-                0 => return Err(io::Error::other(handshake.closed())),
+                0 => return Err(refused(handshake.closed())),
                 len => {
                     let fed = handshake.feed(&bytes[..len]);
                     send_pending(&stream, &mut handshake, until)?;
-                    fed.map_err(io::Error::other)?;
+                    fed.map_err(refused)?;
                 }
             }
         }
@@ -112,12 +99,12 @@ impl Channel {
         Ok(Self { stream, secure: Some(secure) })
     }
 
-    /// What the other side's certificate says that it may be; nothing where none was asked for.
+    /// What the other side's certificate says that it may be; nothing over a Unix socket.
     pub fn role(&self) -> Option<Role> {
         self.secure.as_ref().map(|secure| secure.peer.role())
     }
 
-    /// Goes on only with somebody of that role, where certificates are asked for.
+    /// Goes on only with somebody of that role.
     ///
     /// # Errors
     /// When the other side is something else.
@@ -165,6 +152,12 @@ impl Channel {
             wait_for(&self.stream, PollFlags::IN, until)?;
         }
     }
+}
+
+fn opened(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
+    let stream = connected(addresses, until)?;
+    give_up_soon(&stream)?;
+    Ok(stream)
 }
 
 /// The first frame of a connection, as far as it has come.

@@ -83,7 +83,7 @@ impl Caller {
         let _ = lock(&self.channel).send(frame, Instant::now());
     }
 
-    /// What its certificate says that it may be; nothing where callers need not prove themselves.
+    /// What its certificate says that it may be.
     pub fn role(&self) -> Option<Role> {
         lock(&self.channel).role()
     }
@@ -92,7 +92,7 @@ impl Caller {
     fn is_what_it_says(&self) -> bool {
         let is_program = self.first.head.from.proc.host == PROGRAM;
         let needed = if is_program { Role::Controller } else { Role::Worker };
-        self.role().is_none_or(|role| role == needed)
+        self.role() == Some(needed)
     }
 
     /// The connection.
@@ -129,7 +129,7 @@ impl Gate {
     ///
     /// # Errors
     /// When the machine has no descriptors or threads left.
-    pub fn open(listener: OwnedFd, trust: Option<Trust>) -> io::Result<Arc<Self>> {
+    pub fn open(listener: OwnedFd, trust: Trust) -> io::Result<Arc<Self>> {
         Self::open_with(listener, trust, GateLimits::default())
     }
 
@@ -137,11 +137,7 @@ impl Gate {
     ///
     /// # Errors
     /// As [`Gate::open`].
-    pub fn open_with(
-        listener: OwnedFd,
-        trust: Option<Trust>,
-        limits: GateLimits,
-    ) -> io::Result<Arc<Self>> {
+    pub fn open_with(listener: OwnedFd, trust: Trust, limits: GateLimits) -> io::Result<Arc<Self>> {
         rustix::io::ioctl_fionbio(&listener, true)?;
         let gate = Arc::new(Self {
             inside: Mutex::default(),
@@ -220,12 +216,7 @@ impl Gate {
 ///
 /// # Errors
 /// When nobody answers there in time, or what answers is no worker, or none of this job.
-pub fn ask(
-    route: &Route,
-    trust: Option<&Trust>,
-    request: &Frame,
-    limit: Duration,
-) -> io::Result<Frame> {
+pub fn ask(route: &Route, trust: &Trust, request: &Frame, limit: Duration) -> io::Result<Frame> {
     let until = Instant::now() + limit;
     let mut channel = Channel::by(route, trust, until)?;
     channel.expect(Role::Worker)?;

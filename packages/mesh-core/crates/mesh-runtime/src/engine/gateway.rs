@@ -101,7 +101,7 @@ fn answer(flags: u8, text: String) -> Frame {
 ///
 /// # Errors
 /// When the gateway cannot be reached or refuses, or the host behind it cannot be reached.
-pub(super) fn ask(route: &Route, trust: Option<&Trust>, until: Instant) -> io::Result<OwnedFd> {
+pub(super) fn ask(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
     let gateway = route.gateway.join(", ");
     let failed = |error: io::Error| {
         io::Error::new(error.kind(), format!("the gateway {gateway} cannot be reached: {error}"))

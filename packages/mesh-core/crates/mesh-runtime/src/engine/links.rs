@@ -34,7 +34,8 @@ impl Engine {
             woke_others |= chores.wake.iter().any(|(_, waiter)| waiter.is_other(me));
             self.finish(chores);
         });
-        if end.is_err() {
+        if let Err(error) = end {
+            self.note_shortage(&error);
             self.drop_link(link, &wire);
         }
         woke_others
@@ -75,8 +76,12 @@ impl Engine {
             Written::Blocked => {
                 let token = epoll::EventData::new_u64(u64::from(link.0) | WRITABLE);
                 let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
-                let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(wire.stream(), 3) else {
-                    return self.drop_link(link, wire);
+                let copy = match rustix::io::fcntl_dupfd_cloexec(wire.stream(), 3) {
+                    Ok(copy) => copy,
+                    Err(error) => {
+                        self.note_shortage(&error.into());
+                        return self.drop_link(link, wire);
+                    }
                 };
                 let is_watched = epoll::add(&self.io.epoll, &copy, token, flags);
                 wire.set_watch(copy);
@@ -91,9 +96,15 @@ impl Engine {
         if peer.host != self.me.host {
             return self.connect_afar(peer);
         }
+        if self.is_short() {
+            return self.with_node(|node| node.connect_failed(peer));
+        }
         let stream = UnixStream::connect(socket_path(&self.dir, peer));
         match stream.and_then(Wire::here).map(Arc::new) {
             Ok(wire) => drop(self.add_wire(wire, |node| node.connected(peer))),
+            Err(error) if self.note_shortage(&error) => {
+                self.with_node(|node| node.connect_failed(peer));
+            }
             Err(error) if peer == self.me.host.agent() && is_gone(&error) => {
                 (self.on_cut_off)(CutOff::Agent);
             }

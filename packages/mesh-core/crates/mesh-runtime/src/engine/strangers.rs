@@ -42,7 +42,17 @@ impl Engine {
 
     pub(super) fn accept(&self) {
         let Some(listener) = self.listener.get() else { return };
-        while let Ok((stream, _)) = listener.accept() {
+        if self.is_short() {
+            return;
+        }
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    self.note_shortage(&error);
+                    return;
+                }
+            };
             let is_ours = rustix::net::sockopt::socket_peercred(&stream)
                 .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
             if let (true, Ok(wire)) = (is_ours, Wire::here(stream)) {

@@ -59,6 +59,7 @@ impl Engine {
         let now = Instant::now();
         self.with_node(|node| node.advance(now - self.epoch));
         self.see_off_strangers(now);
+        let shortage_end = self.end_shortage(now);
         let mut due = Vec::new();
         let left = {
             let mut shared = lock(&self.shared);
@@ -78,7 +79,8 @@ impl Engine {
             let redial = shared.redials.peek().map(|Reverse((at, _))| *at - now);
             let deadline = shared.node.next_deadline();
             let deadline = deadline.map(|at| at.saturating_sub(now - self.epoch));
-            [redial, deadline, sweep, stranger].into_iter().flatten().min()
+            let shortage = shortage_end.map(|at| at - now);
+            [redial, deadline, sweep, stranger, shortage].into_iter().flatten().min()
         };
         let left = if due.is_empty() { left } else { Some(Duration::ZERO) };
         for peer in due {

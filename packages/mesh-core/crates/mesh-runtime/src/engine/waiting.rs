@@ -138,6 +138,9 @@ impl Engine {
 
     /// Waits no longer for the answers of a call, if any are missing.
     pub fn forget(&self, reply: PortId) {
+        if self.is_forsaken() {
+            return;
+        }
         let mut chores = Chores::default();
         {
             let mut shared = lock(&self.shared);

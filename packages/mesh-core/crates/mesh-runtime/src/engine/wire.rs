@@ -9,7 +9,7 @@ use mesh_wire::id::ProcId;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
 use std::collections::VecDeque;
@@ -222,12 +222,11 @@ impl Wire {
     fn write_some(&self, writing: &Writing, descriptors: &dyn Descriptors) -> Result<usize, Errno> {
         let is_segment = |frame: &Frame| frame.head.kind == Kind::Segment;
         let first = &writing.batch[0];
-        // A descriptor rides on the first byte of its frame, so that frame starts the write.
-        let passed = if is_segment(first) && writing.offset == 0 {
-            descriptors.get(first.head.rank)
-        } else {
-            None
-        };
+        // A descriptor rides on the first byte of its frame, so that frame starts the write. Each
+        // announcement has one, or the receiver would take the next one for it: where the segment
+        // is gone it is the socket, which no receiver takes for a segment.
+        let is_announced = is_segment(first) && writing.offset == 0;
+        let passed = is_announced.then(|| descriptors.get(first.head.rank));
         let rest = writing.batch.iter().skip(1).take_while(|frame| !is_segment(frame));
         let frames: Vec<&Frame> =
             std::iter::once(first).chain(rest).take(BATCH_FRAMES_MAX).collect();
@@ -237,7 +236,10 @@ impl Wire {
         IoSlice::advance_slices(&mut slices, writing.offset);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let fd = passed.as_ref().map(|fd| [fd.as_fd()]);
+        let fd = passed.as_ref().map(|fd| {
+            let segment = fd.as_ref().map(AsFd::as_fd);
+            [segment.unwrap_or_else(|| self.stream.as_fd())]
+        });
         if let Some(fd) = &fd {
             control.push(SendAncillaryMessage::ScmRights(fd));
         }
@@ -330,6 +332,9 @@ impl Wire {
         let spare_len = spare.len();
         let flags = RecvFlags::CMSG_CLOEXEC;
         let got = match recvmsg(&self.stream, &mut [IoSliceMut::new(spare)], &mut control, flags) {
+            // The descriptor of a segment is lost, for want of descriptors here. On the next link
+            // the peer announces the segment again, with all that came behind it.
+            Ok(got) if got.flags.contains(ReturnFlags::CTRUNC) => return Err(Errno::MFILE.into()),
             Ok(got) => got.bytes,
             Err(Errno::AGAIN) => return Ok(Came::Nothing),
             Err(Errno::INTR) => return self.read_some(reading),

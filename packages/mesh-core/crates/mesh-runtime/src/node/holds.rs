@@ -11,6 +11,10 @@ use bytes::Bytes;
 use mesh_wire::frame::{Frame, Head, Hold, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
 
+/// What the body of a message has before the label of each port in it: 16 bytes that are nowhere
+/// else by chance.
+pub const PORT_MARK: [u8; 16] = *b"\x00mesh-port\x93\x1f\xd4\x07\xe8\xa5";
+
 impl Node {
     /// Holds what a message that has come in hands back of our own segments.
     pub(super) fn hold_own(&mut self, frame: &Frame) {
@@ -23,6 +27,7 @@ impl Node {
 
     /// Gives back what a message that nobody will open holds of shared memory.
     pub(super) fn discard(&mut self, frame: &Frame) {
+        self.report_ports(frame);
         let (me, sender, reader) = (self.config.me, frame.head.from.proc, frame.head.to.proc);
         let agent = me.host.agent();
         for Hold { owner, segment, generation } in frame.holds() {
@@ -33,6 +38,19 @@ impl Node {
                 self.release(owner, segment, generation);
             }
             // Else it is the receiver's, which has not seen it.
+        }
+    }
+
+    /// Hands the body of a message that nobody will open to the agent if it carries ports: whoever
+    /// waits for what is sent to them has to hear that nothing comes.
+    fn report_ports(&mut self, frame: &Frame) {
+        let carries = matches!(frame.head.kind, Kind::Call | Kind::Post | Kind::Answer)
+            && frame.body().windows(PORT_MARK.len()).any(|bytes| bytes == PORT_MARK);
+        if carries {
+            let from = Address { proc: self.config.me, port: PortId::NONE };
+            let mut head = Head::new(frame.head.kind, frame.head.to, from);
+            head.rank = frame.head.rank;
+            self.tell_agent(Frame { head, tail: frame.body() });
         }
     }
 

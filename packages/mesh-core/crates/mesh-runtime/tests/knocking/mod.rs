@@ -47,7 +47,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    pub(crate) fn open(trust: Option<Trust>, limits: GateLimits) -> Self {
+    pub(crate) fn open(trust: Trust, limits: GateLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
         // The kernel's own queue is short otherwise, and drops who comes in a crowd.
@@ -59,13 +59,13 @@ impl Door {
         Self { gate, at, greeted }
     }
 
-    /// Connects as a member, or without proof.
-    pub(crate) fn knock(&self, trust: Option<&Trust>) -> io::Result<Channel> {
+    /// Connects as a member.
+    pub(crate) fn knock(&self, trust: &Trust) -> io::Result<Channel> {
         Channel::connect(&[self.at], trust, Instant::now() + LIMIT)
     }
 
     /// Whether somebody who connects now and greets gets through.
-    pub(crate) fn serves(&self, trust: Option<&Trust>) -> bool {
+    pub(crate) fn serves(&self, trust: &Trust) -> bool {
         let Ok(mut channel) = self.knock(trust) else { return false };
         channel.send(&bare(Kind::Hello), Instant::now() + LIMIT).is_ok()
             && self.greeted.recv_timeout(LIMIT).is_ok()

@@ -1,7 +1,6 @@
 //! The thread of a gate: it lets callers prove themselves and waits for their first frames.
 
 use super::super::channel::{Channel, FirstFrame, try_receive};
-use super::super::neighbour::check_caller;
 use super::super::parker::timespec;
 use super::crowd::Crowd;
 use super::{Caller, Gate, GateLimits};
@@ -28,7 +27,7 @@ const SHUT_FOR: Duration = Duration::from_millis(100);
 /// A connection whose first frame has not come.
 struct Knock {
     channel: Channel,
-    /// Until it is done, where callers have to prove themselves.
+    /// Until the caller has proved itself.
     handshake: Option<Handshake>,
     address: Option<SocketAddr>,
     first: FirstFrame,
@@ -37,7 +36,7 @@ struct Knock {
 pub(super) struct Porch {
     gate: Arc<Gate>,
     listener: OwnedFd,
-    trust: Option<Trust>,
+    trust: Trust,
     limits: GateLimits,
     epoll: OwnedFd,
     knocks: Crowd<Knock>,
@@ -49,7 +48,7 @@ impl Porch {
     pub(super) fn new(
         gate: Arc<Gate>,
         listener: OwnedFd,
-        trust: Option<Trust>,
+        trust: Trust,
         limits: GateLimits,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -123,15 +122,12 @@ impl Porch {
     }
 
     fn let_in(&mut self, stream: OwnedFd, address: Option<SocketAddr>) {
-        if self.trust.is_none() && !is_neighbour(&stream, address) {
-            return;
-        }
         let token = epoll::EventData::new_u64(self.knocks.next());
         if epoll::add(&self.epoll, &stream, token, epoll::EventFlags::IN).is_err() {
             return;
         }
         let first = FirstFrame::new(&[Kind::Hello, Kind::Attach]);
-        let handshake = self.trust.as_ref().map(Trust::accept);
+        let handshake = Some(self.trust.accept());
         let channel = Channel { stream, secure: None };
         let knock = Knock { channel, handshake, address, first };
         self.knocks.add(address, Instant::now(), knock);
@@ -198,12 +194,6 @@ impl Knock {
         }
         self.first.read(&mut self.channel)
     }
-}
-
-/// Whether it comes from a process of our user on this machine: for who need not prove himself.
-fn is_neighbour(stream: &OwnedFd, theirs: Option<SocketAddr>) -> bool {
-    let ours = rustix::net::getsockname(stream).ok().and_then(socket_addr);
-    ours.zip(theirs).is_some_and(|(ours, theirs)| check_caller(ours, theirs).is_ok())
 }
 
 fn socket_addr(address: SocketAddrAny) -> Option<SocketAddr> {

@@ -1,0 +1,25 @@
+//! Any bytes as what a workspace has written before: no name leads out of its directory.
+#![no_main]
+
+use std::path::{Component, Path};
+
+use libfuzzer_sys::fuzz_target;
+use mesh_fuzz_targets::bounded;
+use mesh_snapshot::ChunkId;
+
+fuzz_target!(|rest: &[u8]| {
+    // The check is right, so that what is before it is looked at.
+    let body = [b"mesh-workspace 1\n", rest].concat();
+    let manifest = [&body[..], &ChunkId::of(&body).0[..]].concat();
+    // An entry takes 85 bytes at least, and a node of the map has room for 11.
+    bounded((16 << 10) + 32 * manifest.len(), || {
+        for name in mesh_view::manifest_names(&manifest).unwrap_or_default() {
+            let path = std::str::from_utf8(&name).map(Path::new);
+            let is_plain = |path: &Path| {
+                path.components().all(|part| matches!(part, Component::Normal(_)))
+            };
+            assert!(!name.is_empty() && path.map_or(true, is_plain));
+        }
+        assert!(mesh_view::manifest_names(rest).is_none());
+    });
+});

@@ -1,0 +1,118 @@
+"""A process that has no descriptors left for a while loses no message and no connection."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from mesh_core import Actor, ProcMesh, endpoint, this_host
+from mesh_core.testing import wait_until
+
+#: Above the threshold from which a message travels by shared memory.
+LARGE = 4 << 20
+LIMIT_S = 60.0
+
+
+class Large(Actor):
+    """Takes and gives large messages."""
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
+    def length(self, data: bytes) -> int:
+        return len(data)
+
+    @endpoint
+    def give(self, length: int) -> bytes:
+        return bytes(length)
+
+    @endpoint
+    def ask(self, other: Large, data: bytes) -> int:
+        return other.length.call_one(data).get(timeout=LIMIT_S)
+
+
+@contextmanager
+def no_descriptors(pid: int) -> Iterator[None]:
+    """Have a process get no descriptor for anything it opens, accepts or receives."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def sockets_of(pid: int) -> set[str]:
+    """The sockets that a process has open."""
+    links = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            links.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except FileNotFoundError:
+            continue
+    return {link for link in links if link.startswith("socket:")}
+
+
+@pytest.fixture
+def two() -> Iterator[ProcMesh]:
+    with this_host().spawn_procs({"n": 2}, name="short") as procs:
+        yield procs
+
+
+def test_a_segment_that_could_not_be_received_is_announced_again(two: ProcMesh) -> None:
+    actor = two.slice(n=0).spawn("large", Large)
+    pid = actor.pid.call_one().get()
+    sockets = sockets_of(pid)
+    with no_descriptors(pid):
+        call = actor.length.call_one(bytes(LARGE))
+        # The descriptor is lost, so the process gives up the connection that it came by.
+        wait_until(lambda: not sockets <= sockets_of(pid))
+        assert not call.done()
+    assert call.get(timeout=LIMIT_S) == LARGE
+    assert actor.length.call_one(bytes(LARGE + 1)).get(timeout=LIMIT_S) == LARGE + 1
+
+
+def test_a_large_answer_waits_until_its_caller_has_descriptors(two: ProcMesh) -> None:
+    asker, other = two.slice(n=0).spawn("asker", Large), two.slice(n=1).spawn("other", Large)
+    pid, data = asker.pid.call_one().get(), bytes(LARGE)
+    assert asker.ask.call_one(other, b"small").get() == 5
+    sockets = sockets_of(pid)
+    with no_descriptors(pid):
+        # What comes to this process first, by shared memory, cannot be received.
+        call = asker.ask.call_one(other, data)
+        wait_until(lambda: not sockets <= sockets_of(pid))
+    assert call.get(timeout=LIMIT_S) == LARGE
+    assert asker.give.call_one(LARGE).get(timeout=LIMIT_S) == data
+
+
+def test_a_process_without_descriptors_calls_another_for_the_first_time(two: ProcMesh) -> None:
+    caller, other = two.slice(n=0).spawn("caller", Large), two.slice(n=1).spawn("other", Large)
+    beside = two.slice(n=0).spawn("beside", Large)
+    pid = beside.pid.call_one().get()
+    other.pid.call_one().get()
+    with no_descriptors(pid):
+        call = caller.ask.call_one(other, b"first")
+        # The process goes on to serve those that are connected to it.
+        for _ in range(100):
+            assert beside.length.call_one(b"x").get(timeout=LIMIT_S) == 1
+        assert not call.done()
+    assert call.get(timeout=LIMIT_S) == 5
+
+
+def test_a_process_without_descriptors_is_called_for_the_first_time(two: ProcMesh) -> None:
+    caller, other = two.slice(n=0).spawn("caller", Large), two.slice(n=1).spawn("other", Large)
+    caller.pid.call_one().get()
+    pid = other.pid.call_one().get()
+    with no_descriptors(pid):
+        call = caller.ask.call_one(other, b"first")
+        # It is connected to and cannot accept, and serves those that are connected already.
+        for _ in range(100):
+            assert other.length.call_one(b"x").get(timeout=LIMIT_S) == 1
+        assert not call.done()
+    assert call.get(timeout=LIMIT_S) == 5

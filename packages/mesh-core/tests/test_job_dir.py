@@ -1,0 +1,124 @@
+"""The directory of a job goes with the last process of the job, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mesh_core._job_dir import JobDir, hold, remove_left
+
+#: Spawns two processes, prints the pids of all of its processes, and waits for ever.
+PROGRAM = """
+import os, signal, sys
+from mesh_core import Actor, endpoint, this_host
+
+class Named(Actor):
+    @endpoint
+    def pids(self):
+        return os.getpid(), os.getppid()
+
+if __name__ == "__main__":
+    found = this_host().spawn_procs({"procs": 2}).spawn("named", Named).pids.call().get()
+    print(os.getpid(), *{pid for pids in found.values() for pid in pids}, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files, with a path that is short enough for sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="mesh-test-", dir="/tmp") as made:
+        monkeypatch.setattr("tempfile.tempdir", made)
+        yield Path(made)
+
+
+def test_a_directory_without_a_living_process_is_removed_by_the_next_program(folder: Path) -> None:
+    left = JobDir.new_path()
+    left.mkdir()
+    (left / "1.sock").touch()
+    job = JobDir(JobDir.new_path())
+    job.make(lambda: None)
+    assert left not in list(folder.iterdir())
+    job.close()
+
+
+def test_a_directory_that_a_process_holds_stays(folder: Path) -> None:
+    job = JobDir(JobDir.new_path())
+    job.make(lambda: None)
+    (held,) = folder.iterdir()
+    second = hold(held)
+    remove_left(folder)
+    assert held.is_dir()
+    job.close()
+    remove_left(folder)
+    assert held.is_dir()
+    os.close(second)
+    remove_left(folder)
+    assert not held.exists()
+
+
+def test_directories_of_others_stay(folder: Path) -> None:
+    other_name = folder / "mesh-something-else"
+    other_name.mkdir()
+    link = folder / "mesh-link.job"
+    link.symlink_to(other_name)
+    remove_left(folder)
+    assert other_name.is_dir()
+    assert link.is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")
+def test_a_directory_of_another_user_stays(folder: Path) -> None:
+    theirs = JobDir.new_path()
+    theirs.mkdir()
+    os.chown(theirs, 54321, 54321)
+    remove_left(folder)
+    assert theirs.is_dir()
+
+
+def test_a_directory_that_is_gone_cannot_be_held(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        hold(folder / "gone")
+
+
+def test_the_next_program_removes_what_a_program_has_left_whose_processes_were_all_killed(
+    tmp_path: Path, folder: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    (killed,) = _left_by_killed(script, folder)
+    with _started(script, folder) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        assert killed not in list(folder.iterdir())
+        program.communicate("")
+    assert list(folder.iterdir()) == []
+
+
+def _left_by_killed(script: Path, folder: Path) -> list[Path]:
+    """Kills all processes of a program at once; returns what it has left."""
+    with _started(script, folder) as program:
+        assert program.stdout is not None
+        pids = [int(pid) for pid in program.stdout.readline().split()]
+        # Nothing can react to the death of another.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                os.kill(pid, number)
+    return list(folder.iterdir())
+
+
+def _started(script: Path, folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )

@@ -1,0 +1,161 @@
+"""Workers and programs without credentials of a job use those of their user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from workers import END_LIMIT_S, WorkerProcess
+
+from mesh_core import Credentials, CredentialsError, attach_to_workers, shutdown_context
+from mesh_core.testing import wait_until
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder that has no credentials yet."""
+    monkeypatch.delenv("MESH_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "run").mkdir(mode=0o700)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def fresh_job() -> Iterator[None]:
+    """Hosts belong to one job: each test has its own."""
+    yield
+    shutdown_context().get()
+
+
+def test_all_programs_of_a_user_share_an_authority(home: Path) -> None:
+    worker, controller = Credentials.local(role="worker"), Credentials.local()
+    assert (worker.role, controller.role) == ("worker", "controller")
+    assert worker.job == controller.job
+    assert not worker.can_issue
+    folder = home / ".mesh" / "local"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600]
+
+
+def keep_authority(home: Path, valid_for_s: float) -> Path:
+    """Put an authority of a certain age into the home folder; return the folder that has it.
+
+    Authorities begin five minutes before they are created, and are due after two thirds.
+    """
+    folder = home / ".mesh" / "local"
+    folder.mkdir(parents=True, mode=0o700)
+    Credentials.create(valid_for=valid_for_s).save(home / "made")
+    (home / "made" / "authority.pem").rename(folder / "authority-1.pem")
+    return folder
+
+
+def test_an_authority_that_is_due_is_renewed(home: Path) -> None:
+    folder = keep_authority(home, 60)
+    assert Credentials.local().generation == 2
+    assert [path.name for path in folder.iterdir()] == ["authority-2.pem"]
+
+
+def test_the_folder_is_below_mesh_home_if_that_is_set(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESH_HOME", str(home / "elsewhere"))
+    Credentials.local()
+    assert (home / "elsewhere" / "local").is_dir()
+    assert not (home / ".mesh").exists()
+
+
+def test_a_user_without_a_home_folder_uses_the_runtime_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(home / "nowhere"))
+    job = Credentials.local().job
+    assert (home.parent / "run" / "mesh" / "local").is_dir()
+    # What is there already counts, also when a home folder can be used later.
+    monkeypatch.setenv("HOME", str(home))
+    assert Credentials.local().job == job
+
+
+@pytest.fixture
+def homeless(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of a user who has neither a home nor a runtime folder."""
+    monkeypatch.setenv("HOME", str(home / "nowhere"))
+    (home.parent / "run").chmod(0o755)
+    monkeypatch.setattr("mesh_core._local_credentials._SHARED", str(home.parent / "tmp"))
+    return home.parent / "tmp"
+
+
+def test_a_user_without_folders_uses_a_private_one_among_temporary_files(homeless: Path) -> None:
+    homeless.mkdir()
+    homeless.chmod(0o1777)
+    Credentials.local()
+    (folder,) = homeless.iterdir()
+    assert folder.name == f"mesh-local-{os.geteuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_that_another_user_has_made_among_temporary_files_is_refused(
+    homeless: Path,
+) -> None:
+    taken = homeless / f"mesh-local-{os.geteuid()}"
+    taken.mkdir(parents=True, mode=0o700)
+    os.chown(taken, 54321, -1)
+    with pytest.raises(CredentialsError, match="belongs to user 54321"):
+        Credentials.local()
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_folder_the_error_says_what_to_do() -> None:
+    with pytest.raises(CredentialsError, match="set MESH_HOME to a private folder of this user"):
+        Credentials.local()
+
+
+def test_a_folder_that_others_can_enter_is_refused(home: Path) -> None:
+    Credentials.local()
+    (home / ".mesh" / "local").chmod(0o755)
+    with pytest.raises(CredentialsError, match="chmod 700 it"):
+        Credentials.local()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_refused(home: Path) -> None:
+    Credentials.local()
+    os.chown(home / ".mesh" / "local", 54321, -1)
+    with pytest.raises(CredentialsError, match="belongs to user 54321"):
+        Credentials.local()
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_a_worker_without_credentials_serves_programs_of_its_user(home: Path) -> None:
+    with WorkerProcess() as worker:
+        hosts = attach_to_workers([worker.address])
+        hosts.initialized.get()
+        hosts.shutdown().get()
+    assert (home / ".mesh" / "local").is_dir()
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_a_program_has_workers_of_its_user_beside_those_of_a_job(home: Path) -> None:
+    job = Credentials.create()
+    job.issue(role="worker", name="one").save(home / "worker")
+    with WorkerProcess(credentials=home / "worker") as one, WorkerProcess() as other:
+        before = attach_to_workers([other.address])
+        theirs = attach_to_workers([one.address], credentials=job)
+        before.initialized.get()
+        theirs.initialized.get()
+        before.shutdown().get()
+        # Also when the program has given credentials of a job before.
+        attach_to_workers([other.address]).initialized.get()
+
+
+@pytest.mark.usefixtures("fresh_job")
+def test_a_worker_that_waits_for_a_job_renews_its_credentials(home: Path) -> None:
+    folder = keep_authority(home, valid_for_s=153)
+    with WorkerProcess() as worker:
+        # It is due after 2 s: the worker is the only one here who can renew it.
+        assert wait_until(lambda: (folder / "authority-2.pem").exists(), END_LIMIT_S)
+        attach_to_workers([worker.address]).initialized.get()

@@ -1,0 +1,67 @@
+"""What a job tells ssh: secrets on its standard input alone, and no weaker check of hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh_jobs import JobError, SSHJob
+
+#: Notes its arguments, its environment and its standard input, and fails as an unreachable host.
+_SSH = """#!/bin/sh
+printf '%s\\n' "$@" >> "$SSH_NOTES/arguments"
+env >> "$SSH_NOTES/environment"
+cat > "$SSH_NOTES/input-$$"
+exit 255
+"""
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a job over ssh has told the program `ssh`, as files."""
+    programs, notes = tmp_path / "bin", tmp_path / "notes"
+    for folder in (programs, notes):
+        folder.mkdir()
+    (programs / "ssh").write_text(_SSH)
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SSH_NOTES", str(notes))
+    with pytest.raises(JobError, match="could not start workers"):
+        SSHJob({"ones": ["node7"]}, folder=tmp_path).apply()
+    return notes
+
+
+def worker_told(notes: Path) -> dict[str, Any]:
+    """Return what the host was told of its worker."""
+    # ssh is also called for its configuration, which needs no input.
+    inputs = filter(None, (path.read_text() for path in notes.glob("input-*")))
+    requests = [json.loads(one) for one in inputs]
+    (start,) = [request for request in requests if request["verb"] == "start"]
+    (worker,) = start["workers"]
+    return dict(worker)
+
+
+def test_the_secret_of_a_worker_is_on_the_standard_input_of_ssh_alone(notes: Path) -> None:
+    worker = worker_told(notes)
+    secret = json.loads(worker["secret"])
+    assert any("PRIVATE KEY" in text for text in secret.values())
+    for name in ("arguments", "environment"):
+        assert "PRIVATE" not in (notes / name).read_text()
+
+
+def test_the_worker_reads_its_secret_from_its_standard_input(notes: Path) -> None:
+    worker = worker_told(notes)
+    argv = worker["argv"]
+    assert argv[argv.index("--secret") + 1] == "-"
+    assert "PRIVATE" not in " ".join(argv) + json.dumps(worker["env"])
+
+
+def test_ssh_checks_hosts_as_its_user_has_configured(notes: Path) -> None:
+    told = (notes / "arguments").read_text()
+    assert "BatchMode=yes" in told, "a question for an unknown host would wait for ever"
+    for weaker in ("StrictHostKeyChecking", "UserKnownHostsFile", "ForwardAgent"):
+        assert weaker not in told

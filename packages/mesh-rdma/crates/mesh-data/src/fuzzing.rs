@@ -1,0 +1,210 @@
+//! What the fuzz targets of this crate call: private parts, fed with bytes of a peer.
+
+use crate::admission::Refusal;
+use crate::authentication::{Authenticated, Entrance, authenticate, introduce};
+use crate::card::Card;
+use crate::domain::Domain;
+use crate::door::answer_all;
+use crate::handshake;
+use crate::identity::Identity;
+use crate::pipe::SocketError;
+use crate::records::{Opener, Sealer, records};
+use crate::registry::Memory;
+use crate::socket::Socket;
+use crate::span::Span;
+use crate::stop::Stop;
+use crate::watch::Watch;
+use rustix::net::RecvFlags;
+use rustls::crypto::cipher::{AeadKey, Iv};
+use rustls::{ConnectionTrafficSecrets as Secrets, ExtractedSecrets};
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::Duration;
+
+/// Longer than anything takes whose peer has closed its side.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Replies of one peer that are looked at; then it hangs up.
+const REPLIES_LEN_MAX: u64 = 1 << 20;
+const GUARD_LEN: usize = 64;
+const MEMORY_LEN: usize = 256;
+const GUARD: u8 = 0xA5;
+const NO_BYTES: Span = Span { start: 0, len: 0 };
+
+static IDENTITY: LazyLock<Identity> = LazyLock::new(|| Identity::make().expect("an identity"));
+
+/// The owner of all connections here.
+fn card() -> Card {
+    Card {
+        token: [1; 16],
+        secret: [2; 16],
+        boot: [3; 16],
+        fingerprint: IDENTITY.fingerprint,
+        port: 4321,
+        addresses: Vec::new(),
+        name: "the owner".to_owned(),
+    }
+}
+
+/// A socket whose peer has sent these bytes and closed its side.
+fn after(bytes: &[u8]) -> (UnixStream, Socket) {
+    let (mut peer, ours) = UnixStream::pair().expect("two sockets");
+    peer.write_all(bytes).expect("the socket has room for an input");
+    peer.shutdown(Shutdown::Write).expect("it is open");
+    (peer, Socket::open(OwnedFd::from(ours)))
+}
+
+fn soon() -> Stop {
+    Stop::after(Some(LIMIT))
+}
+
+/// A client over TCP that does not come from loopback.
+pub fn accept_tls(bytes: &[u8]) -> bool {
+    let (_peer, socket) = after(bytes);
+    handshake::accept(socket.as_fd(), &IDENTITY.config, &soon()).is_ok()
+}
+
+/// An owner over TCP that is not on loopback.
+pub fn connect_tls(bytes: &[u8]) -> bool {
+    let (_peer, socket) = after(bytes);
+    handshake::connect(socket.as_fd(), IDENTITY.fingerprint, &soon()).is_ok()
+}
+
+/// A client over the local socket.
+pub fn authenticate_local(bytes: &[u8]) -> bool {
+    is_authenticated(bytes, &Entrance::Local)
+}
+
+/// A client over TCP on loopback.
+pub fn authenticate_loopback(bytes: &[u8]) -> bool {
+    is_authenticated(bytes, &Entrance::Loopback { port: 4321 })
+}
+
+fn is_authenticated(bytes: &[u8], entrance: &Entrance) -> bool {
+    let (_peer, socket) = after(bytes);
+    let found: Result<Authenticated, Refusal> = authenticate(&socket, &card(), entrance, LIMIT);
+    found.is_ok()
+}
+
+/// An owner over TCP on loopback. Returns whether it has proved itself.
+pub fn introduce_loopback(bytes: &[u8]) -> bool {
+    let (_peer, socket) = after(bytes);
+    let answer = introduce(&socket, &card(), true, &soon());
+    answer.is_ok_and(|(reply, _)| reply.status == crate::frame::Status::Done)
+}
+
+/// An owner with one registration, asked by a client that is authenticated.
+pub struct Served {
+    domain: Arc<Domain>,
+    /// The registration.
+    pub slot: u32,
+    /// Its key.
+    pub key: u64,
+    memory: Box<[u8; GUARD_LEN + MEMORY_LEN + GUARD_LEN]>,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+impl Served {
+    /// Offers a little memory.
+    pub fn new() -> Self {
+        let watch = Watch::new().expect("descriptors");
+        let domain = Arc::new(Domain::new(card(), watch).expect("memory"));
+        let mut memory = Box::new([GUARD; GUARD_LEN + MEMORY_LEN + GUARD_LEN]);
+        let start = memory[GUARD_LEN..].as_mut_ptr() as usize;
+        let span = Span { start, len: MEMORY_LEN };
+        let offered = Memory { span, is_writable: true, device: None };
+        let (slot, key) = domain.register(offered, Box::new(())).expect("there is room");
+        Self { domain, slot, key, memory }
+    }
+
+    /// Serves these requests until the end. Returns the replies.
+    pub fn serve(&self, requests: &[u8]) -> Vec<u8> {
+        let (peer, socket) = after(requests);
+        let replies = thread::spawn(move || {
+            let mut replies = Vec::new();
+            let _ = (&peer).take(REPLIES_LEN_MAX).read_to_end(&mut replies);
+            replies
+        });
+        answer_all(&self.domain, socket);
+        replies.join().expect("it reads")
+    }
+
+    /// Whether the bytes around the registration are as they were.
+    pub fn is_around_unchanged(&self) -> bool {
+        let (before, rest) = self.memory.split_at(GUARD_LEN);
+        let behind = &rest[MEMORY_LEN..];
+        before.iter().chain(behind).all(|byte| *byte == GUARD)
+    }
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One direction of a sealed connection, with its two ends in hand.
+#[derive(Debug)]
+pub struct Sealed {
+    sealer: Sealer,
+    opener: Opener,
+    peer: UnixStream,
+    socket: OwnedFd,
+}
+
+impl Sealed {
+    /// A connection whose keys are made.
+    pub fn new() -> Self {
+        let secrets = || {
+            let secrets =
+                || Secrets::Chacha20Poly1305 { key: AeadKey::from([7; 32]), iv: Iv::from([9; 12]) };
+            records(ExtractedSecrets { tx: (0, secrets()), rx: (0, secrets()) })
+        };
+        let (sealer, _) = secrets().expect("keys");
+        let (_, opener) = secrets().expect("keys");
+        let (peer, socket) = UnixStream::pair().expect("two sockets");
+        peer.set_nonblocking(true).expect("it is open");
+        Self { sealer, opener, peer, socket: OwnedFd::from(socket) }
+    }
+
+    /// Seals bytes, and gives them as they are on the wire.
+    pub fn seal(&mut self, head: &[u8], body: &[u8]) -> Vec<u8> {
+        let body = Span { start: body.as_ptr() as usize, len: body.len() };
+        let (mut wire, end) = UnixStream::pair().expect("two sockets");
+        self.sealer.push(end.as_fd(), head, body, None).expect("the socket has room");
+        drop(end);
+        let mut sealed = Vec::new();
+        wire.read_to_end(&mut sealed).expect("it comes");
+        sealed
+    }
+
+    /// Receives bytes from the wire, and opens what is whole; none when it is not what was sealed.
+    pub fn open(&mut self, wire: &[u8]) -> Option<Vec<u8>> {
+        self.peer.write_all(wire).expect("the socket has room");
+        let mut opened = Vec::new();
+        let mut room = [0; 1000];
+        loop {
+            let flags = RecvFlags::DONTWAIT;
+            match self.opener.pull(self.socket.as_fd(), &mut room, NO_BYTES, flags, None) {
+                Ok(0) | Err(SocketError::Nothing) => return Some(opened),
+                Ok(len) => opened.extend_from_slice(&room[..len]),
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl Default for Sealed {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,213 @@
+"""Sends questions of this process to the query processes of a host, and reads their replies."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from mesh_core import MeshError, SupervisionError
+from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
+from mesh_telemetry._keeper import cause_of
+from mesh_telemetry._query.coverage import Answer
+from mesh_telemetry._query.host_asking import HostAsking, label
+from mesh_telemetry._query.host_list import HostList
+from mesh_telemetry._query.question import Question, Reply, Request, coverage_from
+from mesh_telemetry._query.stream import Stream
+from mesh_telemetry._query.streamed import Streamed
+from mesh_telemetry._rows.added_tables import added_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mesh_core import Future
+    from mesh_telemetry._keeper import HostHandle, Keeper
+    from mesh_telemetry._query.deadline import Cancellation
+    from mesh_telemetry._query.fragment import Fragment
+    from mesh_telemetry._query.question import Form
+    from mesh_telemetry._sources import SourceTable
+
+__all__ = ["Asking", "QueryClient"]
+
+_STREAM_ROWS = 1 << 16
+_STREAM_BYTES_MAX = 1 << 30
+# What hosts that are late leave for the rest, and what it takes to hear of the end.
+_REST = 0.25
+_REPLY_S = 2.0
+
+
+class Asking(NamedTuple):
+    """How a question is asked."""
+
+    timeout_s: float
+    require_full: bool = False
+    is_outside: bool = False
+    """Whether it is from another program."""
+    bytes_max: int | None = None
+    """The largest reply; None for what the limits of every query allow."""
+    cancellation: Cancellation | None = None
+
+
+class QueryClient:
+    """Asks the hosts of a program.
+
+    Nothing of a question is parsed, planned or computed in this process.
+
+    Args:
+        keeper: Who knows the hosts.
+        tables: The tables that the program has added.
+        names: The names of all tables.
+    """
+
+    def __init__(
+        self, keeper: Keeper, tables: Mapping[str, SourceTable], names: Sequence[str]
+    ) -> None:
+        self._keeper = keeper
+        self._hosts = HostList(keeper)
+        self._tables = tables
+        self._added = pickle.dumps(added_tables(names, tables))
+
+    def question(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        until_us: int | None,
+        form: Form,
+        asking: Asking,
+    ) -> Question:
+        """Return a question as it is sent.
+
+        Raises:
+            QueryError: A parameter has no SQL type.
+        """
+        from mesh_telemetry._query.query_text import scalars_of
+
+        scalars = scalars_of(parameters)
+        return Question(
+            sql, scalars, until_us, asking.require_full, form, asking.bytes_max, self._added
+        )
+
+    def answer(self, question: Question, asking: Asking) -> Answer:
+        """Return the answer to a question in the form `arrow`.
+
+        Raises:
+            QueryError: It cannot be answered as it is.
+            CoverageError: No host has answered, or not all and all were wanted.
+            TelemetryError: It is not finished in time, or was cancelled.
+        """
+        return _answer(self.reply(question, asking))
+
+    def stream(self, question: Question, asking: Asking) -> Stream:
+        """Return the answer to a question in the form `stream`; raises what `answer` does."""
+        deadline = time.monotonic() + asking.timeout_s
+        reply = self.reply(question, asking)
+        plain = reply.head.get("stream")
+        if plain is None:
+            answer = _answer(reply)
+            batches = answer.table.to_batches(max_chunksize=_STREAM_ROWS)
+            return Stream(answer.table.schema, iter(batches), lambda: answer.coverage)
+        left_s = max(deadline - time.monotonic(), 0.0)
+        streamed = Streamed.from_plain(plain, left_s)
+        hosts = self._hosts.all(left_s)
+
+        def ask(fragment: Fragment) -> HostAsking:
+            added = added_tables(fragment.tables, self._tables)
+            sent = pickle.dumps(replace(fragment, added=added))
+            asked = HostAsking(self._keeper, hosts, sent, fragment.deadline_s)
+            if asking.cancellation is not None:
+                asking.cancellation.call(asked.close)
+            return asked
+
+        return streamed.stream(ask, left_s, _STREAM_BYTES_MAX, asking.require_full)
+
+    def reply(self, question: Question, asking: Asking) -> Reply:
+        """Return the reply to a question of any form; raises what `answer` does."""
+        lost: dict[int, str] = {}
+        deadline = time.monotonic() + asking.timeout_s
+
+        def ask(hosts: Sequence[HostHandle], asked: Callable[[], None], timeout_s: float) -> Reply:
+            return Reply.unpacked(self._sent(question, asking, hosts, asked, timeout_s, lost))
+
+        while True:
+            count = len(lost)
+            try:
+                return self._hosts.asked(ask, max(deadline - time.monotonic(), 0.0))
+            except CoverageError:
+                # What was to answer is lost; of several hosts another one can.
+                if len(lost) == count or deadline <= time.monotonic():
+                    raise
+
+    def _sent(
+        self,
+        question: Question,
+        asking: Asking,
+        hosts: Sequence[HostHandle],
+        asked: Callable[[], None],
+        timeout_s: float,
+        lost: dict[int, str],
+    ) -> bytes:
+        """Send a question to the first host that lives, and return its packed reply.
+
+        Notes in `lost` a host that does not live after all, if there are others to be asked.
+        """
+        hosts = [
+            one._replace(rows=None, error=lost[one.number]) if one.number in lost else one
+            for one in hosts
+        ]
+        living = [one for one in hosts if one.rows is not None]
+        if not living:
+            asked()
+            raise _no_host(
+                [(label(one), one.error or "it is being started again") for one in hosts]
+            )
+        chosen = living[0]
+        is_only = len(hosts) == 1
+        request = Request(question, timeout_s, label(chosen) if is_only else None)
+        assert chosen.rows is not None, "it lives"
+        call = chosen.rows.answer.call_one(
+            pickle.dumps(request),
+            timeout_s if is_only else timeout_s * (1 + _REST),
+            asking.is_outside,
+            None if is_only else (self._keeper, tuple(hosts)),
+        )
+        if asking.cancellation is not None:
+            asking.cancellation.call(call.cancel)
+        try:
+            asked()
+            return _received(call, timeout_s * (1 + _REST) + _REPLY_S)
+        except TimeoutError:
+            raise _no_host([(label(chosen), "it has not answered in time")]) from None
+        except SupervisionError as error:
+            if isinstance(error, TelemetryError):
+                raise
+            cause = cause_of(error)
+            self._keeper.lost.broadcast(chosen.number, chosen.rows, cause)
+            if not is_only:
+                lost[chosen.number] = cause
+            raise _no_host([(label(chosen), cause)]) from None
+        finally:
+            # Harmless where it has ended.
+            call.cancel()
+
+
+def _received(call: Future[bytes], timeout_s: float) -> bytes:
+    try:
+        return call.get(timeout_s)
+    except (SupervisionError, QueryError, TelemetryError):
+        raise
+    except MeshError as error:
+        raise TelemetryError(f"the question was not answered: {cause_of(error)}") from error
+
+
+def _answer(reply: Reply) -> Answer:
+    with pa.ipc.open_stream(reply.body) as reader:
+        table = reader.read_all()
+    return Answer(table, coverage_from(reply.head["coverage"]))
+
+
+def _no_host(failed: Sequence[tuple[str, str]]) -> CoverageError:
+    causes = "; ".join(f"{host}: {cause}" for host, cause in failed)
+    return CoverageError(f"no host answered ({causes}): see why, or ask again", tuple(failed))

@@ -1,0 +1,125 @@
+"""A question on its way to the process that answers it, and the reply on its way back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
+from mesh_telemetry._query.coverage import Coverage, HostFailure, Shipped
+
+__all__ = [
+    "Form",
+    "Question",
+    "Reply",
+    "Request",
+    "coverage_from",
+    "failure_reply",
+    "plain_coverage",
+]
+
+#: What the reply holds: Arrow IPC, the JSON of HTTP, only the columns, or for a stream either what
+#: every host is to run or, where more is left to do with the rows, Arrow IPC.
+Form = Literal["arrow", "json", "columns", "stream"]
+_ERRORS = {one.__name__: one for one in (CoverageError, QueryError, TelemetryError)}
+_HEAD = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query as the user wrote it.
+
+    Attributes:
+        sql: Its text; nothing of it has been parsed.
+        parameters: Arrow scalars, by position or by name.
+        until_us: Ignore rows of a later time, in microseconds since the epoch; None for all rows.
+        require_full: Whether a host that does not answer is an error.
+        form: What the reply holds.
+        bytes_max: The largest reply; None for what the limits of every query allow.
+        added: The tables that packages and the program have added, pickled.
+    """
+
+    sql: str
+    parameters: Sequence[object] | Mapping[str, object] | None
+    until_us: int | None
+    require_full: bool
+    form: Form
+    bytes_max: int | None
+    added: bytes
+
+
+@dataclass(frozen=True)
+class Request:
+    """A question for one attempt to answer it.
+
+    Attributes:
+        question: The question.
+        timeout_s: The time left, in seconds.
+        only_host: The name of the host if there is only one; None if there are several.
+    """
+
+    question: Question
+    timeout_s: float
+    only_host: str | None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The reply to a question.
+
+    Attributes:
+        head: A JSON object: `coverage`, `error`, or `stream`.
+        body: What the form of the question says.
+    """
+
+    head: Mapping[str, Any]
+    body: bytes | memoryview
+
+    def packed(self) -> bytes:
+        """Return the reply as it is sent."""
+        head = json.dumps(self.head).encode()
+        return b"".join((_HEAD.pack(len(head)), head, self.body))
+
+    @classmethod
+    def unpacked(cls, sent: bytes) -> Reply:
+        """Read a reply.
+
+        Raises:
+            TelemetryError: It is the error that answering the question has raised.
+        """
+        (length,) = _HEAD.unpack_from(sent)
+        head = json.loads(sent[_HEAD.size : _HEAD.size + length])
+        error = head.get("error")
+        if error is not None:
+            if error["failed"]:
+                failed = tuple((host, cause) for host, cause in error["failed"])
+                raise CoverageError(error["text"], failed)
+            raise _ERRORS.get(error["type"], TelemetryError)(error["text"])
+        return cls(head, memoryview(sent)[_HEAD.size + length :])
+
+
+def failure_reply(error: TelemetryError) -> bytes:
+    """Return the reply that raises an error where it is read."""
+    kind = next((name for name, one in _ERRORS.items() if type(error) is one), "TelemetryError")
+    failed = error.failed if isinstance(error, CoverageError) else ()
+    head = {"error": {"type": kind, "text": str(error), "failed": failed}}
+    return Reply(head, b"").packed()
+
+
+def plain_coverage(coverage: Coverage) -> dict[str, Any]:
+    """Return the coverage of an answer as JSON has it."""
+    return dataclasses.asdict(coverage) | {"is_full": coverage.is_full}
+
+
+def coverage_from(plain: Mapping[str, Any]) -> Coverage:
+    """Read what `plain_coverage` gives."""
+    return Coverage(
+        tuple(plain["asked"]),
+        tuple(plain["answered"]),
+        tuple(HostFailure(**one) for one in plain["failed"]),
+        tuple(Shipped(**one) for one in plain["shipped"]),
+    )

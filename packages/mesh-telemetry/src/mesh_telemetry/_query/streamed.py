@@ -1,0 +1,100 @@
+"""A query that only filters and picks: its answer is what hosts send, as they send it."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from mesh_telemetry._query.fragment import Fragment
+from mesh_telemetry._query.gather import Ask, Gathering
+from mesh_telemetry._query.stream import Stream
+
+__all__ = ["Streamed"]
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What every host runs, and how its rows become those of the answer.
+
+    Attributes:
+        fragment: What hosts run, over one table and without parameters.
+        sent: The columns that hosts send.
+        wanted: The columns of the answer.
+        rows_max: How many rows the answer has at most; None for any number.
+    """
+
+    fragment: Fragment
+    sent: pa.Schema
+    wanted: pa.Schema
+    rows_max: int | None
+
+    def stream(
+        self, ask: Ask, timeout_s: float, memory_max_bytes: int, require_full: bool
+    ) -> Stream:
+        """Send the fragment to all hosts, and return the answer as a stream."""
+        (table,) = self.fragment.tables
+        gathering = Gathering(ask, time.monotonic() + timeout_s, memory_max_bytes)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            left = self.rows_max
+            for batch in gathering.stream(table, self.fragment, self.sent):
+                part = batch if left is None else batch.slice(0, left)
+                if part.num_rows:
+                    yield _renamed(part, self.wanted)
+                if left is not None:
+                    left -= part.num_rows
+                    if left <= 0:
+                        return
+            gathering.check(require_full)
+
+        return Stream(self.wanted, rows(), gathering.coverage)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        fragment = self.fragment
+        return {
+            "sql": fragment.sql,
+            "tables": fragment.tables,
+            "until_us": fragment.until_us,
+            "limits": [fragment.rows_max, fragment.memory_max_bytes, fragment.answer_bytes_max],
+            "rows_max": self.rows_max,
+            "sent": _schema_text(self.sent),
+            "wanted": _schema_text(self.wanted),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], deadline_s: float) -> Streamed:
+        """Read what `plain` gives; hosts may take that many seconds."""
+        rows_max, memory_max_bytes, answer_bytes_max = plain["limits"]
+        fragment = Fragment(
+            plain["sql"],
+            tuple(plain["tables"]),
+            plain["until_us"],
+            rows_max,
+            memory_max_bytes,
+            deadline_s,
+            answer_bytes_max=answer_bytes_max,
+        )
+        sent, wanted = (_schema_from(plain[name]) for name in ("sent", "wanted"))
+        return cls(fragment, sent, wanted, plain["rows_max"])
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _schema_from(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _renamed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, wanted, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)

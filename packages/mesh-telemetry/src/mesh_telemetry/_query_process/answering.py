@@ -1,0 +1,187 @@
+"""What a query process does: runs fragments over the rows of its host, and answers questions."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._query.deadline import Late
+from mesh_telemetry._query.engine import run_until
+from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Asked, Fragment, ShardAnswer
+from mesh_telemetry._query.kept_sessions import KeptSessions
+from mesh_telemetry._query.plain_json import plain_answer
+from mesh_telemetry._query.planned import Plans
+from mesh_telemetry._query.query import Query, QueryLimits
+from mesh_telemetry._query.question import Reply, plain_coverage
+from mesh_telemetry._query_process.limits import (
+    SLACK_BYTES,
+    UnlimitedRows,
+    limit_cpu,
+    limited_memory,
+)
+from mesh_telemetry._rows.added_tables import AddedTable, RowsWithAdded
+from mesh_telemetry._rows.host_tables import HostTables
+from mesh_telemetry._rows.schemas import TABLES
+
+if TYPE_CHECKING:
+    from mesh_telemetry._query.coverage import Answer
+    from mesh_telemetry._query.question import Question, Request
+    from mesh_telemetry._query_process.link import Link
+
+__all__ = ["Answering"]
+
+_CATALOGS_MAX = 4
+
+
+class Answering:
+    """Answers fragments and questions, one at a time.
+
+    Args:
+        link: The connection to the telemetry process, which can send fragments to all hosts.
+        folder: That of the host.
+        cache_bytes: How much memory tables may take that were made of segments.
+        retention_s: How old rows may be, in seconds.
+        spill: Where rows of this host are for which there is no more room, if they are kept.
+        own_proc: The telemetry process, which is no part of any table.
+        scratch: A folder in which this process may make one of its own for links to files.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        folder: str,
+        cache_bytes: int,
+        retention_s: float,
+        spill: str | None,
+        own_proc: int,
+        scratch: str,
+    ) -> None:
+        self._link = link
+        links = Path(scratch, str(os.getpid()))
+        links.mkdir(mode=0o700, exist_ok=True)
+        self._tables = HostTables(
+            Path(folder),
+            cache_bytes=cache_bytes,
+            retention_s=retention_s,
+            spill=None if spill is None else Path(spill),
+            own_proc=own_proc,
+            scratch=links,
+        )
+        self._sessions = KeptSessions()
+        # By the tables that were added, as they were sent.
+        self._catalogs: dict[bytes, tuple[tuple[AddedTable, ...], Plans]] = {}
+
+    def fragment(self, fragment: Fragment) -> bytes:
+        """Run a fragment over the rows of this host; return an Arrow stream.
+
+        Raises:
+            QueryError: The query is to blame.
+            TelemetryError: This host cannot answer.
+        """
+        limit_cpu(fragment.deadline_s)
+        with limited_memory(fragment.memory_max_bytes + SLACK_BYTES):
+            return self._run(fragment)
+
+    def question(self, request: Request) -> bytes:
+        """Answer a question; return the reply as it is sent.
+
+        Raises:
+            QueryError: The question cannot be answered as it is.
+            CoverageError: No host has answered, or not all and all were wanted.
+            TelemetryError: It is not finished in time.
+        """
+        question = request.question
+        limits = QueryLimits(answer_bytes_max=question.bytes_max)
+        # Hosts that are late leave a quarter of the time for what is left to do.
+        limit_cpu(request.timeout_s * 1.25)
+        with limited_memory(limits.memory_max_bytes + SLACK_BYTES):
+            added, plans = self._catalog(question.added)
+            query = Query(question.sql, question.parameters, plans.schemas, limits, plans)
+            if question.form == "columns":
+                return Reply({}, query.schema.serialize().to_pybytes()).packed()
+            if question.form == "stream":
+                streamed = query.streamed(question.until_us, request.timeout_s)
+                if streamed is not None:
+                    return Reply({"stream": streamed.plain()}, b"").packed()
+            answer = query.answer(
+                _Hosts(self, request.only_host, added).ask,
+                until_us=question.until_us,
+                timeout_s=request.timeout_s,
+                require_full=question.require_full,
+                is_one_host=request.only_host is not None,
+            )
+            return _reply(answer, question).packed()
+
+    def _catalog(self, added: bytes) -> tuple[tuple[AddedTable, ...], Plans]:
+        found = self._catalogs.get(added)
+        if found is None:
+            tables: tuple[AddedTable, ...] = pickle.loads(added)
+            schemas = {**TABLES, **{one.name: one.schema for one in tables}}
+            while len(self._catalogs) >= _CATALOGS_MAX:
+                del self._catalogs[next(iter(self._catalogs))]
+            found = self._catalogs[added] = tables, Plans(schemas)
+        return found
+
+    def _run(self, fragment: Fragment) -> bytes:
+        deadline = time.monotonic() + fragment.deadline_s
+        told = ["rows"] if any(not one.is_live for one in fragment.added) else []
+        tables = self._tables.refreshed([*fragment.tables, *told])
+        rows = UnlimitedRows(RowsWithAdded(tables, fragment.added))
+        try:
+            return run_until(fragment, rows, deadline, self._sessions)
+        except QueryError as error:
+            if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
+                raise
+            raise QueryError(f"{QUERY_FAULT}{error}") from None
+        except Late:
+            raise TelemetryError(
+                f"not done after {fragment.deadline_s:.3g} s: allow more time, or filter more"
+            ) from None
+
+
+class _Hosts:
+    """The hosts that a question is about: this one alone, or all by way of the link."""
+
+    def __init__(
+        self, answering: Answering, only_host: str | None, added: tuple[AddedTable, ...]
+    ) -> None:
+        self._answering = answering
+        self._only_host = only_host
+        self._added = added
+
+    def ask(self, fragment: Fragment) -> Iterable[Asked | ShardAnswer]:
+        """Have the hosts run a fragment, and return their answers."""
+        added = tuple(one for one in self._added if one.name in fragment.tables)
+        fragment = replace(fragment, added=added) if added else fragment
+        if self._only_host is None:
+            return self._answering._link.ask_hosts(fragment)
+        try:
+            body = self._answering._run(fragment)
+            return [ShardAnswer(self._only_host, body, None)]
+        except TelemetryError as error:
+            return [ShardAnswer(self._only_host, None, str(error).partition("\n")[0])]
+
+
+def _reply(answer: Answer, question: Question) -> Reply:
+    if question.form == "json":
+        body: bytes | memoryview = json.dumps(plain_answer(answer), allow_nan=False).encode()
+    else:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, answer.table.schema) as writer:
+            writer.write_table(answer.table)
+        body = memoryview(sink.getvalue())
+    if question.bytes_max is not None and len(body) > question.bytes_max:
+        raise QueryError(
+            f"the answer is more than {question.bytes_max} bytes: filter, aggregate, or limit it"
+        )
+    return Reply({"coverage": plain_coverage(answer.coverage)}, body)

@@ -1,0 +1,237 @@
+"""The telemetry process's end of the template process, which forks query processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._query_process.template import FORK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Fork", "Forks"]
+
+_MODULE = "mesh_telemetry._query_process.template"
+_MESSAGE_LEN_MAX = 64
+_STDERR_LEN_MAX = 4096
+_EXIT_S = 5.0
+_END_S = 1.0
+_BUFFER_LEN = 1 << 20
+# Libraries must not start threads while they are loaded: a fork would lack them. Each arena of the
+# allocator takes address space, which is limited.
+_ENVIRONMENT = {
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "MALLOC_ARENA_MAX": "2",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "RUST_BACKTRACE": "0",
+}
+
+
+class Fork:
+    """A query process, seen from the telemetry process.
+
+    Attributes:
+        pid: Its process id.
+        exit_code: As `subprocess.Popen.returncode`, once it has exited.
+    """
+
+    def __init__(self, pid: int, stderr: int, exit_code: asyncio.Future[int]) -> None:
+        self.pid = pid
+        self.exit_code = exit_code
+        self._stderr = stderr
+        self._pidfd: int | None = None
+        with suppress(OSError):
+            self._pidfd = os.pidfd_open(pid)
+        self.reader: asyncio.StreamReader
+        self.writer: asyncio.StreamWriter
+
+    async def connect(self, connection: socket.socket) -> None:
+        """Take over this end of the connection to the process."""
+        self.reader, self.writer = await asyncio.open_connection(sock=connection, limit=_BUFFER_LEN)
+
+    def kill(self) -> None:
+        """End the process at once. Twice is the same as once."""
+        pidfd, self._pidfd = self._pidfd, None
+        if pidfd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+            self.writer.transport.abort()
+            os.close(self._stderr)
+
+    async def exit_report(self) -> tuple[int | None, str]:
+        """Return the exit code of a process that has closed its connection, and its last words.
+
+        The exit code is None if it does not exit within seconds.
+        """
+        code = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_EXIT_S):
+                code = await asyncio.shield(self.exit_code)
+        return code, _tail(self._stderr)
+
+
+class Forks:
+    """Forks query processes by way of a template process, which is started at the first need.
+
+    All methods but `start` are called in one event loop.
+
+    Args:
+        host: What each query process is told of the host.
+        on_exit: Is called with the pid of each that has exited.
+    """
+
+    def __init__(self, host: Mapping[str, Any], on_exit: Callable[[int], object]) -> None:
+        self._arguments = json.dumps(host)
+        self._on_exit = on_exit
+        self._template: _Template | None = None
+
+    def start(self) -> None:
+        """Start the template process, which takes a second to load the engine."""
+        if self._template is None:
+            self._template = _Template(self._arguments, self._on_exit)
+
+    async def fork(self) -> Fork:
+        """Fork a query process, once the template is ready.
+
+        Raises:
+            TelemetryError: The template process does not start, or has exited.
+        """
+        if self._template is None or self._template.is_over:
+            self._template = _Template(self._arguments, self._on_exit)
+        return await self._template.fork()
+
+    async def close(self) -> None:
+        """End the template, which ends all of its forks, and wait for it."""
+        template, self._template = self._template, None
+        if template is not None:
+            await template.close()
+
+
+class _Template:
+    def __init__(self, arguments: str, on_exit: Callable[[int], object]) -> None:
+        self._on_exit = on_exit
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = ours
+        self._control.setblocking(False)
+        self._stderr = os.memfd_create("mesh-telemetry-template")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._forking: deque[tuple[asyncio.Future[Fork], int]] = deque()
+        self._exits: dict[int, asyncio.Future[int]] = {}
+        self.is_over = False
+        with theirs:
+            descriptor = theirs.fileno()
+            # Without the working directory in its path, and with that of this process.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", _MODULE, arguments, str(descriptor)],
+                pass_fds=(descriptor,),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                cwd="/",
+                env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+
+    async def fork(self) -> Fork:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            loop.add_reader(self._control.fileno(), self._receive)
+        forked: asyncio.Future[Fork] = loop.create_future()
+        ours, theirs = socket.socketpair()
+        stderr = os.memfd_create("mesh-telemetry-query")
+        try:
+            with theirs:
+                socket.send_fds(self._control, [FORK], [theirs.fileno(), stderr])
+        except OSError as error:
+            ours.close()
+            os.close(stderr)
+            raise TelemetryError(f"no query process can be started ({error}): ask again") from error
+        self._forking.append((forked, stderr))
+        try:
+            fork = await forked
+            await fork.connect(ours)
+        except BaseException:
+            # A process that is forked all the same reads the end of its connection, and exits.
+            ours.close()
+            raise
+        return fork
+
+    async def close(self) -> None:
+        self._end("telemetry is closed")
+        await asyncio.to_thread(self._reap)
+
+    def _receive(self) -> None:
+        try:
+            said = self._control.recv(_MESSAGE_LEN_MAX).decode()
+        except BlockingIOError:
+            return
+        except OSError:
+            said = ""
+        if not said:
+            self._end(f"the template of query processes has exited: {_tail(self._stderr)}")
+            self._reap()
+            return
+        assert self._loop is not None, "it is read in the loop"
+        what, pid, code = said.split()
+        if what == "forked":
+            forked, stderr = self._forking.popleft()
+            exit_code = self._exits[int(pid)] = self._loop.create_future()
+            fork = Fork(int(pid), stderr, exit_code)
+            if forked.done():
+                os.close(stderr)
+            else:
+                forked.set_result(fork)
+        else:
+            exited = self._exits.pop(int(pid))
+            if not exited.done():
+                exited.set_result(int(code))
+            self._on_exit(int(pid))
+
+    def _reap(self) -> None:
+        """Wait for the template, which ends with its connection; kill it if it is stopped."""
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _end(self, why: str) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._fail_waiting, self._control.fileno(), why)
+        self._control.shutdown(socket.SHUT_RDWR)
+
+    def _fail_waiting(self, control: int, why: str) -> None:
+        assert self._loop is not None, "nothing waits without a loop"
+        self._loop.remove_reader(control)
+        self._control.close()
+        while self._forking:
+            forked, stderr = self._forking.popleft()
+            os.close(stderr)
+            if not forked.done():
+                forked.set_exception(TelemetryError(why))
+        for pid, exited in self._exits.items():
+            if not exited.done():
+                exited.set_result(-signal.SIGKILL)
+            self._on_exit(pid)
+        self._exits.clear()
+
+
+def _tail(descriptor: int) -> str:
+    size = os.fstat(descriptor).st_size
+    tail = os.pread(descriptor, _STDERR_LEN_MAX, max(size - _STDERR_LEN_MAX, 0))
+    return tail.decode(errors="replace").strip()

@@ -1,0 +1,65 @@
+"""Frames between the telemetry process of a host and its query processes."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import NamedTuple
+
+__all__ = [
+    "ASK",
+    "ASKED_END",
+    "ASKED_ITEM",
+    "FAILURE",
+    "FRAGMENT",
+    "GIVE_UP",
+    "HEAD",
+    "QUESTION",
+    "RESULT",
+    "Frame",
+    "packed",
+    "read_frame",
+]
+
+#: Requests to a query process: run a fragment, answer a question; and what hosts answered to it.
+FRAGMENT, QUESTION, ASKED_ITEM, ASKED_END = range(4)
+#: Replies of a query process: the result, an error, and requests to send a fragment to all hosts.
+RESULT, FAILURE, ASK, GIVE_UP = range(16, 20)
+
+#: Kind, number of the request to hosts that the frame is about, and length of the body.
+HEAD = struct.Struct("<BIQ")
+
+
+class Frame(NamedTuple):
+    """One message: its kind, the request to hosts that it is about, and its body."""
+
+    kind: int
+    number: int
+    body: bytes
+
+
+def packed(kind: int, body: bytes, number: int = 0) -> bytes:
+    """Return a frame as it is sent."""
+    return HEAD.pack(kind, number, len(body)) + body
+
+
+def read_frame(connection: socket.socket) -> Frame:
+    """Read the next frame from a blocking socket.
+
+    Raises:
+        EOFError: The other side has closed the connection.
+    """
+    kind, number, length = HEAD.unpack(_read_exactly(connection, HEAD.size))
+    return Frame(kind, number, _read_exactly(connection, length))
+
+
+def _read_exactly(connection: socket.socket, length: int) -> bytes:
+    buffer = bytearray(length)
+    view = memoryview(buffer)
+    at = 0
+    while at < length:
+        count = connection.recv_into(view[at:])
+        if not count:
+            raise EOFError("the connection is closed")
+        at += count
+    return bytes(buffer)

@@ -1,0 +1,138 @@
+"""Resource limits of a query process, enforced by the kernel."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mesh_telemetry._errors import QueryError
+from mesh_telemetry._query.fragment import TOO_MUCH
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from mesh_telemetry._disk.stored_tables import Parts
+    from mesh_telemetry._rows.added_tables import RowsWithAdded
+
+__all__ = [
+    "SLACK_BYTES",
+    "UnlimitedRows",
+    "limit_cpu",
+    "limit_files",
+    "limited_memory",
+    "out_of_memory",
+]
+
+#: Address space beyond the memory pool of the engine: decoding, thread stacks, allocator reserves.
+SLACK_BYTES = 512 << 20
+_STDERR_BYTES_MAX = 64 << 10
+_CPU_SLACK_S = 2
+
+
+def out_of_memory(byte_count: int) -> QueryError:
+    """Return the error of a query that wants more memory than its limit of so many bytes."""
+    return QueryError(
+        f"{TOO_MUCH}it needs more than the {byte_count >> 20} MiB of memory that a query may take:"
+        " filter, aggregate, or limit it"
+    )
+
+
+def limit_files() -> None:
+    """Forbid core dumps and large files in this process, for good."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_STDERR_BYTES_MAX, _STDERR_BYTES_MAX))
+
+
+def limit_cpu(wall_s: float) -> None:
+    """Allow the process no more CPU time than all its cores give in a time from now on.
+
+    The deadline itself is enforced from outside; this ends a process that nobody watches any more.
+    """
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cores = len(os.sched_getaffinity(0))
+    allowed = used.ru_utime + used.ru_stime + wall_s * cores + _CPU_SLACK_S
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(allowed)
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (soft if most == resource.RLIM_INFINITY else min(soft, most), most)
+    )
+
+
+@contextmanager
+def limited_memory(byte_count: int) -> Iterator[None]:
+    """Let the address space grow by a number of bytes within the block, and no further."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    _, most = before
+    soft = _address_space_bytes() + byte_count
+    if most != resource.RLIM_INFINITY:
+        soft = min(soft, most)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+class UnlimitedRows:
+    """The rows of a host; making tables of them does not count towards the limit of a query.
+
+    How large tables are is up to the configuration of telemetry, and not to the query.
+
+    Args:
+        rows: The rows.
+    """
+
+    def __init__(self, rows: RowsWithAdded) -> None:
+        self._rows = rows
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """The columns of each table."""
+        return self._rows.schemas
+
+    @property
+    def scratch(self) -> Path:
+        """A folder in which links to files may be made."""
+        return self._rows.scratch
+
+    def batches(
+        self, table: str, since_us: int | None, until_us: int | None
+    ) -> list[pa.RecordBatch]:
+        """Return the rows of a table, as `HostTables.batches` does."""
+        with _unlimited_memory():
+            return self._rows.batches(table, since_us, until_us)
+
+    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
+        """Return the rows of a table, as `HostTables.parts` does."""
+        with _unlimited_memory():
+            return self._rows.parts(table, since_us, until_us)
+
+
+@contextmanager
+def _unlimited_memory() -> Iterator[None]:
+    """Lift the limit of `limited_memory` within the block; what grows there is allowed for."""
+    soft, most = resource.getrlimit(resource.RLIMIT_AS)
+    if soft == resource.RLIM_INFINITY:
+        yield
+        return
+    before = _address_space_bytes()
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    try:
+        yield
+    finally:
+        grown = max(_address_space_bytes() - before, 0)
+        soft += grown
+        if most != resource.RLIM_INFINITY:
+            soft = min(soft, most)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, most))
+
+
+def _address_space_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()

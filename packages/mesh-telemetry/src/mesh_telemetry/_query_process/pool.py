@@ -1,0 +1,256 @@
+"""The query processes of a host: each query has one to itself, and is killed with it."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._query.fragment import QUERY_FAULT
+from mesh_telemetry._query_process.forks import Fork, Forks
+from mesh_telemetry._query_process.frames import (
+    ASK,
+    ASKED_END,
+    ASKED_ITEM,
+    FAILURE,
+    FRAGMENT,
+    GIVE_UP,
+    HEAD,
+    QUESTION,
+    packed,
+)
+from mesh_telemetry._query_process.limits import out_of_memory
+from mesh_telemetry._query_process.link import DEADLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from mesh_telemetry._query.fragment import Asked, ShardAnswer
+
+__all__ = ["FRAGMENTS", "OUTSIDE", "OWN", "AskHosts", "QueryPool", "Task"]
+
+#: Kinds of work, each with a limit of its own: fragments of any question, questions of the program,
+#: and questions of other programs. Questions may wait for fragments, so those two must not share a
+#: limit; and other programs must not keep the program waiting.
+FRAGMENTS, OWN, OUTSIDE = "fragments", "own", "outside"
+_AT_ONCE_MAX = 4
+# After the deadline a process gets as long to give up by itself: then its tables stay in memory.
+_KILL_AFTER_S = 0.25
+# All but one process exit when they have had nothing to do for so long.
+_IDLE_S = 10.0
+
+#: Sends a fragment to all hosts within a time in seconds, and gives answers as they come. It and
+#: what it returns are used in a thread; what it returns has a `close`.
+if TYPE_CHECKING:
+    AskHosts = Callable[[bytes, float], Iterable[Asked | ShardAnswer]]
+
+
+class Task(NamedTuple):
+    """What a query process is to do."""
+
+    work: str
+    """`FRAGMENTS`, `OWN` or `OUTSIDE`."""
+    body: bytes
+    timeout_s: float
+    memory_max_bytes: int
+    """The limit that the process sets itself, for the error of a process that has hit it."""
+    ask_hosts: AskHosts | None = None
+
+
+class QueryPool:
+    """Runs queries in processes, of which the one that was used last comes first.
+
+    Args:
+        host: What each process is told of the host.
+        on_exit: Is called with the pid of each that has exited.
+    """
+
+    def __init__(self, host: Mapping[str, Any], on_exit: Callable[[int], object]) -> None:
+        self._forks = Forks(host, on_exit)
+        self._slots = {work: asyncio.Semaphore(_AT_ONCE_MAX) for work in (FRAGMENTS, OWN, OUTSIDE)}
+        self._free: list[tuple[Fork, float]] = []
+        self._trimming: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Start loading the engine; may be called in any thread."""
+        self._forks.start()
+
+    async def run(self, task: Task) -> bytes:
+        """Run a task in a process that runs nothing else; kill it when the caller is cancelled.
+
+        Raises:
+            QueryError: The query is to blame, also for the death of its process.
+            TelemetryError: It has not ended in time, or no process can be started.
+        """
+        try:
+            async with (
+                asyncio.timeout(task.timeout_s + _KILL_AFTER_S),
+                self._slots[task.work],
+            ):
+                return await self._run(task)
+        except TimeoutError:
+            raise TelemetryError(
+                f"not finished after {task.timeout_s:.3g} s: allow more time, or filter more"
+            ) from None
+
+    async def close(self) -> None:
+        """Kill all processes, and wait for them."""
+        self._is_closed = True
+        if self._trimming is not None:
+            self._trimming.cancel()
+        free, self._free = self._free, []
+        for process, _ in free:
+            process.kill()
+        await self._forks.close()
+
+    async def _run(self, task: Task) -> bytes:
+        process = await self._taken()
+        hosts = _HostsAsked(process, task.ask_hosts)
+        is_sound = False
+        try:
+            result = await _conversation(process, task, hosts)
+            is_sound = True
+        except (OSError, asyncio.IncompleteReadError):
+            raise _blame(task, *await process.exit_report()) from None
+        except (QueryError, TelemetryError):
+            is_sound = True
+            raise
+        finally:
+            hosts.close()
+            if is_sound and not self._is_closed:
+                self._release(process)
+            else:
+                process.kill()
+        return result
+
+    async def _taken(self) -> Fork:
+        while self._free:
+            process, _ = self._free.pop()
+            if not process.exit_code.done() and not process.reader.at_eof():
+                return process
+            process.kill()
+        return await self._forks.fork()
+
+    def _release(self, process: Fork) -> None:
+        self._free.append((process, time.monotonic()))
+        if len(self._free) > 1 and self._trimming is None:
+            self._trimming = asyncio.get_running_loop().call_later(_IDLE_S, self._trim)
+
+    def _trim(self) -> None:
+        """End processes that were idle for long; the one that was used last stays."""
+        self._trimming = None
+        oldest = time.monotonic() - _IDLE_S
+        while len(self._free) > 1 and self._free[0][1] <= oldest:
+            process, _ = self._free.pop(0)
+            process.kill()
+        if len(self._free) > 1:
+            left_s = self._free[0][1] - oldest
+            self._trimming = asyncio.get_running_loop().call_later(left_s, self._trim)
+
+
+async def _conversation(process: Fork, task: Task, hosts: _HostsAsked) -> bytes:
+    """Send a task, and answer what its process asks until it has a result."""
+    kind = FRAGMENT if task.work == FRAGMENTS else QUESTION
+    process.writer.write(packed(kind, task.body))
+    while True:
+        kind, number, length = HEAD.unpack(await process.reader.readexactly(HEAD.size))
+        body = await process.reader.readexactly(length)
+        if kind == ASK:
+            hosts.ask(number, body)
+        elif kind == GIVE_UP:
+            hosts.give_up(number)
+        elif kind == FAILURE:
+            error: TelemetryError = pickle.loads(body)
+            raise error
+        else:
+            return body
+
+
+class _HostsAsked:
+    """The fragments that one process has sent to all hosts, each in a thread."""
+
+    def __init__(self, process: Fork, ask_hosts: AskHosts | None) -> None:
+        self._process = process
+        self._ask_hosts = ask_hosts
+        self._open: dict[int, _HostsAsking] = {}
+
+    def ask(self, number: int, body: bytes) -> None:
+        """Send a fragment to all hosts; its process is sent their answers."""
+        assert self._ask_hosts is not None, "only questions about several hosts are taken apart"
+        (deadline_s,) = DEADLINE.unpack_from(body)
+        asking = self._open[number] = _HostsAsking(self._process, number)
+        asking.start(self._ask_hosts, body[DEADLINE.size :], deadline_s)
+
+    def give_up(self, number: int) -> None:
+        """Ignore answers that have not come."""
+        asking = self._open.pop(number, None)
+        if asking is not None:
+            asking.close()
+
+    def close(self) -> None:
+        """Ignore all answers that have not come."""
+        for number in list(self._open):
+            self.give_up(number)
+
+
+class _HostsAsking:
+    def __init__(self, process: Fork, number: int) -> None:
+        self._process = process
+        self._number = number
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self._asked: Any = None
+
+    def start(self, ask_hosts: AskHosts, fragment: bytes, deadline_s: float) -> None:
+        # A new thread: it has no part in the call that is being served here, and may call the
+        # actor that serves it.
+        threading.Thread(
+            target=self._ask,
+            args=(ask_hosts, fragment, deadline_s),
+            name="mesh-telemetry-ask",
+            daemon=True,
+        ).start()
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._asked is not None:
+            self._asked.close()
+
+    def _ask(self, ask_hosts: AskHosts, fragment: bytes, deadline_s: float) -> None:
+        try:
+            self._asked = ask_hosts(fragment, deadline_s)
+            if self._is_closed:
+                self._asked.close()
+            for item in self._asked:
+                self._send(ASKED_ITEM, pickle.dumps(item))
+        finally:
+            self._send(ASKED_END, b"")
+
+    def _send(self, kind: int, body: bytes) -> None:
+        # The loop is closed when the process of telemetry ends.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._write, packed(kind, body, self._number))
+
+    def _write(self, frame: bytes) -> None:
+        if not self._is_closed:
+            self._process.writer.write(frame)
+
+
+def _blame(task: Task, code: int | None, stderr: str) -> TelemetryError:
+    """Say why a process has ended without a result."""
+    if code == -signal.SIGABRT and "memory allocation" in stderr:
+        return out_of_memory(task.memory_max_bytes)
+    if code == -signal.SIGXCPU:
+        return TelemetryError("the query took all of its CPU time: allow more time, or filter more")
+    if code in (None, -signal.SIGKILL):
+        return TelemetryError("the process of the query was killed from outside: ask again")
+    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return QueryError(
+        f"{QUERY_FAULT}its process ended with {name}: simplify it, it may be nested too deeply"
+    )

@@ -1,0 +1,69 @@
+"""A query process: it answers one question at a time, and may be killed at any time."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mesh_telemetry._errors import QueryError, TelemetryError
+from mesh_telemetry._query.query_limits import QueryLimits
+from mesh_telemetry._query.question import failure_reply
+from mesh_telemetry._query_process.answering import Answering
+from mesh_telemetry._query_process.frames import FAILURE, FRAGMENT, RESULT, Frame, packed
+from mesh_telemetry._query_process.limits import SLACK_BYTES, limit_files, out_of_memory
+from mesh_telemetry._query_process.link import Link
+
+if TYPE_CHECKING:
+    import socket
+
+__all__ = ["run"]
+
+_REFUSED = re.compile("memory allocation failed|cannot allocate memory", re.IGNORECASE)
+
+
+def run(connection: socket.socket, host: dict[str, Any]) -> NoReturn:
+    """Answer requests until the connection is closed; does not return.
+
+    Args:
+        connection: To the telemetry process of the host.
+        host: The arguments of `Answering` about the host.
+    """
+    limit_files()
+    link = Link(connection)
+    answering = Answering(link, **host)
+    while True:
+        frame = link.next_request()
+        if frame is None:
+            os._exit(0)
+        reply, is_sound = _reply(answering, frame)
+        link.send(reply)
+        if not is_sound:
+            # The state of a library that has panicked is unknown.
+            os._exit(1)
+
+
+def _reply(answering: Answering, frame: Frame) -> tuple[bytes, bool]:
+    """Return the frame that answers a request, and whether this process is still sound."""
+    is_fragment = frame.kind == FRAGMENT
+    is_sound = True
+    limits = QueryLimits()
+    most = limits.host_memory_max_bytes if is_fragment else limits.memory_max_bytes
+    refused = out_of_memory(most + SLACK_BYTES)
+    try:
+        work = answering.fragment if is_fragment else answering.question
+        return packed(RESULT, work(pickle.loads(frame.body))), True
+    except TelemetryError as error:
+        # The engine does not say otherwise that it was refused memory.
+        raised = refused if _REFUSED.search(str(error)) else error
+    except MemoryError:
+        raised = refused
+    except RecursionError:
+        raised = QueryError("the query is nested too deeply: simplify it")
+    except BaseException as error:  # a panic of the engine is no Exception
+        raised = QueryError(f"the query cannot be answered ({error}): correct it")
+        is_sound = False
+    if is_fragment:
+        return packed(FAILURE, pickle.dumps(raised)), is_sound
+    return packed(RESULT, failure_reply(raised)), is_sound

@@ -1,0 +1,95 @@
+"""Access control of HTTP requests: the host that is addressed, the token, and browsers."""
+
+from __future__ import annotations
+
+from typing import Protocol, overload
+from urllib.parse import urlsplit
+
+from mesh_telemetry._serve.routes import Refused, Route
+from mesh_telemetry._serve.scopes import ACT_TABLES, Scope, Tokens
+
+__all__ = ["Headers", "check_access", "check_sql"]
+
+#: What `Host` may name. The port is not compared: ssh may forward another one.
+_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+_ACT_NEEDED = "needs the act token, and the token that was sent permits only reading"
+_ROUTE_HINT = "use Serving.act_token, or the command mesh as the user who runs the program"
+_TABLE_HINT = "use Serving.act_token over HTTP, or mesh query --act"
+
+
+class Headers(Protocol):
+    """Headers of a request, which are found by their names in any case."""
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+
+    @overload
+    def get(self, name: str, otherwise: str, /) -> str: ...
+
+
+def check_access(route: Route | None, headers: Headers, tokens: Tokens) -> Scope:
+    """Return the scope of a request that may use a route.
+
+    Args:
+        route: The route; None for a path that does not exist.
+        headers: Those of the request.
+        tokens: The tokens of the server.
+
+    Raises:
+        Refused: The request may not use the route.
+    """
+    _check_host(headers)
+    granted = tokens.scope_of(headers.get("Authorization", ""))
+    if granted is Scope.ACT and _is_from_browser(headers):
+        # Whatever a page holds can be read by extensions and is kept by the browser.
+        text = "a browser must not send the act token: use the read token in browsers"
+        raise Refused(403, "browser", text)
+    required = Scope.READ if route is None else route.scope
+    if required is Scope.OPEN:
+        return granted
+    if granted is Scope.OPEN:
+        raise Refused(401, "unauthorized", "no right token: send Authorization: Bearer <token>")
+    if required is Scope.ACT and granted is not Scope.ACT:
+        assert route is not None, "only a route requires the scope act"
+        raise Refused(403, "scope", f"{route.method} {route.path} {_ACT_NEEDED}: {_ROUTE_HINT}")
+    return granted
+
+
+def check_sql(sql: str, scope: Scope) -> None:
+    """Refuse SQL that names a table with local variables, unless the scope is `ACT`.
+
+    A table can be read only by a query whose text has its name.
+
+    Raises:
+        Refused: The SQL needs the scope `ACT`.
+    """
+    if scope is Scope.ACT:
+        return
+    words = sql.lower()
+    for table in sorted(ACT_TABLES):
+        if table in words:
+            raise Refused(403, "scope", f"the table {table} {_ACT_NEEDED}: {_TABLE_HINT}")
+
+
+def _check_host(headers: Headers) -> None:
+    """Refuse requests of pages whose name was pointed at this machine (DNS rebinding)."""
+    host = headers.get("Host", "")
+    if _name_of(f"//{host}") not in _HOSTS:
+        text = f"{host!r} is not a name of this server: use 127.0.0.1 or localhost"
+        raise Refused(421, "wrong_host", text)
+    origin = headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise Refused(403, "wrong_origin", f"pages of {origin!r} must not use this server")
+
+
+def _name_of(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def _is_from_browser(headers: Headers) -> bool:
+    return "Origin" in headers or "Sec-Fetch-Site" in headers

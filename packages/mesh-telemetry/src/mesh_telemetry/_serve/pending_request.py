@@ -1,0 +1,199 @@
+"""A connection of HTTP until its first request has proved that it may be answered."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPException, HTTPMessage, parse_headers
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from mesh_telemetry._serve.accept_loop import READ, WRITE
+from mesh_telemetry._serve.access import check_access
+from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route
+from mesh_telemetry._serve.scopes import Scope
+
+if TYPE_CHECKING:
+    from mesh_core.spi import Admission
+    from mesh_telemetry._serve.accept_loop import AcceptLoop
+    from mesh_telemetry._serve.scopes import Tokens
+
+__all__ = ["HEAD_LEN_MAX", "PendingRequest", "refusal_of"]
+
+#: Bytes of a request line and headers.
+HEAD_LEN_MAX = 16 << 10
+_END = b"\r\n\r\n"
+# What is read and thrown away of a body that was refused, so that the peer can read why.
+_DRAIN_LEN_MAX = 2 << 20
+_PIECE_LEN = 1 << 16
+
+#: Has the connection from here on, with what was read of it; it releases the admission.
+Authenticated = Callable[[socket.socket, "Admission", bytes], object]
+
+
+class PendingRequest:
+    """Reads the head of a request without a thread, and answers what needs no token.
+
+    Args:
+        loop: Waits for the connection.
+        sock: The connection, which does not block.
+        find: Returns the route of a method and a path.
+        tokens: The tokens of the server.
+        authenticated: Takes the connection when its token is valid.
+
+    Attributes:
+        sock: The connection.
+    """
+
+    def __init__(
+        self,
+        loop: AcceptLoop,
+        sock: socket.socket,
+        find: Callable[[str, str], Route | None],
+        tokens: Tokens,
+        authenticated: Authenticated,
+    ) -> None:
+        self._loop = loop
+        self.sock: socket.socket = sock
+        self._find = find
+        self._tokens = tokens
+        self._authenticated = authenticated
+        self._admission: Admission | None = None
+        self._head = b""
+        self._reply = memoryview(b"")
+        self._drain_len = 0
+
+    def start(self, admission: Admission) -> None:
+        """Begin to read the head."""
+        self._admission = admission
+        self._loop.watch(self.sock, READ, self._read)
+        # Under load the head has mostly come while the connection was in the backlog.
+        self._read(READ)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._loop.leave(self)
+        self._loop.forget(self.sock)
+        self.sock.close()
+        if self._admission is not None:
+            self._admission.release()
+
+    def _read(self, _events: int) -> None:
+        piece = self._received(HEAD_LEN_MAX - len(self._head))
+        if piece is None:
+            return
+        self._head += piece
+        if _END in self._head:
+            self._decide()
+        elif len(self._head) >= HEAD_LEN_MAX:
+            text = f"the head has more than {HEAD_LEN_MAX} bytes: send less"
+            self._send(refusal_of(Refused(431, "head_too_long", text)))
+
+    def _received(self, length_max: int) -> bytes | None:
+        """Return what has come; None if nothing has, or the connection is closed."""
+        try:
+            piece = self.sock.recv(length_max)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            piece = b""
+        if not piece:
+            self.close()
+            return None
+        return piece
+
+    def _decide(self) -> None:
+        try:
+            reply = self._answer()
+        except Refused as refused:
+            reply = refusal_of(refused)
+        except Exception as error:
+            reply = refusal_of(Refused(500, "failed", f"{type(error).__name__}: {error}"))
+        if reply is not None:
+            self._send(reply)
+
+    def _answer(self) -> Reply | None:
+        """Return the answer; None when the connection was handed over."""
+        method, target, headers = _parsed(self._head)
+        asked = urlsplit(target)
+        route = self._find(method, asked.path)
+        scope = check_access(route, headers, self._tokens)
+        if scope is Scope.OPEN:
+            assert route is not None, "a path that does not exist requires a token"
+            arguments, named = dict(parse_qsl(asked.query)), dict(headers.items())
+            return route.work(Request("", arguments, named, b"", self.sock, scope))
+        admission = self._admission
+        assert admission is not None, "it was started"
+        if not admission.authenticate():
+            raise Refused(503, "busy", "too many connections with a token are open: close one")
+        self._loop.leave(self)
+        self._loop.forget(self.sock)
+        self.sock.setblocking(True)
+        self._authenticated(self.sock, admission, self._head)
+        return None
+
+    def _send(self, reply: Reply) -> None:
+        """Send an answer; nothing else is read of the connection."""
+        assert isinstance(reply.body, bytes), "answers without a token are not streamed"
+        self._reply = memoryview(_encoded(reply, reply.body))
+        self._loop.change(self.sock, WRITE, self._write)
+        self._write(WRITE)
+
+    def _write(self, _events: int) -> None:
+        try:
+            sent = self.sock.send(self._reply)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        self._reply = self._reply[sent:]
+        if not self._reply:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_WR)
+            self._loop.change(self.sock, READ, self._drain)
+
+    def _drain(self, _events: int) -> None:
+        # A connection that is closed with bytes unread resets, and the answer may be lost.
+        piece = self._received(_PIECE_LEN)
+        if piece is not None:
+            self._drain_len += len(piece)
+            if self._drain_len > _DRAIN_LEN_MAX:
+                self.close()
+
+
+def refusal_of(refused: Refused) -> Reply:
+    """Return the answer to a refused request; nothing else is read of its connection."""
+    body = json.dumps({"error": {"code": refused.code, "message": refused.text}}).encode()
+    return Reply(JSON, body, {"Connection": "close"}, refused.status)
+
+
+def _parsed(head: bytes) -> tuple[str, str, HTTPMessage]:
+    """Return method, target and headers.
+
+    Raises:
+        Refused: It is no head of HTTP.
+    """
+    stream = io.BytesIO(head)
+    words = stream.readline().decode("iso-8859-1").split()
+    try:
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            raise ValueError("no request line")
+        urlsplit(words[1])
+        return words[0], words[1], parse_headers(stream)
+    except (ValueError, HTTPException) as error:
+        raise Refused(400, "bad_request", f"{error}: send HTTP/1.1") from error
+
+
+def _encoded(reply: Reply, body: bytes) -> bytes:
+    reason, _ = BaseHTTPRequestHandler.responses.get(reply.status, ("", ""))
+    headers = {"Content-Type": reply.kind, **reply.headers, "Connection": "close"}
+    if reply.status != 304:
+        headers["Content-Length"] = str(len(body))
+    lines = [f"HTTP/1.1 {int(reply.status)} {reason}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,0 +1,37 @@
+"""Telemetry is closed in bounded time, whatever its processes do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from query_attacks import children
+from recorded_actors import LIMIT_S
+from recorded_program import config
+
+from mesh_core.testing import proc_pid, wait_until
+from mesh_telemetry import Telemetry
+
+# A second until it is looked at, five in which it may answer, and what a busy machine adds.
+_CLOSE_S = 20.0
+
+
+@pytest.mark.parametrize("is_template", [False, True], ids=["telemetry", "template"])
+def test_a_process_that_is_stopped_by_a_signal_is_killed_when_telemetry_closes(
+    place: Path, is_template: bool
+) -> None:
+    telemetry = Telemetry(config(place)).start()
+    telemetry.query("select 1", timeout=LIMIT_S)
+    (handle,) = telemetry._started().hosts.call_one().get(LIMIT_S)
+    assert handle.rows is not None
+    host = proc_pid(handle.rows)
+    found = [host, *children(host)]
+    os.kill(found[1] if is_template else host, signal.SIGSTOP)
+    began = time.monotonic()
+    telemetry.close()
+    assert time.monotonic() - began < _CLOSE_S
+    # What a killed process has started ends by itself, a moment later.
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in found), LIMIT_S)
