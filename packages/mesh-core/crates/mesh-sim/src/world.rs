@@ -48,8 +48,6 @@ enum Event {
     Break,
     /// Some process stands still.
     Stall,
-    /// Some agent stands still for longer than three heartbeats.
-    StallAgent,
     /// An agent hears of the death of a process.
     Reap(ProcId, u32),
     /// Somebody wants a dead process back.
@@ -169,11 +167,10 @@ impl World {
             let at = self.some_time();
             self.queue.add(at, Event::Act(action));
         }
-        let faults: [(u32, fn() -> Event); 4] = [
+        let faults: [(u32, fn() -> Event); 3] = [
             (self.plan.kills, || Event::Kill),
             (self.plan.breaks, || Event::Break),
             (self.plan.stalls, || Event::Stall),
-            (self.plan.agent_stalls, || Event::StallAgent),
         ];
         for (count, event) in faults {
             for _ in 0..count {
@@ -246,14 +243,10 @@ impl World {
             Event::Break => self.break_some(),
             Event::Stall => {
                 if let Some(life) = self.somebody() {
-                    let length = Duration::from_micros(self.fate.between(1, 500_000));
-                    self.stall(life, length);
+                    let until = self.now + Duration::from_micros(self.fate.between(1, 500_000));
+                    self.trace.line(|line| write!(line, "life {life} stalls until {until:?}"));
+                    self.stalled.insert(life, until);
                 }
-            }
-            Event::StallAgent => {
-                let host = self.fate.below(u64::from(self.plan.hosts)) as u32;
-                let length = Duration::from_micros(self.fate.between(3_200_000, 4_500_000));
-                self.stall(self.agent_of(ProcId::new(host, 0)), length);
             }
             Event::Reap(proc, incarnation) => {
                 let agent = self.agent_of(proc);
@@ -268,12 +261,6 @@ impl World {
                 self.start(proc, incarnation);
             }
         }
-    }
-
-    fn stall(&mut self, life: Life, length: Duration) {
-        let until = self.now + length;
-        self.trace.line(|line| write!(line, "life {life} stalls until {until:?}"));
-        self.stalled.insert(life, until);
     }
 
     /// When the process that an event is for moves again, if it stands still.
