@@ -53,7 +53,7 @@ parser.add_argument("workers", nargs="*", help="where the workers listen, as hos
 parser.add_argument("--credentials", help="the folder with the program's credentials")
 asked = parser.parse_args()
 
-configure(heartbeat_s=HEARTBEAT_S, host_lease_s=2)
+configure(heartbeat_s=HEARTBEAT_S, host_lease_s=2, unresponsive_timeout_s=3 * HEARTBEAT_S)
 here = [] if asked.workers else [WorkerHere(), WorkerHere()]
 workers = asked.workers or [worker.address for worker in here]
 credentials = Credentials.load(asked.credentials) if asked.credentials else None

@@ -4,7 +4,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use mesh_fuzz_targets::{Input, bounded};
-use mesh_runtime::node::{CallSpec, Effect, LinkId, Node, NodeConfig, Target};
+use mesh_runtime::node::{CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Target};
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use std::collections::HashMap;
@@ -88,7 +88,13 @@ impl World {
         node.open_mailbox(PORTS[2], 4);
         if slot == 0 {
             node.proc_started(ProcId::new(host, 1), 0);
-            node.expect_host(HostId(1 - host), Duration::from_secs(1), Bytes::from_static(b"gone"));
+            let watch = HostWatch {
+                heartbeat: Duration::from_secs(1),
+                patience: Duration::from_secs(10),
+                obituary: Bytes::from_static(b"gone"),
+                unresponsive: Bytes::from_static(b"unresponsive"),
+            };
+            node.expect_host(HostId(1 - host), watch);
         }
         Self {
             node,
@@ -222,6 +228,10 @@ impl World {
                         let received = tail.last_chunk().expect("a greeting is long");
                         self.sent.insert(head.to.proc, u64::from_le_bytes(*received));
                     }
+                }
+                Effect::Probe(host) => {
+                    let ago = (input.u8() & 1 == 0).then_some(Duration::ZERO);
+                    self.node.probed(host, ago);
                 }
                 Effect::Connect { peer, .. } if self.links.len() < LINKS_MAX => {
                     match input.u8() % 3 {

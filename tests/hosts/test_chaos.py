@@ -17,7 +17,7 @@ from tests.hosts.conftest import Worlds
 from tests.hosts.world import Host
 
 #: Hardly longer than one fault of each kind.
-BRIEF = Settings(seconds=3.0, hosts=3, every_s=0.25, hold_max_s=0.3, hang_s=20.0)
+BRIEF = Settings(seconds=4.0, hosts=3, every_s=0.25, hold_max_s=0.3, hang_s=20.0)
 
 
 def test_echo_survives_every_kind_of_fault(worlds: Worlds) -> None:

@@ -23,7 +23,7 @@ from mesh_core import *
 # For programs that wait for it: before there are threads, of which one might take it.
 signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGUSR1}})
 folder, workers = {folder!r}, {workers!r}
-configure(host_lease_s={lease_s}, heartbeat_s=0.3)
+configure(host_lease_s={lease_s}, heartbeat_s=0.3, unresponsive_timeout_s=3 * {lease_s})
 """
 _TAIL = """
 print("ready", flush=True)

@@ -142,7 +142,7 @@ def test_a_killed_process_of_another_host_raises_in_its_caller(
 
 
 def test_a_silent_host_is_dead_for_all_who_wait(workers: list[WorkerProcess]) -> None:
-    with configured(heartbeat_s=0.3):
+    with configured(heartbeat_s=0.3, unresponsive_timeout_s=1.5):
         mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
         alive, silent = mesh.slice(hosts=0), mesh.slice(hosts=1)
         assert alive.ask.call_one(silent, 1).get(timeout=30) == 1
@@ -150,13 +150,32 @@ def test_a_silent_host_is_dead_for_all_who_wait(workers: list[WorkerProcess]) ->
         waiting = silent.never.call_one()
         asked_by_other = alive.ask.call_one(silent, 2)
         workers[1].signal_all(signal.SIGSTOP)
-        with pytest.raises(HostDied, match="three heartbeats"):
+        with pytest.raises(
+            HostDied, match=r"unresponsive: its machine acknowledges, .* not answered for 1\.5 s"
+        ):
             waiting.get(timeout=30)
         with pytest.raises(HostDied):
             asked_by_other.get(timeout=30)
         with pytest.raises(HostDied):
             silent.echo.call_one(1).get(timeout=30)
         assert alive.echo.call_one(3).get(timeout=30) == 3
+        mesh.stop().get(timeout=30)
+
+
+def test_a_host_that_is_stopped_for_a_while_is_not_dead(workers: list[WorkerProcess]) -> None:
+    with configured(heartbeat_s=0.2):
+        mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
+        stopped = mesh.slice(hosts=1)
+        assert stopped.echo.call_one(1).get(timeout=30) == 1
+        workers[1].signal_all(signal.SIGSTOP)
+        try:
+            answer = stopped.echo.call_one(2)
+            # More than ten heartbeats.
+            with pytest.raises(TimeoutError, match=r"host .* has not answered for \d s"):
+                answer.get(timeout=3)
+        finally:
+            workers[1].signal_all(signal.SIGCONT)
+        assert answer.get(timeout=30) == 2
         mesh.stop().get(timeout=30)
 
 

@@ -79,7 +79,11 @@ def test_a_program_that_was_stopped_for_too_long_is_told_that_its_hosts_are_lost
         program.signal(signal.SIGCONT)
         assert program.wait() == 1
         # From the worker, unless that takes it longer than the program waits for a sign of life.
-        whys = ("has ended, says its worker", "nothing was heard from it for three heartbeats")
+        whys = (
+            "has ended, says its worker",
+            "nothing was heard from it for three heartbeats",
+            "its agent has not answered for",
+        )
         assert any(why in program.errors() for why in whys), program.errors()
         use(worker)
 

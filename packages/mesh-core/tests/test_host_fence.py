@@ -66,6 +66,13 @@ def workers() -> Iterator[list[WorkerProcess]]:
         yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
 
 
+@pytest.fixture(autouse=True)
+def impatient() -> Iterator[None]:
+    """A machine that is stopped is soon taken for dead."""
+    with configured(unresponsive_timeout_s=1.0):
+        yield
+
+
 def attached(workers: list[WorkerProcess]) -> HostMesh:
     """Takes the workers into a job."""
     return attach_to_workers([worker.address for worker in workers])

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from tests.hosts.chaos.echo import EchoWorkload
+from tests.hosts.chaos.menu import MENU
 from tests.hosts.chaos.mesh import MeshWorkload
 from tests.hosts.chaos.run import Settings, run
 from tests.hosts.chaos.workload import Workload
@@ -22,6 +23,10 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=4, help="calls at a time to each host")
     parser.add_argument("--every", type=float, default=3.0, help="seconds between faults")
     parser.add_argument("--hold", type=float, default=2.5, help="longest that a fault stays, in s")
+    parser.add_argument("--load", type=int, default=0, help="processes that compute meanwhile")
+    parser.add_argument(
+        "--without", nargs="*", default=[], choices=sorted(MENU), help="faults to leave out"
+    )
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="mesh")
     options = parser.parse_args()
     if reason := why_not():
@@ -34,6 +39,8 @@ def main() -> int:
         lanes=options.lanes,
         every_s=options.every,
         hold_max_s=options.hold,
+        without=tuple(options.without),
+        spinners=options.load,
     )
     print(f"{options.workload}: {settings}", flush=True)
     verdict = run(WORKLOADS[options.workload](), settings, lambda line: print(line, flush=True))

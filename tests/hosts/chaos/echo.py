@@ -32,7 +32,13 @@ def answer(connection):
 with socket.create_server(("", int(sys.argv[2]))) as server:
     print("ready", flush=True)
     while True:
-        threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+        try:
+            connection = server.accept()[0]
+        except OSError:
+            # There are no descriptors left: there will be.
+            threading.Event().wait(0.01)
+            continue
+        threading.Thread(target=answer, args=(connection,), daemon=True).start()
 """
 
 
@@ -44,6 +50,11 @@ class EchoWorkload:
         self._folder = Path()
         self._client: Host | None = None
         self._servers: dict[str, HostProcess] = {}
+
+    @property
+    def port(self) -> int:
+        """Where the servers listen."""
+        return PORT
 
     def start(self, world: World, folder: Path) -> None:
         """Starts the servers."""

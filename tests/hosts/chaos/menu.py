@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.hosts.chaos.workload import Workload
 from tests.hosts.world import Fault, Host, World
@@ -18,6 +20,31 @@ HOLD_MIN_S = 0.05
 #: A link that is slow, and a way that is long.
 SLOW_BITS_PER_S = 2_000_000
 LONG_S = 0.1
+
+#: Folders of a host that have a size.
+FULL_FOLDERS = ("/tmp", "/dev/shm")
+
+#: Becomes another user, and holds as many connections as it gets.
+_FLOOD = """
+import os, socket, sys
+
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+while True:
+    held = []
+    for _ in range(200):
+        connection = socket.socket()
+        connection.settimeout(1.0)
+        held.append(connection)
+        try:
+            connection.connect(("127.0.0.1", int(sys.argv[1])))
+            connection.send(b"\\x16\\x03")
+        except OSError:
+            break
+    for connection in held:
+        connection.close()
+"""
 
 
 @dataclass(frozen=True)
@@ -45,14 +72,16 @@ class Dish:
     """Whether it is about all hosts and not one."""
 
 
-def choices(seed: int, hosts: int, hold_max_s: float) -> Iterator[Choice]:
+def choices(
+    seed: int, hosts: int, hold_max_s: float, without: Collection[str] = ()
+) -> Iterator[Choice]:
     """Yields what to do, for ever; every kind comes up once before any comes up again.
 
     Short faults are as likely as long ones: the time they stay is drawn on a scale of magnitudes.
     """
     chance = random.Random(seed)
     while True:
-        kinds = sorted(MENU)
+        kinds = sorted(MENU.keys() - set(without))
         chance.shuffle(kinds)
         for kind in kinds:
             hold_s = HOLD_MIN_S * (hold_max_s / HOLD_MIN_S) ** chance.random()
@@ -61,21 +90,82 @@ def choices(seed: int, hosts: int, hold_max_s: float) -> Iterator[Choice]:
 
 def _kill(world: World, host: Host, workload: Workload, chance: float) -> Fault:
     pid = _victim(workload.victims(host), chance)
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    _signal(pid, signal.SIGKILL)
     return Fault(f"kill of {pid} on {host.name}", lambda: None)
 
 
 def _stop(world: World, host: Host, workload: Workload, chance: float) -> Fault:
     pid = _victim(workload.victims(host), chance)
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGSTOP)
+    _signal(pid, signal.SIGSTOP)
+    return Fault(f"stop of {pid} on {host.name}", lambda: _signal(pid, signal.SIGCONT))
+
+
+def _stop_any(world: World, host: Host, workload: Workload, chance: float) -> Fault:
+    """Stops any process: a worker, its session, a warden, a template, or one with an actor."""
+    pid = _victim(host.pids(), chance)
+    name = _name_of(pid)
+    _signal(pid, signal.SIGSTOP)
+    return Fault(f"stop of {name} {pid} on {host.name}", lambda: _signal(pid, signal.SIGCONT))
+
+
+def _no_descriptors(world: World, host: Host, workload: Workload, chance: float) -> Fault:
+    """Lets no process of a host open any more descriptors."""
+    before: dict[int, tuple[int, int]] = {}
+    for pid in host.pids():
+        with suppress(OSError):
+            limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            count = len(os.listdir(f"/proc/{pid}/fd"))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(count, limits[0]), limits[1]))
+            before[pid] = limits
 
     def heal() -> None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+        for pid, limits in before.items():
+            with suppress(OSError):
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
-    return Fault(f"stop of {pid} on {host.name}", heal)
+    return Fault(f"no descriptors on {host.name}", heal)
+
+
+def _no_space(world: World, host: Host, workload: Workload, chance: float) -> Fault:
+    """Leaves no room in the folders for temporary files and shared memory of a host."""
+    for folder in FULL_FOLDERS:
+        used = host.run(["df", "-k", "--output=used", folder]).stdout.split()[-1]
+        _resize(host, folder, f"{max(int(used), 4)}k")
+
+    def heal() -> None:
+        if host.is_on:
+            for folder in FULL_FOLDERS:
+                _resize(host, folder, "50%")
+
+    return Fault(f"no space on {host.name}", heal)
+
+
+def _resize(host: Host, folder: str, size: str) -> None:
+    # It is refused when more was written meanwhile: then there is as little room.
+    host.run(["mount", "-n", "-o", f"remount,size={size}", folder], check=False)
+
+
+def _flood(world: World, host: Host, workload: Workload, chance: float) -> Fault:
+    """Has another user of the host open connections to the service, on and on."""
+    attacker = host.start_python(_FLOOD, str(workload.port))
+
+    def heal() -> None:
+        attacker.kill()
+        attacker.wait()
+
+    return Fault(f"flood by another user of {host.name}", heal)
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "process"
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _victim(pids: Sequence[int], chance: float) -> int:
@@ -90,6 +180,10 @@ def _client(world: World) -> Host:
 MENU: dict[str, Dish] = {
     "kill": Dish(_kill, stays=False, takes=True),
     "stop": Dish(_stop),
+    "stop any": Dish(_stop_any),
+    "no descriptors": Dish(_no_descriptors),
+    "no space": Dish(_no_space),
+    "flood": Dish(_flood),
     "pause": Dish(lambda world, host, *_: world.faults.pause(host)),
     "partition": Dish(lambda world, host, *_: world.faults.partition([host])),
     "drop one way": Dish(

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.hosts.chaos import service
 from tests.hosts.chaos.workload import CallFailed
 from tests.hosts.crew import Crew, Program
-from tests.hosts.crew.crew import inner_pid
+from tests.hosts.crew.crew import PORT, inner_pid
 from tests.hosts.world import Host, World
 
 #: How long a process that was killed may take to be replaced.
@@ -29,6 +29,11 @@ class MeshWorkload:
         self._folder = Path()
         self._crew: Crew | None = None
         self._program: Program | None = None
+
+    @property
+    def port(self) -> int:
+        """Where the workers listen."""
+        return PORT
 
     def start(self, world: World, folder: Path) -> None:
         """Starts the workers and the program, which opens the service."""
@@ -77,6 +82,8 @@ class MeshWorkload:
 
     def stop(self) -> None:
         """Ends the program and the workers."""
+        if (deaths := self._folder / "deaths").exists():
+            print(deaths.read_text())
         if self._program is not None:
             with self._program:
                 pass

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.hosts.busy import spinning
 from tests.hosts.chaos.ledger import Balance, Ledger
 from tests.hosts.chaos.load import Load
 from tests.hosts.chaos.menu import MENU, Choice, choices
@@ -31,6 +32,10 @@ class Settings:
     """From one fault to the next; or longer, if one stays longer."""
     hold_max_s: float = 2.5
     """The longest that a fault stays."""
+    without: tuple[str, ...] = ()
+    """Kinds of faults to leave out."""
+    spinners: int = 0
+    """Processes that keep the processors busy all the time."""
     hang_s: float = 30.0
     """How long a host may take to answer when all is well again; and a call, to end."""
 
@@ -69,7 +74,7 @@ def run(
     names = [f"h{number}" for number in range(settings.hosts)]
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
         folder = Path(name)
-        with World(names, shared=[folder]) as world:
+        with World(names, shared=[folder]) as world, spinning(settings.spinners):
             workload.start(world, folder)
             try:
                 return _Run(world, workload, settings, say).to_the_end()
@@ -106,7 +111,10 @@ class _Run:
         """Breaks one thing after the other until the time is over, and returns how many."""
         started, faults = time.monotonic(), 0
         end = started + self._settings.seconds
-        for choice in choices(self._settings.seed, len(self._servers), self._settings.hold_max_s):
+        settings = self._settings
+        for choice in choices(
+            settings.seed, len(self._servers), settings.hold_max_s, settings.without
+        ):
             due = started + self._settings.every_s * (faults + 1)
             self._pause.wait(max(min(due, end) - time.monotonic(), 0))
             if due > end:

@@ -73,7 +73,9 @@ class _Service:
         clerks = self._clerks[address]
         try:
             answer = clerks.slice(hosts=0, procs=number % PROCS).note.call_one(number).get()
-        except HostDied:
+        except HostDied as died:
+            with open(self._folder / "deaths", "a") as deaths:
+                deaths.write(f"{address} {died.reason}\n")
             self._join_again(address, clerks)
             return "HostDied"
         except MeshError as error:

@@ -19,6 +19,11 @@ class CallFailed(Exception):
 class Workload(Protocol):
     """A service on all hosts but the first, which calls come from."""
 
+    @property
+    def port(self) -> int:
+        """Where the service listens on each host."""
+        ...
+
     def start(self, world: World, folder: Path) -> None:
         """Starts the service, and returns when it answers.
 

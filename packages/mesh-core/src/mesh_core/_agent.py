@@ -592,6 +592,11 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.end_silent(slot, why)
 
+    def do_conditions(self, _message: Message, slots: list[int]) -> list[tuple[str, str]]:
+        """Returns what is known of processes of this host that have not answered."""
+        assert self._runtime.host_agent is not None
+        return [self._runtime.host_agent.condition(slot) for slot in slots]
+
     def do_signal(self, _message: Message | None, slot: int, number: int) -> None:
         """Sends a signal to a process."""
         assert self._runtime.host_agent is not None

@@ -246,17 +246,28 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
 
 def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
     """A worker serves the job: listens for it, and tells it and the others of each other."""
+    config = place.config
     silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
+    unresponsive = obituary(current, host_name, _why_unresponsive(config.unresponsive_timeout_s))
     place.host_name = host_name
     if place.epoch:
         current.agent.do_host_back(None, place.host, place.epoch)
-    current.engine.expect_host(place.host, place.config.heartbeat_s, silent)
+    current.engine.expect_host(
+        place.host, config.heartbeat_s, config.unresponsive_timeout_s, silent, unresponsive
+    )
     current.engine.set_route(place.host, route.addresses, route.gateway, place.route_keys)
     if patches := patches_here():
         current.tell_agent(proc_id(place.host, 0), "patch", patches)
     current.places.joined(place, route)
     if current.journal is not None and place.hold_s:
         current.journal.joined(place)
+
+
+def _why_unresponsive(timeout_s: float) -> str:
+    return (
+        "it is unresponsive: its machine acknowledges, its agent has not answered for "
+        f"{timeout_s:g} s"
+    )
 
 
 def obituary(current: Runtime, host_name: str, why: str) -> bytes:

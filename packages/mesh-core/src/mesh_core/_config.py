@@ -78,6 +78,7 @@ class Config:
         segment_threshold_bytes: int
         spawn_timeout_s: float
         stop_grace_s: float
+        unresponsive_timeout_s: float
 
     def __init__(self, **settings: Unpack[Settings]) -> None:
         """Takes the defaults for what is not given.

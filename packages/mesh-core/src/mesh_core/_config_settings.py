@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         segment_threshold_bytes: Size
         spawn_timeout_s: Duration
         stop_grace_s: Duration
+        unresponsive_timeout_s: Duration
 
 
 __all__ = ["PEER_NAMES", "SETTINGS", "Setting"]
@@ -151,6 +152,11 @@ SETTINGS = {
     ),
     "stop_grace_s": Setting(
         5.0, seconds(), "How long a process that is told to stop may take before it is killed."
+    ),
+    "unresponsive_timeout_s": Setting(
+        60.0,
+        seconds(),
+        "How long a process or host that exists may be silent before it is declared dead.",
     ),
 }
 

@@ -20,6 +20,7 @@ from mesh_core._failure import error_of
 from mesh_core._loop import waker_of
 from mesh_core._runtime import value_of
 from mesh_core._shape import Extent, Point
+from mesh_core._silent import describe_silent
 from mesh_core._value_mesh import ValueMesh
 
 TYPE_CHECKING = False
@@ -312,7 +313,10 @@ class CallFuture(Future[R]):
             except DeadlockError as error:
                 return self._fail(error)
         if answers is None:
-            raise TimeoutError(f"no answer of endpoint {self._endpoint.name!r} in {timeout} s")
+            silent = describe_silent(self._endpoint._mesh, self._reply, timeout)
+            raise TimeoutError(
+                f"no answer of endpoint {self._endpoint.name!r} in {timeout} s{silent}"
+            )
         self._take(answers)
         return None
 

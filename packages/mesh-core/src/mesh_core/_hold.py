@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 
+from mesh_core._config import effective
 from mesh_core._core import Targets
 from mesh_core._epoch import EPOCH_MAX, EPOCH_SHIFT
 from mesh_core._failure import FailureDetail
@@ -146,7 +147,9 @@ class Hold:
     def _expect(self, lease_s: float) -> None:
         engine = self._runtime.engine
         self._runtime.agent.do_host_back(None, 0, self._generation)
-        engine.expect_host(0, lease_s / HEARTBEATS, obituary(self._owner))
+        lost = obituary(self._owner)
+        patience_s = effective().unresponsive_timeout_s
+        engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
 
 
 def obituary(owner: str) -> bytes:

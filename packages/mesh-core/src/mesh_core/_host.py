@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,19 @@ from mesh_core._command import BootstrapCommand, default_bootstrap_cmd
 from mesh_core._link import FDS_PER_MESSAGE_MAX, Link, close_all
 from mesh_core._log_line import LogLine
 from mesh_core._logs import ProcLog
-from mesh_core._orders import Birth, Born, Denied, End, Exited, Kill, Spawn, Sprout, World
+from mesh_core._orders import (
+    Birth,
+    Born,
+    Continued,
+    Denied,
+    End,
+    Exited,
+    Kill,
+    Spawn,
+    Sprout,
+    Stopped,
+    World,
+)
 from mesh_core._pump import Pump
 from mesh_core._seedbed import SeededProcess, Seeds, ask
 from mesh_core._warden_start import execute
@@ -50,6 +63,8 @@ class ProcSpec:
     """Changes to the controller's environment; None removes a variable."""
     bind: Mapping[str, str] | None = None
     """Processors and memory nodes: see `mesh_core._bind.parse_binding`."""
+    unresponsive_timeout_s: float = 60.0
+    """How long it may be stopped, or its start may take because the warden is."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +85,24 @@ class ExitReport:
     """Why it could not become what it was to be, if so, or was ended."""
 
 
+@dataclass(frozen=True)
+class Stop:
+    """A process is stopped by a signal."""
+
+    signal: int
+    since: float
+    """By the monotonic clock."""
+
+
 @dataclass
 class _Proc:
     name: str
     log: ProcLog
     warden: "_Warden"
+    unresponsive_timeout_s: float
     pid: int | None = None
     signal_sent: int | None = None
+    stop: Stop | None = None
 
 
 @dataclass
@@ -86,6 +112,8 @@ class _Warden:
     log: ProcLog
     env: Mapping[str, str]
     """Its environment when it started."""
+    stopped_s: float = 0.0
+    """For how long it has been stopped, in running time of this process."""
 
 
 _Key = tuple[int, int]
@@ -103,6 +131,7 @@ class LocalHost:
         on_exit: Called on a thread of the host soon after each death, with the log complete.
         on_start: Called like `on_exit` with slot, incarnation and pid of each process born; what
             it prints or sends may come earlier.
+        on_look: Called on a thread of the host every so often, with the running time since then.
         on_log: Called on another thread with each line. While it blocks, processes that print a
             lot are held up, but nothing else is.
         tail_lines: How many last lines of a process to keep for its report.
@@ -119,6 +148,7 @@ class LocalHost:
         on_exit: Callable[[ExitReport], None],
         on_log: Callable[[LogLine], None],
         on_start: Callable[[int, int, int], None] | None = None,
+        on_look: Callable[[float], None] | None = None,
         tail_lines: int = 50,
         log_dir: Path | None = None,
         deny_preload: Sequence[str] = (),
@@ -129,6 +159,7 @@ class LocalHost:
         self._seeds = seeds
         self._on_exit = on_exit
         self._on_start = on_start
+        self._on_look = on_look
         self._tail_lines = tail_lines
         self._log_dir = log_dir
         self._launch = launch
@@ -138,7 +169,7 @@ class LocalHost:
         self._latest: dict[int, _Key] = {}
         self._warden: _Warden | None = None
         self._warden_count = 0
-        self._pump = Pump(on_log)
+        self._pump = Pump(on_log, self._look)
         self._owner_pid = os.getpid()
         self._is_closing = False
         self._has_closer = False
@@ -193,7 +224,25 @@ class LocalHost:
             if key is None or proc is None:
                 return
             proc.signal_sent = sig
-            self._send(proc.warden, Kill(*key, sig))
+            if proc.warden.stopped_s and proc.pid is not None:
+                # The pid cannot be another's: only the warden could reap it.
+                _kernel.kill_quietly(proc.pid, sig)
+            else:
+                self._send(proc.warden, Kill(*key, sig))
+
+    def stop_of(self, slot: int) -> Stop | None:
+        """Returns since when the process in a slot is stopped, and by which signal."""
+        with self._lock:
+            proc = self._procs.get(self._latest.get(slot, (slot, -1)))
+            return None if proc is None else proc.stop
+
+    def stopped_warden(self) -> tuple[int, float] | None:
+        """Returns the pid of the warden and for how long it has been stopped, if it is."""
+        with self._lock:
+            warden = self._warden
+            if warden is None or not warden.stopped_s:
+                return None
+            return warden.process.pid, warden.stopped_s
 
     def flush(self, limit_s: float = _FLUSH_LIMIT_S) -> bool:
         """Waits until every line printed before has gone to `on_log`; returns whether it has."""
@@ -243,7 +292,7 @@ class LocalHost:
         for birth, (read, _) in zip(births, pipes, strict=True):
             key = (birth.slot, birth.incarnation)
             log = self._open_log(*key, birth.name, read)
-            self._procs[key] = _Proc(birth.name, log, warden)
+            self._procs[key] = _Proc(birth.name, log, warden, birth.unresponsive_timeout_s)
             self._latest[birth.slot] = key
             self._pump.add_log(log)
         for start in range(0, len(births), FDS_PER_MESSAGE_MAX):
@@ -312,11 +361,21 @@ class LocalHost:
         match message:
             case Born():
                 with self._lock:
-                    self._procs[message.slot, message.incarnation].pid = message.pid
+                    proc = self._procs.get((message.slot, message.incarnation))
+                    if proc is None:
+                        # It was given up while the warden was stopped.
+                        sig = signal.SIGKILL
+                        self._send(warden, Kill(message.slot, message.incarnation, sig))
+                        return
+                    proc.pid = message.pid
                 if self._on_start is not None:
                     self._call(self._on_start, message.slot, message.incarnation, message.pid)
             case Exited():
                 self._bury((message.slot, message.incarnation), message)
+            case Stopped():
+                self._note_stop(message, Stop(message.signal, time.monotonic()))
+            case Continued():
+                self._note_stop(message, None)
             case Denied():
                 with self._lock:
                     self._denied[message.module] = message.why
@@ -325,11 +384,50 @@ class LocalHost:
 
     def _bury(self, key: _Key, message: Exited) -> None:
         with self._lock:
-            proc = self._procs.pop(key)
+            proc = self._procs.pop(key, None)
+            if proc is None:
+                return  # Its end was seen before, while the warden was stopped.
             if self._latest.get(key[0]) == key:
                 del self._latest[key[0]]
         self._pump.finish_log(proc.log)
         self._call(self._on_exit, _exit_report(message, proc, self._is_closing))
+
+    def _note_stop(self, message: Stopped | Continued, stop: Stop | None) -> None:
+        with self._lock:
+            proc = self._procs.get((message.slot, message.incarnation))
+            if proc is not None:
+                proc.stop = stop
+
+    # A warden that is stopped.
+
+    def _look(self, passed_s: float) -> None:
+        """Looks whether the warden is stopped, and does then what cannot wait for it."""
+        with self._lock:
+            warden = self._warden
+            procs = dict(self._procs)
+        if warden is not None:
+            is_stopped = _kernel.state_of(warden.process.pid) == "T"
+            warden.stopped_s = warden.stopped_s + passed_s if is_stopped else 0.0
+            if warden.stopped_s:
+                for key, proc in procs.items():
+                    self._look_past(warden, key, proc)
+        if self._on_look is not None:
+            self._call(self._on_look, passed_s)
+
+    def _look_past(self, warden: _Warden, key: _Key, proc: _Proc) -> None:
+        """Sees the end of a process whose warden is stopped, and gives up one that cannot start."""
+        pid = proc.pid or proc.log.pid
+        if pid is not None:
+            status = _kernel.status_of_ended(pid)
+            if status is not None:
+                _kernel.kill_group_quietly(pid, signal.SIGKILL)
+                self._bury(key, Exited(*key, pid, status, None))
+        elif warden.stopped_s >= proc.unresponsive_timeout_s:
+            why = (
+                f"its warden (pid {warden.process.pid}), the parent of all processes of the host, "
+                f"has been stopped by a signal for {warden.stopped_s:.0f} s"
+            )
+            self._bury(key, Exited(*key, None, 0, why))
 
     def _call(self, callback: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Calls the owner's callback, whose failure must not stop the watch."""
@@ -431,6 +529,7 @@ def _birth(
         cpus=binding.cpus,
         memory_nodes=binding.memory_nodes,
         is_warm=command is None and spec.bind is None and is_same_env,
+        unresponsive_timeout_s=spec.unresponsive_timeout_s,
     )
 
 

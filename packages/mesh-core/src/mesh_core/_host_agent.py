@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -95,6 +96,8 @@ class _Slot:
         "order",
         "rank",
         "silent_count",
+        "unreachable_s",
+        "was_up",
         "why_ended",
     )
 
@@ -108,6 +111,19 @@ class _Slot:
         self.silent_count = 0
         # Why we have ended it although nobody had told it to stop.
         self.why_ended: str | None = None
+        self.connected_no_more()
+
+    def connected_no_more(self) -> None:
+        """Begins anew: no process has connected to this host from here."""
+        self.was_up = False
+        # For how long it has had no connection to this process, once it has had one.
+        self.unreachable_s = 0.0
+
+    @property
+    def unresponsive_timeout_s(self) -> float:
+        """How long its process may be silent before it is killed."""
+        limit_s: float = self.order.config["unresponsive_timeout_s"]
+        return limit_s
 
 
 class HostAgent:
@@ -141,6 +157,7 @@ class HostAgent:
             on_exit=self._on_exit,
             on_log=self._on_log,
             on_start=None if on_start is None else self._on_start,
+            on_look=self._look,
             tail_lines=config.log_tail_lines,
             log_dir=config.log_dir,
             seeds=seeds,
@@ -216,6 +233,7 @@ class HostAgent:
             entry=entry,
             command=None if order.commands is None else order.commands[rank],
             bind=None if order.binds is None else order.binds[rank % order.table.per_host],
+            unresponsive_timeout_s=slot.unresponsive_timeout_s,
         )
 
     def living(self) -> list[int]:
@@ -257,6 +275,7 @@ class HostAgent:
             slot.is_stopping = False
             slot.why_ended = None
             slot.silent_count = 0
+            slot.connected_no_more()
             spec = self._spec(number, slot)
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
@@ -347,6 +366,67 @@ class HostAgent:
                 return
             slot.why_ended = why
         self._host.kill(number)
+
+    def _look(self, passed_s: float) -> None:
+        """Kills processes that exist but have had no connection to this one for too long."""
+        with self._changed:
+            slots = [pair for pair in self._slots.items() if pair[1].is_alive]
+        for number, slot in slots:
+            if self._runtime.engine.is_up(proc_id(self._runtime.identity.host, number)):
+                slot.was_up, slot.unreachable_s = True, 0.0
+            elif slot.was_up:
+                slot.unreachable_s += passed_s
+                self._check_reachable(number, slot)
+
+    def _check_reachable(self, number: int, slot: _Slot) -> None:
+        limit_s = slot.unresponsive_timeout_s
+        pid = self._host.pid(number)
+        # One that is stopped is the warden's, one that a debugger stops is left alone.
+        if slot.unreachable_s < limit_s or pid is None or _kernel.state_of(pid) in ("T", "t"):
+            return
+        if slot.why_ended is None:
+            slot.why_ended = f"it closed its connections, and was killed after {limit_s:g} s"
+            self._host.kill(number)
+
+    def condition(self, number: int) -> tuple[str, str]:
+        """Returns which process is in a slot, and what keeps it from answering if that is known."""
+        host = self._runtime.identity.host_name
+        if number == 0:
+            return f"host {host}", self._waits_for()
+        pid = self._host.pid(number)
+        with self._changed:
+            slot = self._slots.get(number)
+        if pid is None or slot is None:
+            return f"on {host}", f"has not started{self._why_unborn()}"
+        return f"pid {pid} on {host}", f"has not answered{self._why_silent(number, pid, slot)}"
+
+    def _why_silent(self, number: int, pid: int, slot: _Slot) -> str:
+        stop = self._host.stop_of(number)
+        if stop is not None:
+            name = signal.Signals(stop.signal).name
+            return f"; it has been stopped by {name} for {time.monotonic() - stop.since:.0f} s"
+        if _kernel.state_of(pid) == "t":
+            return "; a debugger has stopped it"
+        if slot.unreachable_s:
+            return f"; it has had no connections for {slot.unreachable_s:.0f} s"
+        return ""
+
+    def _why_unborn(self) -> str:
+        warden = self._host.stopped_warden()
+        if warden is None:
+            return ""
+        pid, stopped_s = warden
+        return f"; its warden (pid {pid}) has been stopped by a signal for {stopped_s:.0f} s"
+
+    def _waits_for(self) -> str:
+        """Returns which processes of this host are to end and have not."""
+        with self._changed:
+            ending = [n for n, slot in self._slots.items() if slot.is_alive and slot.is_stopping]
+        if not ending:
+            return "has not answered"
+        who, what = self.condition(ending[0])
+        more = f", and {len(ending) - 1} more" if len(ending) > 1 else ""
+        return f"waits for the end of {len(ending)} processes: {who} {what}{more}"
 
     def owner_died(self, proc: int) -> None:
         """Ends the processes that an actor of a dead process owned; they clean up."""
@@ -469,6 +549,8 @@ def _reason(report: ExitReport) -> str | None:
     """Says why a process is gone, where neither a status nor a signal does."""
     if report.why is not None and report.exit_code is not None:
         return f"it could not start: {report.why}"
+    if report.why is not None and report.signal is not None:
+        return report.why
     return report.reason if report.exit_code is None and report.signal is None else None
 
 

@@ -155,6 +155,12 @@ class Places:
             place = self._places.get(host)
             return "" if place is None or place.route is None else place.worker_id
 
+    def name_of(self, host: int) -> str:
+        """Returns what the machine of a host calls itself, or where it is, or its number."""
+        with self._changed:
+            place = self._places.get(host)
+        return str(host) if place is None else place.host_name
+
     def forget(self) -> None:
         """Lets go of all hosts, which are told nothing."""
         with self._changed:

@@ -13,6 +13,9 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/dri/")
 
+# The place of the exit status in /proc/PID/stat, counted from the state.
+_EXIT_CODE = 49
+
 # Threads that a library joins before a fork may take a moment to leave the process table.
 _SETTLE_LIMIT_S = 0.2
 
@@ -82,15 +85,48 @@ def children() -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    # The second field is a name that may hold blanks and brackets.
-                    state_and_parent = stat.read().rpartition(b")")[2].split(None, 2)
-            except OSError:
-                continue
-            if state_and_parent[1] == mine:
+            fields = _stat(int(name))
+            if fields and fields[1] == mine:
                 found.append(int(name))
     return found
+
+
+def state_of(pid: int) -> str | None:
+    """Returns the state of a process as /proc shows it; None when there is none.
+
+    `T` is stopped by a signal, `t` is stopped by a debugger, `Z` has ended and was not waited for.
+    """
+    fields = _stat(pid)
+    return fields[0].decode() if fields else None
+
+
+def status_of_ended(pid: int) -> int | None:
+    """Returns how a process has ended that its parent has not waited for, as from wait(2)."""
+    fields = _stat(pid)
+    return int(fields[_EXIT_CODE]) if fields and fields[0] == b"Z" else None
+
+
+def parents() -> dict[int, int]:
+    """Returns the parent of every process that is visible here; none without descriptors."""
+    found: dict[int, int] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return found
+    for name in names:
+        if name.isdecimal() and (fields := _stat(int(name))):
+            found[int(name)] = int(fields[1])
+    return found
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Returns the fields of /proc/PID/stat from the state on; none when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            # The second field is a name that may hold blanks and brackets.
+            return stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def leads_session(pid: int) -> bool:

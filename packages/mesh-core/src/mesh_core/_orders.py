@@ -46,6 +46,8 @@ class Birth:
     memory_nodes: frozenset[int] | None = None
     is_warm: bool = False
     """Whether it may come from a template that holds the user's modules."""
+    unresponsive_timeout_s: float = 60.0
+    """How long it may be stopped before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,23 @@ class Exited:
     """As from wait(2); meaningless without a pid."""
     why: str | None
     """What is known beyond the status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Warden to controller: a signal has stopped this process; it runs no code."""
+
+    slot: int
+    incarnation: int
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """Warden to controller: this process runs again."""
+
+    slot: int
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ from mesh_core._log_line import LogLine
 from mesh_core._logs import LogForwarder, ProcLog
 
 _FORWARDER_LIMIT_S = 1.0
+# How often processes are looked at that may be unresponsive.
+_LOOK_S = 0.5
 
 
 class Pump:
@@ -19,9 +22,14 @@ class Pump:
 
     Logs have an epoll of their own inside the main one, so that they can be left alone, all at
     once, while the forwarder is full. Links are served all the time.
+
+    Args:
+        on_log: Called with each line.
+        on_look: Called twice a second with the running time of this process since the last call.
     """
 
-    def __init__(self, on_log: Callable[[LogLine], None]) -> None:
+    def __init__(self, on_log: Callable[[LogLine], None], on_look: Callable[[float], None]) -> None:
+        self._on_look = on_look
         self._forwarder = LogForwarder(on_log, self._wake)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -116,8 +124,14 @@ class Pump:
         os.eventfd_write(self._wakeup, 1)
 
     def _run(self) -> None:
+        looked_at = time.monotonic()
         while not self._is_closed:
-            ready = dict(self._epoll.poll())
+            ready = dict(self._epoll.poll(max(0.0, looked_at + _LOOK_S - time.monotonic())))
+            now = time.monotonic()
+            if now >= looked_at + _LOOK_S:
+                # One that comes late, as this process was starved or stopped, counts as one.
+                self._on_look(_LOOK_S)
+                looked_at = now
             for fd in ready.keys() & self._links.keys():
                 self._serve_link(fd, ready[fd])
             if self._log_epoll.fileno() in ready:

@@ -139,7 +139,7 @@ class Runtime:
             str(identity.directory),
             config.link_outbox_bytes_max,
             config.segment_pool_bytes_max,
-            self._on_orphaned,
+            self._on_cut_off,
         )
         self.engine.set_fanout(config.cast_fanout)
         if identity.slot:
@@ -259,13 +259,28 @@ class Runtime:
         if owner_proc != self.me:
             self.tell_agent(owner_proc, "observed", failure_id)
 
-    def _on_orphaned(self) -> None:
-        """The process that looks after this host is gone: so are we."""
+    def _on_cut_off(self, is_orphaned: bool) -> None:
+        """Ends this process: nobody can reach it any more.
+
+        Args:
+            is_orphaned: The agent of this host has ended; else the descriptors of this process
+                were closed.
+        """
+        if not is_orphaned:
+            # Past sys.stderr, which the code that closed them may have replaced.
+            try:
+                os.write(2, _CLOSED_DESCRIPTORS)
+            except OSError:
+                pass  # That was closed as well.
         os._exit(1)
 
 
 # How long a worker may take to hear that it is free.
 _FAREWELL_S = 1.0
+_CLOSED_DESCRIPTORS = (
+    b"mesh: this process ends because it closed its connections: code in it has closed descriptors "
+    b"that it did not open, by os.closerange() perhaps\n"
+)
 
 _lock = threading.RLock()
 _current: Runtime | None = None

@@ -96,6 +96,7 @@ class SeededProcess:
     """A warden that a seed has forked, for who would otherwise be its parent."""
 
     def __init__(self, pid: int) -> None:
+        self.pid: int = pid
         self._handle: int = os.pidfd_open(pid)
 
     def kill(self) -> None:

@@ -9,6 +9,7 @@ from mesh_core._failure import as_itself, error_in, error_of
 from mesh_core._future import _ERROR, _PENDING, _VALUE, CallFuture, Future
 from mesh_core._runtime import value_of
 from mesh_core._shape import Point
+from mesh_core._silent import describe_silent
 from mesh_core._wire import ACTOR_FAILED, HOST_DIED, PROC_DIED, RAISED, STOPPED
 
 TYPE_CHECKING = False
@@ -57,7 +58,8 @@ class AgentFuture(CallFuture[Any]):
         # Agents answer on threads of their own, so an actor may wait for them whatever it serves.
         answers = self._engine.wait(self._reply, timeout)
         if answers is None:
-            raise TimeoutError(f"no answer to {self._endpoint.name!r} in {timeout} s")
+            silent = describe_silent(self._endpoint._mesh, self._reply, timeout)
+            raise TimeoutError(f"no answer to {self._endpoint.name!r} in {timeout} s{silent}")
         self._take(answers)
 
     def _begin_wait(self) -> None:

@@ -320,6 +320,7 @@ class _Template:
         return Birth(
             birth.slot, birth.incarnation, birth.name, birth.entry, birth.env, argv,
             True, birth.cpus, birth.memory_nodes,
+            unresponsive_timeout_s=birth.unresponsive_timeout_s,
         )  # fmt: skip
 
     def _report_failed(self, births: tuple[Birth, ...], error: OSError) -> None:

@@ -24,6 +24,7 @@ from mesh_core._orders import (
     Birth,
     Born,
     Branch,
+    Continued,
     Denied,
     End,
     Exited,
@@ -36,9 +37,11 @@ from mesh_core._orders import (
     Seeded,
     Spawn,
     Stale,
+    Stopped,
     World,
     WorldKey,
 )
+from mesh_core._stopped import LOOK_S, StoppedProcs, StoppedTemplates
 
 _WARM_TEMPLATE_COUNT_MAX = 4
 _TRY_COUNT_MAX = 3
@@ -47,6 +50,7 @@ _REAP_LIMIT_S = 10.0
 _LOOK_AGAIN_S = 0.02
 # How long what leads a session of its own may take to end when it is told to.
 _DAEMON_GRACE_S = 2.0
+_NOW_S = 0.001
 
 
 @dataclass
@@ -74,6 +78,7 @@ class _Template:
 class _Proc:
     slot: int
     incarnation: int
+    unresponsive_timeout_s: float
     why: str | None = None
 
 
@@ -121,6 +126,9 @@ class Warden:
         self._base: _Template | None = None
         self._warm: dict[WorldKey, _Template] = {}
         self._force_at: float | None = None
+        self._look_at: float | None = None
+        self._stopped = StoppedProcs(self._on_stop, self._on_continue, self._kill_stopped)
+        self._stopped_templates = StoppedTemplates()
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._links: dict[int, Link] = {}
@@ -174,11 +182,38 @@ class Warden:
                     self._epoll.modify(fd, select.EPOLLIN)
                 if events & ~select.EPOLLOUT and fd in self._handlers:
                     self._handlers[fd]()
+            self._look()
+
+    def _look(self) -> None:
+        """Kills what was stopped for too long, when a look is due."""
+        now = time.monotonic()
+        if self._is_quiet():
+            self._look_at = None
+            self._stopped_templates.rest()
+        elif self._look_at is None:
+            self._look_at = now + LOOK_S
+        elif now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self._look_at_stopped()
+
+    def _is_quiet(self) -> bool:
+        return self._stopped.is_empty and not self._has_batches()
+
+    def _look_at_stopped(self) -> None:
+        self._stopped.look()
+        if self._has_batches():
+            self._stopped_templates.look(self._procs.keys() | self._seeds)
+        else:
+            self._stopped_templates.rest()
+
+    def _has_batches(self) -> bool:
+        return any(template.batches for template in self._templates())
 
     def _time_left(self) -> float | None:
         """Returns how long to wait for events; 0 when it is time to use force."""
         if self._force_at is None:
-            return None
+            # Never 0, which ends everything.
+            return None if self._look_at is None else max(_NOW_S, self._look_at - time.monotonic())
         return max(0.0, self._force_at - time.monotonic()) if self._procs else 0.0
 
     # Orders of the controller.
@@ -382,9 +417,9 @@ class Warden:
     def _on_born(self, template: _Template, report: Born) -> None:
         proc = (report.slot, report.incarnation)
         batch = template.batches[0]
-        del batch.births[proc]
+        birth = batch.births.pop(proc)
         os.close(batch.fds.pop(proc))
-        self._procs[report.pid] = _Proc(*proc)
+        self._procs[report.pid] = _Proc(*proc, birth.unresponsive_timeout_s)
         self._pids[proc] = report.pid
         self._tell(report)
         if proc in self._killed_unborn:
@@ -437,6 +472,23 @@ class Warden:
             self._on_template(template)  # A birth is reported before its death can be seen.
         while self._reap_one():
             pass
+        self._stopped.collect(self._stop_limit_of)
+
+    def _stop_limit_of(self, pid: int) -> float | None:
+        proc = self._procs.get(pid)
+        return None if proc is None else proc.unresponsive_timeout_s
+
+    def _on_stop(self, pid: int, number: int) -> None:
+        proc = self._procs[pid]
+        self._tell(Stopped(proc.slot, proc.incarnation, number))
+
+    def _on_continue(self, pid: int) -> None:
+        proc = self._procs[pid]
+        self._tell(Continued(proc.slot, proc.incarnation))
+
+    def _kill_stopped(self, pid: int, why: str) -> None:
+        self._procs[pid].why = why
+        _kernel.kill_quietly(pid, signal.SIGKILL)
 
     def _reap_one(self) -> bool:
         """Buries one dead child; returns whether there was one."""
@@ -451,6 +503,7 @@ class Warden:
             # While its leader is not reaped, the group cannot be another's.
             _kernel.kill_group_quietly(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
+        self._stopped.forget(pid)
         proc = self._procs.pop(pid, None)
         if proc is not None:
             del self._pids[proc.slot, proc.incarnation]

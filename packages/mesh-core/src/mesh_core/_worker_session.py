@@ -307,7 +307,8 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) 
     lost = obituary(order.owner) if is_held else b""
     if order.generation:
         runtime.agent.do_host_back(None, 0, order.generation)
-    runtime.engine.expect_host(0, lease_s / HEARTBEATS, lost)
+    patience_s = effective().unresponsive_timeout_s
+    runtime.engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
     if is_held:
         _hold = Hold(runtime, gate, door, order, leave)
         _hold.start()

@@ -11,9 +11,9 @@ use mesh_runtime::engine::dial::Route;
 use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::engine::wire::Descriptors;
-use mesh_runtime::engine::{Engine, Waiter};
+use mesh_runtime::engine::{CutOff, Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{Answer, CallSpec, NodeConfig, Progress, SendError, Target};
+use mesh_runtime::node::{Answer, CallSpec, HostWatch, NodeConfig, Progress, SendError, Target};
 use mesh_runtime::origin::with_origin;
 use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
@@ -148,19 +148,22 @@ impl PyEngine {
         directory: PathBuf,
         backlog_bytes_max: usize,
         segment_pool_bytes_max: usize,
-        on_orphaned: Py<PyAny>,
+        on_cut_off: Py<PyAny>,
     ) -> PyResult<Self> {
         let me = ProcId::new(host, slot);
         let job = JobId(job);
         let config = NodeConfig { me, incarnation, job, token, backlog_bytes_max };
-        let orphaned = move || {
+        let cut_off = move |why: CutOff| {
+            let is_orphaned = why == CutOff::Agent;
             // The callback ends the process; what it raises has nobody to go to.
-            Python::attach(|py| on_orphaned.call0(py).map_or_else(|error| error.print(py), drop));
+            Python::attach(|py| {
+                on_cut_off.call1(py, (is_orphaned,)).map_or_else(|error| error.print(py), drop);
+            });
         };
         let segments = Arc::new(Segments::new(me, segment_pool_bytes_max));
         let descriptors = Arc::clone(&segments) as Arc<dyn Descriptors>;
         let epoch = *EPOCH.get_or_init(Instant::now);
-        let engine = Engine::start(config, directory, descriptors, Box::new(orphaned), epoch)?;
+        let engine = Engine::start(config, directory, descriptors, Box::new(cut_off), epoch)?;
         Ok(Self { engine, segments })
     }
 
@@ -263,11 +266,29 @@ impl PyEngine {
         self.engine.with_node(|node| node.set_fanout(fanout));
     }
 
-    /// Listens for another host: silent for three heartbeats, it is dead.
-    fn expect_host(&self, host: u32, heartbeat_s: f64, obituary: &[u8]) -> PyResult<()> {
-        let (heartbeat, obituary) = (seconds(heartbeat_s)?, obituary.to_vec().into());
-        self.engine.with_node_now(|node| node.expect_host(HostId(host), heartbeat, obituary));
+    /// Monitors another host: after three silent heartbeats it is dead, unless its machine still
+    /// acknowledges; then it is dead after `patience_s`.
+    fn expect_host(
+        &self,
+        host: u32,
+        heartbeat_s: f64,
+        patience_s: f64,
+        obituary: &[u8],
+        unresponsive: &[u8],
+    ) -> PyResult<()> {
+        let watch = HostWatch {
+            heartbeat: seconds(heartbeat_s)?,
+            patience: seconds(patience_s)?,
+            obituary: obituary.to_vec().into(),
+            unresponsive: unresponsive.to_vec().into(),
+        };
+        self.engine.with_node_now(|node| node.expect_host(HostId(host), watch));
         Ok(())
+    }
+
+    /// For how many seconds a host has been silent; None for one that gives signs of life.
+    fn host_silence_s(&self, host: u32) -> Option<f64> {
+        self.engine.with_node(|node| node.silence_of(HostId(host))).map(|one| one.as_secs_f64())
     }
 
     /// Takes another host for dead.

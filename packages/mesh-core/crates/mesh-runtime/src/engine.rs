@@ -14,9 +14,11 @@
 //! - [`wire`]: one socket, `links`: those of the node;
 //! - `here`: links to other processes of this host;
 //! - [`gate`], [`channel`], [`dial`], `gateway`, `afar`: links to other hosts;
+//! - `acknowledgement`: what the kernels of other hosts have acknowledged;
 //! - `landings`: messages that are written to shared memory as they come;
 //! - `strangers`: links of this host whose other end is not known yet.
 
+mod acknowledgement;
 mod afar;
 pub mod channel;
 mod chores;
@@ -39,6 +41,7 @@ pub use waiting::Waiter;
 
 use crate::hash::FastMap;
 use crate::node::{LinkId, Node, NodeConfig};
+use acknowledgement::Acknowledgements;
 use bytes::Bytes;
 use chores::Chores;
 use dial::Route;
@@ -77,6 +80,15 @@ struct Shared {
     shortage_ends_at: Option<Instant>,
 }
 
+/// Why nobody can reach a process any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CutOff {
+    /// The agent of its host has ended.
+    Agent,
+    /// Other code of the process has closed the descriptors that this engine waits on.
+    Descriptors,
+}
+
 /// One process of a job, running.
 pub struct Engine {
     shared: Mutex<Shared>,
@@ -95,18 +107,19 @@ pub struct Engine {
     routes: Mutex<FastMap<HostId, (Route, Option<Trust>)>>,
     /// What this process proves itself with there; nothing where no link leaves the machine.
     trust: Mutex<Option<Trust>>,
+    acknowledgements: Acknowledgements,
     dir: PathBuf,
     /// Where processes of this host call, once somebody may.
     listener: OnceLock<UnixListener>,
     descriptors: Arc<dyn Descriptors>,
     landings: Landings,
-    /// Called when the agent of this host cannot be reached any more.
-    on_orphaned: Box<dyn Fn() + Send + Sync>,
+    on_cut_off: Box<dyn Fn(CutOff) + Send + Sync>,
 }
 
 impl Engine {
     /// Starts a process, which reads its links from a thread of its own; `dir` is where it will
-    /// [`Engine::listen`]. Times count from `epoch`.
+    /// [`Engine::listen`]. Times count from `epoch`. `on_cut_off` is called when nobody can reach
+    /// this process any more.
     ///
     /// # Errors
     /// When the machine has no descriptors or threads left.
@@ -114,7 +127,7 @@ impl Engine {
         config: NodeConfig,
         dir: PathBuf,
         descriptors: Arc<dyn Descriptors>,
-        on_orphaned: Box<dyn Fn() + Send + Sync>,
+        on_cut_off: Box<dyn Fn(CutOff) + Send + Sync>,
         epoch: Instant,
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
@@ -144,11 +157,12 @@ impl Engine {
             this: Weak::clone(this),
             routes: Mutex::default(),
             trust: Mutex::default(),
+            acknowledgements: Acknowledgements::default(),
             dir,
             listener: OnceLock::new(),
             descriptors,
             landings: Landings::default(),
-            on_orphaned,
+            on_cut_off,
         });
         let io_engine = Arc::clone(&engine);
         std::thread::Builder::new()

@@ -44,6 +44,7 @@ pub use greeting::gone;
 pub use holds::PORT_MARK;
 pub use landing::Landed;
 pub use peer::LinkId;
+pub use pulse::HostWatch;
 
 use crate::events::{Event, EventKind, Events, Subject};
 use crate::fault;
@@ -54,7 +55,7 @@ use bytes::Bytes;
 use call::PendingCall;
 use cast::Gathers;
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
-use mesh_wire::id::{Address, JobId, PortId, ProcId};
+use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use peer::{Link, Peer};
 use pulse::Pulse;
 use relay::Relays;
@@ -138,6 +139,9 @@ pub enum Effect {
     Forsake(BulkId),
     /// A process is dead: what it held of ours is free, what we hold of it stays readable.
     Buried(ProcId),
+    /// A host has been silent for too long: receive all pending input, and report what the
+    /// transport knows of it by [`Node::probed`].
+    Probe(HostId),
 }
 
 /// A receiver in this process.

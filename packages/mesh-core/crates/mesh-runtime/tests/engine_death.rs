@@ -46,7 +46,7 @@ fn start(me: ProcId, incarnation: u32, dir: &Path) -> Arc<Engine> {
         backlog_bytes_max: 1 << 24,
     };
     let segments = Arc::new(NoSegments);
-    let engine = Engine::start(config, dir.to_owned(), segments, Box::new(|| {}), Instant::now());
+    let engine = Engine::start(config, dir.to_owned(), segments, Box::new(|_| {}), Instant::now());
     let engine = engine.expect("there are descriptors and threads");
     engine.listen().expect("the directory is ours");
     engine

@@ -61,7 +61,7 @@ impl Host {
         let dir = std::env::temp_dir().join(format!("mesh-gate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("there is room");
         let segments = Arc::new(NoSegments);
-        let over = Box::new(|| {});
+        let over = Box::new(|_| {});
         let engine = Engine::start(config(HERE), dir.clone(), segments, over, Instant::now())
             .expect("there are descriptors and threads");
         engine.listen().expect("the directory is ours");

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::node::{
-    Answer, CallSpec, Effect, LinkId, Node, NodeConfig, Progress, Target, epoch_of, first_life,
-    gone,
+    Answer, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, Target, epoch_of,
+    first_life, gone,
 };
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
@@ -302,7 +302,11 @@ fn the_root_hears_where_a_host_listens_that_its_session_has_ended() {
 #[test]
 fn who_answers_for_a_host_that_is_gone_is_no_sign_of_its_life() {
     let mut root = agent(ROOT, 0);
-    root.expect_host(HOST, Duration::from_secs(1), WHY);
+    let watch = HostWatch {
+        patience: Duration::from_secs(60),
+        ..HostWatch::impatient(Duration::from_secs(1), WHY)
+    };
+    root.expect_host(HOST, watch);
     for look in 0..12 {
         root.advance(Duration::from_millis(250 * look));
         let (link, hello) = greet(&mut root, AGENT);
@@ -310,6 +314,8 @@ fn who_answers_for_a_host_that_is_gone_is_no_sign_of_its_life() {
         root.receive(link, gone(&hello).expect("it is a hello"));
     }
     root.advance(Duration::from_secs(3));
+    assert!(root.effects().any(|effect| effect == Effect::Probe(HOST)));
+    root.probed(HOST, Some(Duration::ZERO));
     assert!(root.is_host_dead(HOST), "nobody has said what its end means, and it is silent");
 }
 

@@ -27,7 +27,7 @@ use actor::{Actor, Job};
 use agent::Slot;
 use bytes::Bytes;
 use mesh_runtime::fault;
-use mesh_runtime::node::{Answer, Effect, Node, NodeConfig, Progress};
+use mesh_runtime::node::{Answer, Effect, HostWatch, Node, NodeConfig, Progress};
 use mesh_runtime::supervise::{self, FailureId, Owner, Supervisor};
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
@@ -41,6 +41,8 @@ use std::time::Duration;
 const LISTENERS: u32 = 3;
 /// How often a host says that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long an agent may be silent while its machine acknowledges: longer than any stall.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages that a port takes out at once.
 const BATCH: usize = 16;
 
@@ -151,7 +153,11 @@ impl Process {
         if id.slot == 0 {
             let is_listener = |host: &u32| *host < LISTENERS || id.host.0 < LISTENERS;
             for host in (0..plan.hosts).filter(is_listener).filter(|host| *host != id.host.0) {
-                node.expect_host(HostId(host), HEARTBEAT, Bytes::new());
+                let watch = HostWatch {
+                    patience: PATIENCE,
+                    ..HostWatch::impatient(HEARTBEAT, Bytes::new())
+                };
+                node.expect_host(HostId(host), watch);
             }
         } else {
             node.dial(id.host.agent());
@@ -223,6 +229,8 @@ impl Process {
                     Effect::Credited => is_credited = true,
                     // Segments are the engine's; deaths come through the agent's mailbox.
                     Effect::Released { .. } | Effect::Buried(_) => {}
+                    // No machine of these worlds loses its power: each acknowledges at once.
+                    Effect::Probe(host) => self.node.probed(host, Some(Duration::ZERO)),
                     effect => links.push(effect),
                 }
             }

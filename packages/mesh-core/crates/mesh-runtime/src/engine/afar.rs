@@ -1,5 +1,6 @@
 //! Links that leave the host: where other hosts are found, and how they are called.
 
+use super::acknowledgement::Attempt;
 use super::channel::Channel;
 use super::dial::Route;
 use super::gate::{Caller, Doorkeeper, Gate};
@@ -89,8 +90,8 @@ impl Engine {
         let Some((route, trust)) = lock(&self.routes).get(&peer.host).cloned() else { return };
         let Some(engine) = self.this.upgrade() else { return };
         let dial = move || {
-            let wire = engine.trust_or(trust).and_then(|trust| call(&route, &trust).ok());
-            match wire {
+            let wire = engine.trust_or(trust);
+            match wire.and_then(|trust| engine.call(peer.host, &route, &trust).ok()) {
                 Some(wire) => drop(engine.add_wire(wire, |node| node.connected(peer))),
                 None => engine.with_node(|node| node.connect_failed(peer)),
             }
@@ -112,22 +113,36 @@ impl Engine {
         }
         self.finish(chores);
     }
-}
 
-/// Calls a worker until it has taken a link, or refuses, or has had all the time there is.
-fn call(route: &Route, trust: &Trust) -> io::Result<Arc<Wire>> {
-    let mut late = io::ErrorKind::TimedOut.into();
-    for limit in DIAL_MAX {
-        match Channel::by(route, trust, Instant::now() + limit) {
-            Ok(channel) => {
-                channel.expect(Role::Worker)?;
-                return wire_of(channel);
+    /// Calls a worker until it has taken a link, or refuses, or has had all the time there is.
+    fn call(&self, host: HostId, route: &Route, trust: &Trust) -> io::Result<Arc<Wire>> {
+        let mut late = io::ErrorKind::TimedOut.into();
+        for limit in DIAL_MAX {
+            match self.call_once(host, route, trust, Instant::now() + limit) {
+                Ok(channel) => {
+                    channel.expect(Role::Worker)?;
+                    return wire_of(channel);
+                }
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => late = error,
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => late = error,
-            Err(error) => return Err(error),
         }
+        Err(late)
     }
-    Err(late)
+
+    fn call_once(
+        &self,
+        host: HostId,
+        route: &Route,
+        trust: &Trust,
+        until: Instant,
+    ) -> io::Result<Channel> {
+        let attempt = Attempt::begin(&self.acknowledgements, host);
+        let stream = Channel::reached(route, trust, until)?;
+        let _dialling = self.dialling(host, &stream);
+        drop(attempt);
+        Channel::proved(stream, trust, until)
+    }
 }
 
 fn wire_of(channel: Channel) -> io::Result<Arc<Wire>> {

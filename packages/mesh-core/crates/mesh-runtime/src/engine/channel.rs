@@ -42,9 +42,7 @@ impl Channel {
     /// When none answers in time; [`io::ErrorKind::PermissionDenied`] when one side does not accept
     /// the proof of the other.
     pub fn connect(addresses: &[SocketAddr], trust: &Trust, until: Instant) -> io::Result<Self> {
-        let stream = connected(addresses, until)?;
-        give_up_soon(&stream)?;
-        Self::proved(stream, trust, until)
+        Self::proved(opened(addresses, until)?, trust, until)
     }
 
     /// As [`Channel::connect`], the way that a route describes.
@@ -52,14 +50,22 @@ impl Channel {
     /// # Errors
     /// As [`Channel::connect`], and when a name is not known or a gateway refuses.
     pub fn by(route: &Route, trust: &Trust, until: Instant) -> io::Result<Self> {
+        Self::proved(Self::reached(route, trust, until)?, trust, until)
+    }
+
+    /// Connects the way that a route describes; [`Channel::proved`] goes on.
+    ///
+    /// # Errors
+    /// When none answers in time, a name is not known, or a gateway refuses.
+    pub(super) fn reached(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
         if route.gateway.is_empty() {
-            return Self::connect(&resolved(&route.addresses)?, trust, until);
+            return opened(&resolved(&route.addresses)?, until);
         }
-        Self::proved(gateway::ask(route, trust, until)?, trust, until)
+        gateway::ask(route, trust, until)
     }
 
     /// Shakes hands with whoever is at the other end.
-    fn proved(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
+    pub(super) fn proved(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
         Self::shake_hands(stream, trust, until).map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {
                 let text = "it takes connections and does not answer: it is not a worker";
@@ -146,6 +152,12 @@ impl Channel {
             wait_for(&self.stream, PollFlags::IN, until)?;
         }
     }
+}
+
+fn opened(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
+    let stream = connected(addresses, until)?;
+    give_up_soon(&stream)?;
+    Ok(stream)
 }
 
 /// The first frame of a connection, as far as it has come.

@@ -6,7 +6,7 @@ use super::waiting::Waiter;
 use super::wire::{Descriptors, Wire};
 use super::{Engine, Shared};
 use crate::node::{BulkId, Effect, LinkId};
-use mesh_wire::id::{PortId, ProcId};
+use mesh_wire::id::{HostId, PortId, ProcId};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ pub(super) struct Chores {
     buried: Vec<ProcId>,
     pieces: Vec<Piece>,
     forsaken: Vec<BulkId>,
+    probe: Vec<HostId>,
     has_timer: bool,
 }
 
@@ -59,8 +60,11 @@ impl Engine {
         for peer in &chores.dial {
             self.connect(*peer);
         }
+        for host in &chores.probe {
+            self.probe(*host);
+        }
         if chores.has_timer {
-            self.io.bell.ring();
+            self.ring_io();
         }
     }
 }
@@ -104,6 +108,7 @@ impl Shared {
                 }
                 Effect::Forsake(id) => chores.forsaken.push(id),
                 Effect::Buried(proc) => chores.buried.push(proc),
+                Effect::Probe(host) => chores.probe.push(host),
                 Effect::Close { link } => chores.closed.extend(self.wires.remove(&link)),
             }
         }

@@ -4,12 +4,15 @@ use super::here::socket_path;
 use super::parker::Parker;
 use super::poller::WRITABLE;
 use super::wire::{Reach, Wire, Written, lock};
-use super::{Chores, Engine};
+use super::{Chores, CutOff, Engine};
 use crate::node::{LinkId, Node};
 use mesh_wire::id::ProcId;
 use rustix::event::epoll;
+use rustix::io::Errno;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Reads one link; returns whether threads other than `me` were woken.
@@ -39,8 +42,17 @@ impl Engine {
     }
 
     pub(super) fn drop_link(&self, link: LinkId, wire: &Wire) {
-        if lock(&self.shared).wires.remove(&link).is_none() {
-            return;
+        let peer = {
+            let mut shared = lock(&self.shared);
+            if shared.wires.remove(&link).is_none() {
+                return;
+            }
+            shared.node.peer_of(link)
+        };
+        if wire.reach() == Reach::Afar
+            && let Some(peer) = peer
+        {
+            self.acknowledgements.note(peer.host, wire.stream());
         }
         self.unwatch(wire);
         self.with_node(|node| node.link_down(link));
@@ -93,7 +105,9 @@ impl Engine {
             Err(error) if self.note_shortage(&error) => {
                 self.with_node(|node| node.connect_failed(peer));
             }
-            Err(_) if peer == self.me.host.agent() => (self.on_orphaned)(),
+            Err(error) if peer == self.me.host.agent() && is_gone(&error) => {
+                (self.on_cut_off)(CutOff::Agent);
+            }
             Err(_) => self.with_node(|node| node.connect_failed(peer)),
         }
     }
@@ -116,10 +130,24 @@ impl Engine {
         let is_watched =
             self.lead.add(wire.stream(), token).and_then(|()| self.io.add(wire.stream(), token));
         self.finish(chores);
-        if is_watched.is_err() {
+        if let Err(error) = is_watched {
             self.drop_link(link, &wire);
+            self.check_descriptors(Errno::from_io_error(&error));
         }
         link
+    }
+
+    /// Wakes the IO thread.
+    pub(super) fn ring_io(&self) {
+        self.check_descriptors(self.io.bell.try_ring().err());
+    }
+
+    /// Reports that this process is cut off when an error says that its own descriptors are closed.
+    pub(super) fn check_descriptors(&self, error: Option<Errno>) {
+        let is_closed = matches!(error, Some(Errno::BADF | Errno::INVAL));
+        if is_closed && !self.is_closed.load(Ordering::SeqCst) {
+            (self.on_cut_off)(CutOff::Descriptors);
+        }
     }
 
     pub(super) fn writable(&self, link: LinkId) {
@@ -130,4 +158,10 @@ impl Engine {
         }
         self.flush(link, &wire);
     }
+}
+
+/// Whether nobody listens at a socket any more. Any other error may pass: this process may have run
+/// out of descriptors, say.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }

@@ -120,8 +120,20 @@ impl Bell {
 
     /// Makes the descriptor readable.
     pub fn ring(&self) {
-        // It cannot overflow in practice, and a full counter is readable all the same.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        // Whoever has to know uses `try_ring`.
+        let _ = self.try_ring();
+    }
+
+    /// As [`Bell::ring`].
+    ///
+    /// # Errors
+    /// When the descriptor is no bell any more, because other code has closed it.
+    pub fn try_ring(&self) -> Result<(), Errno> {
+        match rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
+            // A counter that is full is readable all the same.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes the descriptor silent again.

@@ -21,7 +21,8 @@ impl Engine {
             let left = self.run_timers();
             tokens.clear();
             // An interrupted sleep is a short one.
-            let _ = self.io.sleep(left, &mut tokens);
+            let slept = self.io.sleep(left, &mut tokens);
+            self.check_descriptors(slept.err());
             if self.is_led_now() && tokens.iter().any(|token| *token < WRITABLE) {
                 std::thread::sleep(HEAD_START);
                 tokens.retain(|token| *token >= WRITABLE);

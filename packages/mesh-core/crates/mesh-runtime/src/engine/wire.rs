@@ -60,6 +60,17 @@ pub enum Written {
     Broken,
 }
 
+/// What one read of a socket has brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Came {
+    /// Nothing: there was nothing to read.
+    Nothing,
+    /// All that there was.
+    Rest,
+    /// Something, and there may be more.
+    Full,
+}
+
 /// Where a socket leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
@@ -268,7 +279,7 @@ impl Wire {
         let mut reading = lock(&self.reading);
         let mut frames = Vec::new();
         loop {
-            let more = if reading.opener.is_some() {
+            let came = if reading.opener.is_some() {
                 self.read_sealed(&mut reading, &mut frames)?
             } else {
                 self.read_some(&mut reading)?
@@ -282,19 +293,21 @@ impl Wire {
                 frames.push(frame);
             }
             // A part of a frame from another host is a sign of life.
-            if !frames.is_empty() || self.reach == Reach::Afar {
+            if !frames.is_empty() || (self.reach == Reach::Afar && came != Came::Nothing) {
                 handle(&mut frames);
                 frames.clear();
             }
-            if !more {
+            if came != Came::Full {
                 return Ok(());
             }
         }
     }
 
     /// As `read_some`, of what is sealed.
-    fn read_sealed(&self, reading: &mut Reading, frames: &mut Vec<Frame>) -> io::Result<bool> {
-        let Reading { decoder, opener: Some(opener), .. } = reading else { return Ok(false) };
+    fn read_sealed(&self, reading: &mut Reading, frames: &mut Vec<Frame>) -> io::Result<Came> {
+        let Reading { decoder, opener: Some(opener), .. } = reading else {
+            return Ok(Came::Nothing);
+        };
         // What came with the handshake, or does not fit the decoder, is there already.
         while let Some(plain) = opener.open().map_err(io::Error::other)? {
             decoder.feed(plain, |frame| frames.push(frame)).map_err(io::Error::other)?;
@@ -306,14 +319,13 @@ impl Wire {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(len) => {
                 opener.filled(len);
-                Ok(true)
+                Ok(Came::Full)
             }
-            None => Ok(false),
+            None => Ok(Came::Nothing),
         }
     }
 
-    /// Returns whether there may be more to read.
-    fn read_some(&self, reading: &mut Reading) -> io::Result<bool> {
+    fn read_some(&self, reading: &mut Reading) -> io::Result<Came> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let spare = reading.decoder.spare();
@@ -324,8 +336,8 @@ impl Wire {
             // the peer announces the segment again, with all that came behind it.
             Ok(got) if got.flags.contains(ReturnFlags::CTRUNC) => return Err(Errno::MFILE.into()),
             Ok(got) => got.bytes,
-            Err(Errno::AGAIN) => return Ok(false),
-            Err(Errno::INTR) => return Ok(true),
+            Err(Errno::AGAIN) => return Ok(Came::Nothing),
+            Err(Errno::INTR) => return self.read_some(reading),
             Err(error) => return Err(error.into()),
         };
         if got == 0 {
@@ -340,7 +352,7 @@ impl Wire {
             }
         }
         // A short read means that the socket is empty, unless a descriptor cut it.
-        Ok(got == spare_len || has_descriptors)
+        Ok(if got == spare_len || has_descriptors { Came::Full } else { Came::Rest })
     }
 }
 

@@ -1,8 +1,15 @@
-//! Whether the other hosts of the job are alive: one that is silent for too long is dead.
+//! Whether the other hosts of the job are alive.
 //!
-//! Only agents of hosts listen for others, for only they have links that leave the host. Any byte
-//! is a sign of life, so a host in the middle of sending a long frame is not taken for dead; one
-//! that has nothing to say is asked.
+//! Only the agents of hosts monitor other hosts, because only agents have links to them. Any byte
+//! is a sign of life, so a host that is sending a long frame is alive; a host with nothing to send
+//! is pinged.
+//!
+//! Silence alone is not a verdict. It is counted in the observer's own running time: a look that
+//! comes late, because the observer was starved or suspended, counts as one look. After three
+//! silent heartbeats [`Effect::Probe`] asks the driver to read all pending input and to report what
+//! the transport knows. If the peer's kernel still acknowledges, the machine is up and its agent
+//! is starved or stopped: the agent then has until the end of its patience to answer. If the kernel
+//! does not acknowledge, the host is dead.
 
 use super::epoch::first_life;
 use super::{Effect, Node};
@@ -17,20 +24,76 @@ use std::time::Duration;
 
 /// Looks at each host per heartbeat: how late a death may be noticed is a part of it.
 const LOOKS_PER_HEARTBEAT: u32 = 4;
-/// Heartbeats without a sign of life after which a host is dead.
+/// Heartbeats without a sign of life after which the transport is probed.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
+/// Heartbeats for which an acknowledgement of the peer's kernel proves that its machine is up.
+const HEARTBEATS_ACKNOWLEDGED_MAX: u32 = 2;
+/// The least age of an acknowledgement that counts as none: kernels delay acknowledgements,
+/// retransmit after 200 ms at the earliest, and answer keepalive probes once a second.
+const ACKNOWLEDGED_MIN: Duration = Duration::from_millis(1500);
+
+/// How a host is monitored.
+#[derive(Clone, Debug)]
+pub struct HostWatch {
+    /// How often the host gives a sign of life.
+    pub heartbeat: Duration,
+    /// How long its agent may be silent while its machine acknowledges what is sent to it.
+    pub patience: Duration,
+    /// The detail of the fault for callers when the whole host is silent.
+    pub obituary: Bytes,
+    /// The detail of the fault for callers when only the machine has answered.
+    pub unresponsive: Bytes,
+}
+
+impl HostWatch {
+    /// Takes a host for dead after three silent heartbeats, whether its machine is up or not.
+    pub fn impatient(heartbeat: Duration, obituary: Bytes) -> Self {
+        Self { heartbeat, patience: Duration::ZERO, unresponsive: obituary.clone(), obituary }
+    }
+}
 
 /// What is known of one other host.
 #[derive(Debug)]
 struct Beat {
-    /// When it was last heard, to within one look; unknown until the first look.
-    heard_at: Option<Duration>,
+    /// When it was last looked at; unknown until the first look.
+    looked_at: Option<Duration>,
+    /// For how long it has been silent, in running time of this process.
+    silence: Duration,
     has_spoken: bool,
-    /// Whoever answers there says that the host is gone: that is no sign of its life.
+    /// Another process answers there and says that the host is gone: no sign of life.
     is_gone: bool,
-    heartbeat: Duration,
-    /// What those are told who wait for something on it when it dies.
-    obituary: Bytes,
+    watch: HostWatch,
+}
+
+impl Beat {
+    fn new(watch: HostWatch) -> Self {
+        let (looked_at, silence) = (None, Duration::ZERO);
+        Self { looked_at, silence, has_spoken: true, is_gone: false, watch }
+    }
+
+    fn look_period(&self) -> Duration {
+        self.watch.heartbeat / LOOKS_PER_HEARTBEAT
+    }
+
+    /// Looks once; a late look counts as one.
+    fn look(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.looked_at.unwrap_or(now));
+        self.looked_at = Some(now);
+        if std::mem::take(&mut self.has_spoken) {
+            self.silence = Duration::ZERO;
+        } else {
+            self.silence += passed.min(self.look_period());
+        }
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.silence >= self.watch.heartbeat * HEARTBEATS_MISSED_MAX
+    }
+
+    fn is_acknowledged(&self, acknowledged_ago: Option<Duration>) -> bool {
+        let limit = ACKNOWLEDGED_MIN.max(self.watch.heartbeat * HEARTBEATS_ACKNOWLEDGED_MAX);
+        !self.is_gone && acknowledged_ago.is_some_and(|ago| ago < limit)
+    }
 }
 
 /// The hosts that this process listens for, and those that it knows to be dead.
@@ -57,7 +120,7 @@ impl Pulse {
 
     /// Listens for a host no more; gives what those are told who wait for something there.
     pub(super) fn give_up(&mut self, host: HostId) -> Bytes {
-        self.beats.remove(&host).map(|beat| beat.obituary).unwrap_or_default()
+        self.beats.remove(&host).map(|beat| beat.watch.obituary).unwrap_or_default()
     }
 
     /// Another machine is in the place of a dead one.
@@ -98,12 +161,32 @@ impl Pulse {
 }
 
 impl Node {
-    /// Listens for another host from now on: when nothing is heard of it for three heartbeats, it
-    /// is dead, and `obituary` is what those are told who wait for something there.
-    pub fn expect_host(&mut self, host: HostId, heartbeat: Duration, obituary: Bytes) {
-        let beat = Beat { heard_at: None, has_spoken: true, is_gone: false, heartbeat, obituary };
-        self.pulse.beats.insert(host, beat);
+    /// Monitors another host from now on.
+    pub fn expect_host(&mut self, host: HostId, watch: HostWatch) {
+        self.pulse.beats.insert(host, Beat::new(watch));
         self.pulse.next_look = Some(Duration::ZERO);
+    }
+
+    /// How long a host has been silent, if that is longer than living hosts are on a quiet machine.
+    pub fn silence_of(&self, host: HostId) -> Option<Duration> {
+        let beat = self.pulse.beats.get(&host)?;
+        beat.is_suspect().then_some(beat.silence)
+    }
+
+    /// Reports what the transport knows of a host, as [`Effect::Probe`] asked: how long ago its
+    /// kernel last acknowledged anything, if it is known. All pending input has been received.
+    pub fn probed(&mut self, host: HostId, acknowledged_ago: Option<Duration>) {
+        let Some(beat) = self.pulse.beats.get(&host) else { return };
+        if beat.has_spoken || !beat.is_suspect() {
+            return;
+        }
+        let is_up = beat.is_acknowledged(acknowledged_ago);
+        if is_up && beat.silence < beat.watch.patience {
+            return;
+        }
+        if let Some(Beat { watch, .. }) = self.pulse.beats.remove(&host) {
+            self.host_died(host, if is_up { watch.unresponsive } else { watch.obituary });
+        }
     }
 
     /// Takes a host for dead now, or says that it has left: what waits for it fails.
@@ -134,24 +217,22 @@ impl Node {
             return;
         }
         let mut silent = Vec::new();
-        let mut dead = Vec::new();
+        let mut suspects = Vec::new();
         let mut next: Option<Duration> = None;
         for (host, beat) in &mut self.pulse.beats {
-            let look = beat.heartbeat / LOOKS_PER_HEARTBEAT;
-            if std::mem::take(&mut beat.has_spoken) || beat.heard_at.is_none() {
-                beat.heard_at = Some(now);
+            beat.look(now);
+            if beat.is_suspect() {
+                suspects.push(*host);
             }
-            let silence = now.saturating_sub(beat.heard_at.unwrap_or(now));
-            if silence >= beat.heartbeat * HEARTBEATS_MISSED_MAX {
-                dead.push(*host);
-            } else if silence >= look {
+            let period = beat.look_period();
+            if beat.silence >= period {
                 silent.push(*host);
             }
-            next = Some(next.map_or(now + look, |next| next.min(now + look)));
+            next = Some(next.map_or(now + period, |next| next.min(now + period)));
         }
         self.pulse.next_look = next;
         let mut all: Vec<(HostId, Duration)> =
-            self.pulse.beats.iter().map(|(host, beat)| (*host, beat.heartbeat)).collect();
+            self.pulse.beats.iter().map(|(host, beat)| (*host, beat.watch.heartbeat)).collect();
         all.sort_unstable();
         for (host, heartbeat) in all {
             self.look_after(host, heartbeat);
@@ -160,12 +241,8 @@ impl Node {
         for host in silent {
             self.ask_for_life(host.agent());
         }
-        dead.sort_unstable();
-        for host in dead {
-            if let Some(beat) = self.pulse.beats.remove(&host) {
-                self.host_died(host, beat.obituary);
-            }
-        }
+        suspects.sort_unstable();
+        self.effects.extend(suspects.into_iter().map(Effect::Probe));
     }
 
     /// Fails all that waits for a host, and tells all who asked that host to tell them.

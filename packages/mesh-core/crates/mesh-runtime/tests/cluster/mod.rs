@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use mesh_runtime::node::{
-    Answer, BulkId, CallSpec, Effect, Landed, LinkId, Node, NodeConfig, Progress, Target,
+    Answer, BulkId, CallSpec, Effect, HostWatch, Landed, LinkId, Node, NodeConfig, Progress, Target,
 };
 use mesh_runtime::segment::{Landfall, Landing, SegmentLimits, SegmentPool};
 use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How often a host is looked at in these tests, times four.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long a host may be silent in these tests while its machine acknowledges.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 type End = (ProcId, LinkId);
 
@@ -27,6 +29,8 @@ pub(crate) struct Cluster {
     /// Bytes that have left a host for another, by kind.
     pub(crate) left: BTreeMap<(HostId, HostId), Vec<(Kind, usize)>>,
     pub(crate) dead: BTreeSet<HostId>,
+    /// Hosts whose processes are stopped while their machines acknowledge.
+    pub(crate) stopped: BTreeSet<HostId>,
     pub(crate) now: Duration,
     /// A number that picks which link moves next; 0 takes them in order.
     pub(crate) seed: u64,
@@ -46,6 +50,7 @@ impl Cluster {
             wires: BTreeMap::new(),
             left: BTreeMap::new(),
             dead: BTreeSet::new(),
+            stopped: BTreeSet::new(),
             now: Duration::ZERO,
             seed: 0,
             loses_one_in: 0,
@@ -73,10 +78,16 @@ impl Cluster {
         }
         for host in 1..hosts {
             let root = cluster.nodes.get_mut(&ProcId::new(0, 0)).expect("host 0 is there");
-            root.expect_host(HostId(host), HEARTBEAT, Bytes::from_static(b"silent"));
+            let watch = HostWatch {
+                heartbeat: HEARTBEAT,
+                patience: PATIENCE,
+                obituary: Bytes::from_static(b"silent"),
+                unresponsive: Bytes::from_static(b"unresponsive"),
+            };
+            root.expect_host(HostId(host), watch);
             root.dial(ProcId::new(host, 0));
             let node = cluster.nodes.get_mut(&ProcId::new(host, 0)).expect("it was added");
-            node.expect_host(HostId(0), HEARTBEAT, Bytes::new());
+            node.expect_host(HostId(0), HostWatch::impatient(HEARTBEAT, Bytes::new()));
         }
         cluster.run();
         cluster.left.clear();
@@ -175,8 +186,16 @@ impl Cluster {
     /// Does what the nodes want, then carries one frame; `false` when there is none.
     pub(crate) fn step(&mut self) -> bool {
         self.act();
-        let full: Vec<End> =
-            self.wires.iter().filter(|(_, queue)| !queue.is_empty()).map(|(end, _)| *end).collect();
+        let stopped = &self.stopped;
+        let can_take = |end: &End, queue: &VecDeque<Frame>| {
+            !queue.is_empty() && !stopped.contains(&end.0.host)
+        };
+        let full: Vec<End> = self
+            .wires
+            .iter()
+            .filter(|(end, queue)| can_take(end, queue))
+            .map(|(end, _)| *end)
+            .collect();
         if full.is_empty() {
             return false;
         }
@@ -192,7 +211,8 @@ impl Cluster {
 
     fn act(&mut self) {
         loop {
-            let procs: Vec<ProcId> = self.nodes.keys().copied().collect();
+            let runs = |proc: &ProcId| !self.stopped.contains(&proc.host);
+            let procs: Vec<ProcId> = self.nodes.keys().copied().filter(runs).collect();
             let mut did_something = false;
             for proc in procs {
                 let effects: Vec<Effect> =
@@ -236,6 +256,10 @@ impl Cluster {
             }
             Effect::Land { id, len, at, bytes } => self.land(proc, id, len, at, bytes),
             Effect::Forsake(id) => drop(self.landings.remove(&(proc, id))),
+            Effect::Probe(host) => {
+                let ago = (!self.dead.contains(&host)).then_some(Duration::ZERO);
+                self.nodes.get_mut(&proc).expect("it has just acted").probed(host, ago);
+            }
             Effect::Released { reader, segment, generation } => {
                 if let Some(pool) = self.pools.get(&proc) {
                     pool.release(segment, generation, reader);
@@ -267,9 +291,9 @@ impl Cluster {
         while self.now < until {
             self.now += Duration::from_millis(1).max((until - self.now).min(HEARTBEAT / 8));
             let now = self.now;
-            let dead = self.dead.clone();
+            let (dead, stopped) = (self.dead.clone(), self.stopped.clone());
             for (proc, node) in &mut self.nodes {
-                if !dead.contains(&proc.host) {
+                if !dead.contains(&proc.host) && !stopped.contains(&proc.host) {
                     node.advance(now);
                 }
             }

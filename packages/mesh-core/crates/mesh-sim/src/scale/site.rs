@@ -136,6 +136,8 @@ impl Site {
                     }
                     Effect::Connect { peer, after } => scene.wants.push(Want::Dial(peer, after)),
                     Effect::Close { link } => scene.wants.push(Want::Close(self.wire(link))),
+                    // Hosts of these worlds die by power cuts: their kernels acknowledge nothing.
+                    Effect::Probe(host) => self.node.probed(host, None),
                     _ => {}
                 }
             }

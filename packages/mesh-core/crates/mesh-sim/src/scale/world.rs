@@ -9,7 +9,7 @@ use crate::queue::Queue;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use bytes::Bytes;
-use mesh_runtime::node::{CallSpec, LinkId, Node, Target};
+use mesh_runtime::node::{CallSpec, HostWatch, LinkId, Node, Target};
 use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
 use mesh_wire::id::{HostId, PortId, ProcId};
 use std::collections::BTreeSet;
@@ -146,7 +146,8 @@ impl World {
                 if proc.slot != 0 {
                     site.node.dial(agent);
                 } else if life != ROOT && !heartbeat.is_zero() {
-                    site.node.expect_host(HostId(0), LEASE / 3, Bytes::new());
+                    let watch = HostWatch::impatient(LEASE / 3, Bytes::new());
+                    site.node.expect_host(HostId(0), watch);
                 }
             });
             if proc.slot != 0 && shape.has(proc) {
@@ -157,7 +158,8 @@ impl World {
             for host in 1..shape.hosts {
                 root.node.dial(ProcId::new(host, 0));
                 if !heartbeat.is_zero() {
-                    root.node.expect_host(HostId(host), heartbeat, Bytes::new());
+                    let watch = HostWatch::impatient(heartbeat, Bytes::new());
+                    root.node.expect_host(HostId(host), watch);
                 }
             }
         });

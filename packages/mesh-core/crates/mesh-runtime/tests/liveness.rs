@@ -1,0 +1,100 @@
+//! When a silent host is dead, and when it is only unresponsive.
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::{Cluster, HEARTBEAT, PATIENCE};
+use mesh_runtime::node::{Effect, HostWatch, Node, NodeConfig};
+use mesh_wire::id::{HostId, JobId, ProcId};
+use std::time::Duration;
+
+const SILENT: HostId = HostId(2);
+
+fn three_hosts() -> Cluster {
+    let mut cluster = Cluster::new(3, 1, 4);
+    cluster.pass(HEARTBEAT);
+    cluster
+}
+
+#[test]
+fn a_host_without_power_is_dead_after_three_heartbeats() {
+    let mut cluster = three_hosts();
+    cluster.kill(SILENT.0);
+    cluster.pass(HEARTBEAT * 4);
+    assert!(cluster.root().is_host_dead(SILENT));
+    assert!(!cluster.root().is_host_dead(HostId(1)));
+}
+
+#[test]
+fn a_stopped_host_whose_machine_acknowledges_is_not_dead() {
+    let mut cluster = three_hosts();
+    cluster.stopped.insert(SILENT);
+    cluster.pass(PATIENCE - HEARTBEAT);
+    assert!(!cluster.root().is_host_dead(SILENT));
+    let silence = cluster.root().silence_of(SILENT).expect("it is silent");
+    assert!(silence > PATIENCE - HEARTBEAT * 2, "{silence:?}");
+    cluster.stopped.clear();
+    cluster.pass(PATIENCE * 2);
+    assert!(!cluster.root().is_host_dead(SILENT), "it has answered in time");
+    assert_eq!(cluster.root().silence_of(SILENT), None);
+}
+
+#[test]
+fn a_stopped_host_is_dead_when_the_patience_is_over() {
+    let mut cluster = three_hosts();
+    cluster.stopped.insert(SILENT);
+    cluster.pass(PATIENCE + HEARTBEAT);
+    assert!(cluster.root().is_host_dead(SILENT));
+}
+
+#[test]
+fn a_stopped_host_that_loses_its_power_is_dead_at_once() {
+    let mut cluster = three_hosts();
+    cluster.stopped.insert(SILENT);
+    cluster.pass(HEARTBEAT * 5);
+    assert!(!cluster.root().is_host_dead(SILENT));
+    cluster.kill(SILENT.0);
+    cluster.pass(HEARTBEAT);
+    assert!(cluster.root().is_host_dead(SILENT));
+}
+
+/// An agent that monitors one host, which has never answered.
+fn observer() -> Node {
+    let mut node = Node::new(NodeConfig {
+        me: ProcId::new(0, 0),
+        incarnation: 0,
+        job: JobId([1; 16]),
+        token: [2; 32],
+        backlog_bytes_max: 1 << 20,
+    });
+    node.expect_host(SILENT, HostWatch::impatient(HEARTBEAT, Bytes::new()));
+    node.advance(Duration::ZERO);
+    node
+}
+
+fn probes(node: &mut Node) -> usize {
+    node.effects().filter(|effect| *effect == Effect::Probe(SILENT)).count()
+}
+
+#[test]
+fn an_observer_that_was_suspended_counts_one_look() {
+    let mut node = observer();
+    node.advance(HEARTBEAT / 4);
+    node.advance(HEARTBEAT * 1000);
+    assert_eq!(probes(&mut node), 0);
+    for look in 1..=10 {
+        node.advance(HEARTBEAT * 1000 + HEARTBEAT / 4 * look);
+    }
+    assert_eq!(probes(&mut node), 1, "three heartbeats of its own running time are over");
+}
+
+#[test]
+fn input_that_was_pending_at_the_probe_is_a_sign_of_life() {
+    let mut cluster = three_hosts();
+    cluster.stopped.insert(SILENT);
+    cluster.pass(HEARTBEAT * 4);
+    cluster.stopped.clear();
+    cluster.run();
+    cluster.root().probed(SILENT, None);
+    assert!(!cluster.root().is_host_dead(SILENT));
+}
