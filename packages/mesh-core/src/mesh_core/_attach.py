@@ -208,7 +208,8 @@ def _refusal(place: Place, error: PermissionError) -> str:
     return (
         f"{place.address} is refused, because it has not proved to be a worker of user "
         f"{os.geteuid()} ({error}): if another user listens there, start the worker at another "
-        "port; if the worker has credentials, give those of its job"
+        "port; if the worker runs with another home folder, set MESH_HOME to one folder for both; "
+        "if the worker has credentials, give those of its job"
     )
 
 
