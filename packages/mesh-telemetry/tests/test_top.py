@@ -65,6 +65,19 @@ async def test_states_have_their_colours(troubled: Program) -> None:
         await person.until(lambda: "trainers[0]" in person.titles("failed"))
 
 
+async def test_a_branch_opens_when_the_tree_is_rebuilt_right_after_the_key(
+    troubled: Program,
+) -> None:
+    async with top(troubled.pid) as person:
+        await person.go("team[1]")
+        tree = person.app._tree
+        tree.action_select_cursor()
+        # Before the message is handled, other nodes take the place of all nodes.
+        tree.clear_all()
+        person.app._show()
+        await person.until(lambda: "trainers[1]" in person.titles())
+
+
 async def test_info_says_why_an_actor_has_failed(troubled: Program) -> None:
     async with top(troubled.pid) as person:
         await person.go("team[0]")

@@ -62,6 +62,8 @@ class EntryTree(Tree[Entry]):
         super().__init__("", id="tree")
         self.show_root = False
         self.guide_depth = 2
+        # Done below: a node may be replaced between a key and the message that it causes.
+        self.auto_expand = False
         self._by_key: dict[Key, TreeNode[Entry]] = {}
         # Those that were there before, open or not.
         self._hosts: set[Key] = set()
@@ -180,6 +182,13 @@ class EntryTree(Tree[Entry]):
         elif node is self.cursor_node:
             text.stylize("underline")
         return text
+
+    def on_tree_node_selected(self, event: Tree.NodeSelected[Entry]) -> None:
+        """Opens or closes the branch that was selected, also if the tree was rebuilt since."""
+        entry = event.node.data
+        node = None if entry is None else self._by_key.get(entry.key)
+        if node is not None and node.allow_expand:
+            node.toggle()
 
     def action_first(self) -> None:
         """Goes to the first line."""
