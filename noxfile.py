@@ -80,7 +80,7 @@ def rust(session: nox.Session) -> None:
     _run_each(
         session,
         ["cargo", "fmt", "--all", "--check"],
-        ["cargo", "test", *tested],
+        ["cargo", "test", "--no-fail-fast", *tested],
         ["cargo", "clippy", *ours, "--all-targets", "--", "--deny", "warnings"],
         ["cargo", "doc", *tested, "--no-deps"],
     )
