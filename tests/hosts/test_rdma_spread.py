@@ -66,7 +66,8 @@ def test_those_behind_a_host_that_is_gone_get_the_bytes_from_another(
     source = asker.do(many.offer_room, nbytes, True)
     others = [program for host in programs[1:] for program in host]
     places = [program.do(many.offer_room, nbytes) for program in others]
-    with world.faults.bandwidth(world.hosts[1], 200_000_000):
+    # So slow that the power is cut long before the end, also on a busy machine.
+    with world.faults.bandwidth(world.hosts[1], 40_000_000):
         spreading = asker.begin(many.spread_to, source, places)
         _wait_for_bytes(world.hosts[1], nbytes // 16)
         assert not spreading.done()
