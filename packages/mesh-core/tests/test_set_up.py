@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,11 @@ class Registry(Actor):
 
     @endpoint
     def get(self) -> None: ...
+
+    @endpoint
+    def ask(self, other: Any) -> None:
+        """Calls an actor that somebody else has spawned."""
+        other.get.call_one().get()
 
     @endpoint
     def start(self, me: Any, is_async: bool) -> None:
@@ -137,6 +143,21 @@ class Keeper(Actor):
     @endpoint
     def leave(self) -> None:
         os._exit(3)
+
+
+def test_call_of_a_third_party_waits_for_a_long_bootstrap(registry: Any) -> None:
+    began, receiver = Channel[Any].open()
+    # Longer than a message waits for the spawn of its receiver elsewhere: 5 s.
+    seconds = 6.0
+
+    def prepare() -> None:
+        began.send(None)
+        time.sleep(seconds)
+
+    with this_host().spawn_procs(bootstrap=prepare) as procs:
+        late = procs.spawn("late", Registry)
+        receiver.recv().get(timeout=LIMIT_S)
+        assert registry.ask.call_one(late).get(timeout=LIMIT_S) is None
 
 
 @pytest.mark.parametrize("is_async", [False, True])

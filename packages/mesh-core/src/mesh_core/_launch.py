@@ -53,6 +53,8 @@ def main(entry: bytes) -> int:
     runtime.agent = Agent(runtime)
     problem = _set_up(runtime, facts["bootstrap"])
     runtime.engine.dial(runtime.host_agent_proc())
+    if facts["bootstrap"]:
+        runtime.engine.hold_early(False)
     if problem is not None:
         runtime.agent.refuse_set_up(problem)
     thread = threading.Thread(target=runtime.agent.run, name="mesh-agent", daemon=True)
@@ -85,6 +87,8 @@ def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
     from mesh_core._set_up import run_set_up
 
     agent = runtime.agent
+    # Spawns come once the agent of the host is dialled, which `main` does when this has returned.
+    runtime.engine.hold_early(True)
     agent.begin_set_up()
     thread = threading.Thread(target=agent.run, name="mesh-set-up", daemon=True)
     thread.start()

@@ -206,6 +206,11 @@ impl PyEngine {
         self.engine.with_node(|node| node.expect_only(PortId(up_to), coming));
     }
 
+    /// Keeps messages that come before the spawn of their receiver, until it is switched off.
+    fn hold_early(&self, is_on: bool) {
+        self.engine.with_node(|node| node.hold_early(is_on));
+    }
+
     fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
         if self.engine.is_forsaken() {
             return;

@@ -164,6 +164,8 @@ pub struct Node {
     ports: FastMap<PortId, Port>,
     next_port: u64,
     unborn: Unborn,
+    /// Whether spawns may take any time to come, because the process is being set up.
+    holds_early: bool,
     /// Ports whose receiver is to be replaced by one of the same number and is still there, with
     /// how often.
     respawning: FastMap<PortId, u32>,
@@ -192,6 +194,7 @@ impl Node {
             // Late answers to the process that had the slot before must find nobody here.
             next_port: first_count(incarnation),
             unborn: Unborn::default(),
+            holds_early: false,
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
             pulse: Pulse::default(),
@@ -445,11 +448,20 @@ impl Node {
         self.time_bags(now);
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.unborn.expire(now) {
-            if self.respawning.contains_key(&frame.head.to.port) {
+            if self.holds_early || self.respawning.contains_key(&frame.head.to.port) {
                 self.unborn.keep(frame);
             } else {
                 self.refuse(&frame, &closed);
             }
+        }
+    }
+
+    /// Keeps messages that have come before the spawn of their receiver for as long as this is on;
+    /// once it is off, they wait for as long as if they had just come.
+    pub fn hold_early(&mut self, is_on: bool) {
+        self.holds_early = is_on;
+        if !is_on {
+            self.unborn.restart();
         }
     }
 

@@ -75,6 +75,32 @@ fn an_early_call_is_refused_when_no_spawn_comes() {
 }
 
 #[test]
+fn an_early_call_is_kept_while_the_process_is_set_up() {
+    let mut me = node(1);
+    me.hold_early(true);
+    let (_, reply) = early_call(&mut me);
+    for hour in 1..10 {
+        me.advance(Duration::from_secs(3600 * hour));
+    }
+    assert!(answers(&mut me, reply).is_empty(), "it is not refused");
+}
+
+#[test]
+fn an_early_call_waits_as_if_new_once_the_process_is_set_up() {
+    let mut me = node(1);
+    me.hold_early(true);
+    let (_, reply) = early_call(&mut me);
+    me.advance(Duration::from_secs(1));
+    let was_due = me.next_deadline().expect("it is waited for");
+    me.hold_early(false);
+    me.advance(was_due);
+    assert!(answers(&mut me, reply).is_empty(), "its wait has just begun");
+    let due = me.next_deadline().expect("it is waited for");
+    me.advance(due);
+    assert_eq!(answers(&mut me, reply)[0].code, fault::STOPPED);
+}
+
+#[test]
 fn an_early_call_that_is_cancelled_is_forgotten() {
     let mut me = node(1);
     let (port, reply) = early_call(&mut me);

@@ -117,6 +117,11 @@ impl Unborn {
         expired
     }
 
+    /// Lets the wait of every message begin again.
+    pub(super) fn restart(&mut self) {
+        self.due.iter_mut().for_each(|(due, _)| *due = None);
+    }
+
     /// When `expire` is to be called next.
     pub(super) fn next_due(&self) -> Option<Duration> {
         if self.is_untimed() {
