@@ -45,12 +45,13 @@ def shared(public_place: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def secret(owner: User) -> Path:
-    """A file of the owner's that the attacks aim at."""
+def secret(owner: User) -> Iterator[Path]:
+    """A file of the owner's that the attacks aim at, alone in its folder."""
     path = owner.home / "victim/file"
     owner.run(["mkdir", "-p", str(path.parent)])
     owner.run(["sh", "-c", f"echo secret > {path}"])
-    return path
+    yield path
+    shutil.rmtree(path.parent)
 
 
 def sync(owner: User, source: Path, target: Path, chunks: Path | None = None) -> str:

@@ -6,7 +6,9 @@ import http.client
 import json
 import socket
 import threading
+import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,7 +18,7 @@ from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._serve.served import Served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -189,29 +191,55 @@ class Asking:
         if method == "POST":
             body = json.dumps(value).encode()
             headers["Content-Type"] = "application/json"
-        # Loopback: what a proxy is set for lies elsewhere.
-        connection = http.client.HTTPConnection(self._place, timeout=timeout_s)
-        connection.response_class = http.client.HTTPResponse if kind is None else _Head
-        sock = None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # Loopback: what a proxy is set for lies elsewhere.
+            connection = http.client.HTTPConnection(self._place, timeout=timeout_s)
+            connection.response_class = http.client.HTTPResponse if kind is None else _Head
+            sock = None
+            try:
+                connection.connect()
+                sock = connection.sock
+                with self._turn:
+                    if self._is_over:
+                        raise ProgramGone(f"program {self.served.pid} is asked no more")
+                    self._open.add(sock)
+                send = partial(connection.request, method, path, body, headers)
+                reply = self._reply_to(send, connection, scope, deadline)
+                if reply is None:
+                    continue
+                with reply:
+                    if reply.status != (200 if kind is None else 101):
+                        refusal = _REFUSALS.get(reply.status, TelemetryError)
+                        raise refusal(_refusal(reply.read()))
+                    yield connection, reply
+                return
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                raise self._silent(error) from error
+            finally:
+                with self._turn:
+                    self._open.discard(sock)
+                connection.close()
+
+    def _reply_to(
+        self,
+        send: Callable[[], object],
+        connection: http.client.HTTPConnection,
+        scope: Scope,
+        deadline: float,
+    ) -> http.client.HTTPResponse | None:
+        """Send a request and return the reply; None if the request must be sent again.
+
+        While others flood the port, the kernel resets connections that had no room in the backlog.
+        A request that only reads is sent again then: the program may have received it or not.
+        """
         try:
-            connection.connect()
-            sock = connection.sock
-            with self._turn:
-                if self._is_over:
-                    raise ProgramGone(f"program {self.served.pid} is asked no more")
-                self._open.add(sock)
-            connection.request(method, path, body, headers)
-            with connection.getresponse() as reply:
-                if reply.status != (200 if kind is None else 101):
-                    refusal = _REFUSALS.get(reply.status, TelemetryError)
-                    raise refusal(_refusal(reply.read()))
-                yield connection, reply
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise self._silent(error) from error
-        finally:
-            with self._turn:
-                self._open.discard(sock)
-            connection.close()
+            send()
+            return connection.getresponse()
+        except (ConnectionResetError, BrokenPipeError):
+            if scope is not Scope.READ or self._is_over or time.monotonic() >= deadline:
+                raise
+            return None
 
     def _silent(self, error: Exception) -> TelemetryError:
         pid = self.served.pid
