@@ -3,13 +3,13 @@
 use crate::event_log::PyEventLog;
 use crate::gate::PyGate;
 use crate::message::Message;
+use crate::ready_queue::PyReadyQueue;
 use crate::segments::{Packed, Segments};
 use crate::shared_buffer::{SharedBuffer, contiguous};
 use crate::trust::PyKeys;
 use bytes::Bytes;
 use mesh_runtime::engine::dial::Route;
 use mesh_runtime::engine::parker::Parker;
-use mesh_runtime::engine::ready::ReadyQueue;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{CutOff, Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
@@ -24,7 +24,6 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -71,27 +70,6 @@ impl PyTargets {
         let target = self.0.get(index);
         let target = target.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err(index))?;
         Ok((target.proc.to_u64(), target.rank))
-    }
-}
-
-/// Ports that became ready, for an event loop.
-#[pyclass(frozen, name = "ReadyQueue", module = "mesh_core._core")]
-pub(crate) struct PyReadyQueue(Arc<ReadyQueue>);
-
-#[pymethods]
-impl PyReadyQueue {
-    #[new]
-    fn new() -> PyResult<Self> {
-        Ok(Self(Arc::new(ReadyQueue::new()?)))
-    }
-
-    fn fileno(&self) -> RawFd {
-        use std::os::fd::AsFd;
-        self.0.as_fd().as_raw_fd()
-    }
-
-    fn take(&self) -> Vec<u64> {
-        self.0.take().into_iter().map(|port| port.0).collect()
     }
 }
 

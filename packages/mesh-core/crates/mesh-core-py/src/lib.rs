@@ -8,6 +8,7 @@ mod engine;
 mod event_log;
 mod gate;
 mod message;
+mod ready_queue;
 mod region;
 mod segments;
 mod shared_buffer;
