@@ -29,6 +29,7 @@ __all__ = [
     "Readiness",
     "connection_limiter",
     "listener",
+    "received",
 ]
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -79,6 +80,20 @@ def listener(port: int) -> socket.socket:
         raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
     made.setblocking(False)
     return made
+
+
+def received(sock: socket.socket, length_max: int) -> bytes | None:
+    """Return what has come on a socket that does not block.
+
+    Returns:
+        None if nothing has come; empty if the peer has closed the connection, or it is lost.
+    """
+    try:
+        return sock.recv(length_max)
+    except (BlockingIOError, InterruptedError):
+        return None
+    except OSError:
+        return b""
 
 
 def connection_limiter(

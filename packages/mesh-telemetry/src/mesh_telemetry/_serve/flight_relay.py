@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mesh_telemetry._serve.accept_loop import READ, WRITE, AcceptLoop
+from mesh_telemetry._serve.accept_loop import READ, WRITE, AcceptLoop, received
 
 if TYPE_CHECKING:
     from mesh_core.spi import Admission
@@ -236,13 +236,8 @@ class RelayedConnection:
 
     def _received(self, sock: socket.socket, length_max: int) -> bytes | None:
         """Return what has come; None if nothing has, or the connection is closed."""
-        try:
-            piece = sock.recv(length_max)
-        except (BlockingIOError, InterruptedError):
-            return None
-        except OSError:
-            piece = b""
-        if not piece:
+        piece = received(sock, length_max)
+        if piece == b"":
             self.close()
             return None
         return piece

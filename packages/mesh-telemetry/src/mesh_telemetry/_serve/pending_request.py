@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from mesh_telemetry._serve.accept_loop import READ, WRITE
+from mesh_telemetry._serve.accept_loop import READ, WRITE, received
 from mesh_telemetry._serve.access import check_access
 from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route
 from mesh_telemetry._serve.scopes import Scope
@@ -95,13 +95,8 @@ class PendingRequest:
 
     def _received(self, length_max: int) -> bytes | None:
         """Return what has come; None if nothing has, or the connection is closed."""
-        try:
-            piece = self.sock.recv(length_max)
-        except (BlockingIOError, InterruptedError):
-            return None
-        except OSError:
-            piece = b""
-        if not piece:
+        piece = received(self.sock, length_max)
+        if piece == b"":
             self.close()
             return None
         return piece
