@@ -269,7 +269,7 @@ def chaos(session: nox.Session) -> None:
 def security(session: nox.Session) -> None:
     """Run attacks by another user of this machine, as two users: needs root."""
     # What Debian packages bring must be there before the packages that are built with it.
-    _have(session, {**system.HOSTS, **system.FUSE, "setpriv": "util-linux"})
+    _have(session, system.SECURITY)
     _install(session, "security", *PACKAGES)
     _pytest(session, "tests/security", *session.posargs)
 
@@ -321,7 +321,8 @@ def _install(session: nox.Session, group: str, *names: str) -> None:
 
 
 def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None) -> None:
-    session.run("python", "-m", "tools.twice", *args, env=env)
+    slowest = ["--durations=15", "--durations-min=2"]
+    session.run("python", "-m", "tools.twice", *slowest, *args, env=env)
 
 
 def _have(session: nox.Session, programs: dict[str, str]) -> None:

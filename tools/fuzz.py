@@ -21,8 +21,8 @@ from tools.workspace import ROOT, cache_folder, read_toml
 
 CRATE = ROOT / "fuzz"
 
-#: All targets together, without building them. CI gives the session two minutes.
-SECONDS = 100.0
+#: All targets together, without building them: enough to run the kept inputs and a few new ones.
+SECONDS = 40.0
 #: Resident memory of one target, the fuzzer's own tables and corpus with it.
 MEMORY_MAX_MB = 512
 #: Longest that one input may take: no target waits for anything.
@@ -39,9 +39,6 @@ COVERAGE_FLAGS = (
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "--cfg=fuzzing",
 )
-
-#: libFuzzer is C++, and is compiled where it is used.
-PROGRAMS = {"c++": "g++"}
 
 _END = re.compile(
     r"^#(?P<runs>\d+)\s+DONE\s+cov: (?P<cov>\d+).* corp: (?P<corpus>\d+)/.* rss: (?P<rss>\d+)Mb",
@@ -111,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
     """Builds and runs what the command line says, and returns the exit status."""
     asked = _arguments(argv)
     os.environ.update(toolbox.environment())
-    if packages := system.ensure(PROGRAMS):
+    if packages := system.ensure(system.FUZZ):
         print(f"not installed: apt-get install {' '.join(packages)}", file=sys.stderr)
         return 2
     targets = _targets(_build())

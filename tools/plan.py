@@ -85,18 +85,21 @@ def nox_command(args: Sequence[str]) -> list[str]:
 def run(shared: Sequence[Session] = SHARED, alone: Sequence[Session] = ALONE) -> int:
     """Runs all sessions, also after a failure, and returns the exit status."""
     started = time.monotonic()
-    # Every session installs the wheels, so they are built before any of them waits for another.
-    build = Job("wheels", [sys.executable, "-m", "tools", "wheels"], SESSION_LIMIT_S)
-    outcomes = [build.run(live=True)]
-    if not outcomes[0].failed:
+    # Several sessions need each of these, so they are there before any of them waits for another.
+    setup = [
+        Job("wheels", [sys.executable, "-m", "tools", "wheels"], SESSION_LIMIT_S),
+        Job("system packages", [sys.executable, "-m", "tools.system"], SESSION_LIMIT_S),
+    ]
+    outcomes = _run_side_by_side(setup, len(setup), live=True)
+    if not any(outcome.failed for outcome in outcomes):
         outcomes += _run_side_by_side([_job(session) for session in shared], CONCURRENT_MAX)
-        outcomes += _run_side_by_side([_job(session) for session in alone], 1)
+        outcomes += _run_side_by_side([_job(session) for session in alone], 1, live=True)
     _report(outcomes, time.monotonic() - started)
     is_well = not any(outcome.failed for outcome in outcomes)
     return 0 if is_well and len(unsteady(outcomes)) <= UNSTEADY_MAX else 1
 
 
-def _run_side_by_side(jobs: Sequence[Job], lanes: int) -> list[Outcome]:
+def _run_side_by_side(jobs: Sequence[Job], lanes: int, *, live: bool = False) -> list[Outcome]:
     """Runs jobs in their order, so many at a time, and returns the outcomes in that order."""
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     for job in jobs:
@@ -109,7 +112,7 @@ def _run_side_by_side(jobs: Sequence[Job], lanes: int) -> list[Outcome]:
                 job = waiting.get_nowait()
             except queue.Empty:
                 return
-            outcomes[job] = job.run(live=lanes == 1)
+            outcomes[job] = job.run(live=live)
 
     with ThreadPoolExecutor(lanes) as threads:
         try:

@@ -1,10 +1,14 @@
 """Programs of the system that some sessions need, and the packages of Debian that bring them."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tools.workspace import cache_folder
 
 #: What makes the hosts of tests/hosts.
 HOSTS = {
@@ -67,6 +71,27 @@ VERBS = {
     "/usr/lib/python3/dist-packages/pyverbs": "python3-pyverbs",
 }
 
+#: What the targets of fuzz/ are compiled with: libFuzzer is C++.
+FUZZ = {"c++": "g++"}
+
+#: What the attacks of tests/security run with, as two users.
+SECURITY = {**HOSTS, **FUSE, "setpriv": "util-linux"}
+
+#: What all sessions of `python3 -m tools test` need.
+ALL = {
+    **SLURM,
+    **KUBE,
+    **SSH,
+    **TERMINAL,
+    **BROWSER,
+    **VERBS,
+    **FUZZ,
+    **SECURITY,
+}
+
+#: How long `apt-get` waits for another program that installs packages.
+APT_WAIT_S = 600
+
 #: Where programs of root are; the PATH of others often leaves them out.
 ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -89,20 +114,35 @@ def missing(programs: dict[str, str]) -> list[str]:
 
 
 def ensure(programs: dict[str, str]) -> list[str]:
-    """Installs what is missing, where that can be done without a question.
+    """Installs the missing packages, if that needs no password.
 
-    Returns what is missing still; who needs it says what that means.
+    Sessions that run at the same time wait for each other: `apt-get` fails while another process
+    holds its lock.
+
+    Returns:
+        The packages that are still missing.
     """
-    packages = missing(programs)
-    if packages and (apt := _apt()):
-        print(f"installing {' '.join(packages)}", file=sys.stderr, flush=True)
-        # The lists may be missing or old; if they cannot be had, those there are may do.
-        subprocess.run([*apt, "update", "--quiet=2"])
-        subprocess.run(
-            [*apt, "install", "--quiet=2", "--yes", "--no-install-recommends", *packages]
-        )
+    if not missing(programs):
+        return []
+    with _installing():
         packages = missing(programs)
-    return packages
+        if packages and (apt := _apt()):
+            print(f"installing {' '.join(packages)}", file=sys.stderr, flush=True)
+            # The lists may be missing or old. If they cannot be updated, the present ones may do.
+            subprocess.run([*apt, "update", "--quiet=2"])
+            install = ["install", "--quiet=2", "--yes", "--no-install-recommends"]
+            install.append(f"--option=DPkg::Lock::Timeout={APT_WAIT_S}")
+            subprocess.run([*apt, *install, *packages])
+    return missing(programs)
+
+
+@contextmanager
+def _installing() -> Iterator[None]:
+    """Holds the lock of this user's installations."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with open(cache_folder() / "system.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _apt() -> Sequence[str] | None:
@@ -119,3 +159,7 @@ def _apt() -> Sequence[str] | None:
     ):
         return [*asks_nothing, *command]
     return None
+
+
+if __name__ == "__main__":
+    ensure(ALL)

@@ -1,5 +1,6 @@
 """What the sessions need of the system is looked for where it is, and installed if it may be."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is all there is on PATH."""
     monkeypatch.setattr(system, "ADMIN_FOLDERS", ())
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("MESH_CACHE", str(tmp_path / "cache"))
     for name in ("env", "true"):
         program(tmp_path, name)
     return tmp_path
@@ -66,3 +68,26 @@ def test_missing_are_files_too_where_a_package_brings_no_program(only: Path) -> 
     present.touch()
     wanted = {str(present): "package-a", str(only / "gone"): "package-b"}
     assert system.missing(wanted) == ["package-b"]
+
+
+def test_two_sessions_that_need_the_same_package_install_it_once(
+    only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    program(only, "apt-get")
+    script = f"""
+        [ "$3" = install ] || exit 0
+        [ -e {only}/running ] && echo > {only}/collided
+        echo > {only}/running
+        echo "$@" >> {only}/asked
+        /bin/sleep 0.1
+        echo > {only}/nft
+        /bin/chmod 755 {only}/nft
+        /bin/rm {only}/running
+    """
+    program(only, "env", script)
+    with ThreadPoolExecutor(2) as threads:
+        left = list(threads.map(system.ensure, [{"nft": "nftables"}] * 2))
+    assert left == [[], []]
+    assert len((only / "asked").read_text().splitlines()) == 1
+    assert not (only / "collided").exists()
