@@ -96,11 +96,14 @@ class Siege:
     def check(self) -> None:
         """Sees that both workers serve as if nothing had been."""
         assert self.program.do(steps.echo, "x") == ["x"]
+        worker = self.crew.worker(self.crew.hosts[1])
+        session = worker.session()
         with self.crew.program() as other:
             free = self.crew.addresses(self.crew.hosts[1:])
             other.do(steps.attach, free, self.crew.keys, {})
             assert other.do(steps.spawn)[0][0] == self.crew.hosts[1].name
             assert other.do(steps.echo, "x") == ["x"]
+        worker.wait_for_session_after(session)
         assert not self.marker.exists(), "something was unpickled"
 
 

@@ -20,6 +20,8 @@ from mesh_telemetry._rows.host_tables import HostTables
 
 @pytest.fixture
 def two() -> Iterator[list[WorkerProcess]]:
+    # Hosts are numbered within a job, so each test starts one.
+    shutdown_context().get(LIMIT_S)
     # On a busy machine, what lives may say so late.
     with configured(heartbeat_s=4.0), workers(2) as started:
         yield started

@@ -111,6 +111,16 @@ class Boss(Actor):
         return "spawned"
 
 
+def answer(line: str) -> None:
+    """Writes a line to whoever drives the program.
+
+    It is one write: the lines of actors, which another thread writes, must not come between the
+    text and the end of its line, as they can with `print` under PYTHONUNBUFFERED.
+    """
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     """Runs until the end of its input."""
     place, hosts, limit_s = Path(sys.argv[1]), int(sys.argv[2]), LIMIT_S
@@ -124,10 +134,10 @@ def main() -> None:
                 distant.say.call("from afar").get(limit_s)
             boss: Any = this_host().spawn_procs(name="office").spawn("boss", Boss)
             boss.hire.call_one().get(limit_s)
-            print("ready", flush=True)
+            answer("ready")
             for line in sys.stdin:
                 word, _, about = line.strip().partition(" ")
-                print(getattr(boss, word).call_one(about).get(limit_s), flush=True)
+                answer(getattr(boss, word).call_one(about).get(limit_s))
         shutdown_context().get(limit_s)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mesh_core import Credentials
+from mesh_core.testing import wait_until
 from tests.hosts.crew.program import Program
 from tests.hosts.world import Host, World
 from tools.workspace import ROOT
@@ -48,6 +49,10 @@ class Worker:
     def session(self) -> int:
         """Returns the process that serves the job now, or waits for one."""
         return children(self.process.pid)[0]
+
+    def wait_for_session_after(self, session: int) -> None:
+        """Waits until another process waits for a job than the one that served the last job."""
+        wait_until(lambda: children(self.process.pid)[:1] not in ([], [session]), END_LIMIT_S)
 
     def outer(self, pids: Iterable[int]) -> list[int]:
         """Returns what processes of the host are called out here, in their order."""

@@ -184,7 +184,8 @@ def _proc(snapshot: Snapshot, proc: Proc) -> Entry:
         state = "deadlock"
     note = f"{proc.name} pid {row['pid']}" + (f" {proc.state}" if proc.is_over else "")
     measures = (proc.cpu_percent, row["rss_bytes"], proc.messages_s)
-    return Entry(("proc", proc.name), title, state, note, measures, bool(proc.actors), row)
+    # A branch even if no actors are known yet: a key that opens it must not be lost.
+    return Entry(("proc", proc.name), title, state, note, measures, True, row)
 
 
 def _meshes(picture: Picture, view: View, parent: int | None) -> list[Entry]:

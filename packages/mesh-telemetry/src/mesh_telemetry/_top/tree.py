@@ -186,8 +186,13 @@ class EntryTree(Tree[Entry]):
     def on_tree_node_selected(self, event: Tree.NodeSelected[Entry]) -> None:
         """Opens or closes the branch that was selected, also if the tree was rebuilt since."""
         entry = event.node.data
-        node = None if entry is None else self._by_key.get(entry.key)
-        if node is not None and node.allow_expand:
+        if entry is None or not entry.is_branch:
+            return
+        node = self._by_key.get(entry.key)
+        if node is None:
+            # It is not shown at the moment: it will be as the key left it.
+            self._was_open ^= {entry.key}
+        else:
             node.toggle()
 
     def action_first(self) -> None:
