@@ -200,9 +200,15 @@ impl Oracle {
             0 => self.expect(value == Some(value_of(tag, rank)), || {
                 format!("call {tag} got the answer of another call from {from} rank {rank}")
             }),
-            fault::PROC_DIED | fault::HOST_DIED => self.expect(has_died, || {
+            fault::PROC_DIED => self.expect(has_died, || {
                 format!("call {tag}: {from} is said to be dead, but life {target} is not")
             }),
+            fault::HOST_DIED => {
+                let is_agent_dead = self.last_death.contains_key(&from.host.agent());
+                self.expect(is_agent_dead, || {
+                    format!("call {tag}: the host of {from} is said to be dead, its agent is not")
+                });
+            }
             fault::RAISED
             | fault::ACTOR_FAILED
             | fault::STOPPED

@@ -112,6 +112,17 @@ fn the_living_are_not_to_be_called_dead() {
 }
 
 #[test]
+fn a_host_with_a_living_agent_is_not_to_be_called_dead() {
+    let history = |oracle: &mut Oracle| {
+        oracle.died(1, PLACE, LATER);
+        call(oracle, 5);
+        answer(oracle, 5, fault::HOST_DIED);
+        oracle.call_ended(5);
+    };
+    check(history, Some("its agent is not"));
+}
+
+#[test]
 fn a_message_between_the_living_is_not_to_be_lost() {
     let sent = |oracle: &mut Oracle| {
         oracle.sent_one_way(&errand(1), PORT, [(0, PLACE, 1)].into_iter(), LATER);
