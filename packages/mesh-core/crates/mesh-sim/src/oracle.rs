@@ -1,18 +1,18 @@
 //! What must be true in every world. It sees everything and tells nobody but the report.
 
+mod news;
+
 use crate::message::{Errand, Life};
 use crate::rng::mix;
 use mesh_runtime::fault;
 use mesh_runtime::hash::FastMap;
-use mesh_wire::id::{PortId, ProcId};
+use mesh_wire::id::{HostId, PortId, ProcId};
+use news::News;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many broken promises are kept; the first one is what matters.
 const VIOLATIONS_MAX: usize = 200;
-
-/// How long the news of a death may take to who is using the process.
-const NEWS_TAKES_MAX: Duration = Duration::from_secs(2);
 
 /// The value that an endpoint returns for a message.
 pub fn value_of(tag: u64, rank: u32) -> u64 {
@@ -66,10 +66,11 @@ pub struct Oracle {
     violations: Vec<String>,
     /// Counts for people.
     pub tally: Tally,
+    /// By place in the order of the starts: the slot.
+    born: Vec<ProcId>,
     /// By place in the order of the starts: when it died.
     died_at: Vec<Option<Duration>>,
-    /// When a process last died at a place.
-    last_death: FastMap<ProcId, Duration>,
+    news: News,
     /// The last message of each sender and line that an actor's mailbox gave out.
     seen: FastMap<u64, u64>,
     one_way: BTreeMap<(u64, u32), OneWay>,
@@ -106,14 +107,26 @@ impl Oracle {
     }
 
     /// A process has started.
-    pub fn started(&mut self, life: Life) {
-        self.died_at.resize(life as usize + 1, None);
+    pub fn started(&mut self, life: Life, proc: ProcId) {
+        assert_eq!(self.died_at.len(), life as usize, "lives are numbered in the order of starts");
+        self.born.push(proc);
+        self.died_at.push(None);
+    }
+
+    /// The agent of a host is stopped for a while.
+    pub fn agent_stalled(&mut self, host: HostId, from: Duration, until: Duration) {
+        self.news.agent_stalled(host, from, until);
+    }
+
+    fn may_be_unreported(&self, sender: Life, proc: ProcId, sent_at: Duration) -> bool {
+        let sender_host = self.born[sender as usize].host;
+        self.news.may_be_unreported(proc, sender_host, sent_at)
     }
 
     /// A process has died.
     pub fn died(&mut self, life: Life, proc: ProcId, now: Duration) {
         self.died_at[life as usize] = Some(now);
-        self.last_death.insert(proc, now);
+        self.news.died(proc, now);
         self.tally.deaths += 1;
     }
 
@@ -190,25 +203,22 @@ impl Oracle {
         };
         let was_answered = std::mem::replace(&mut call.answered[place], true);
         let target = call.targets[place].2;
-        // A sender that has not heard yet addresses the one who was there before.
-        let sent_at = call.sent_at;
-        let is_news = |at: &Duration| *at + NEWS_TAKES_MAX >= sent_at;
-        let has_died = self.died_at.get(target as usize).is_none_or(Option::is_some)
-            || self.last_death.get(&from).is_some_and(is_news);
+        let (caller, sent_at) = (call.caller, call.sent_at);
         self.expect(!was_answered, || format!("call {tag} answered twice by rank {rank}"));
         match code {
             0 => self.expect(value == Some(value_of(tag, rank)), || {
                 format!("call {tag} got the answer of another call from {from} rank {rank}")
             }),
-            fault::PROC_DIED => self.expect(has_died, || {
-                format!("call {tag}: {from} is said to be dead, but life {target} is not")
-            }),
-            fault::HOST_DIED => {
-                let is_agent_dead = self.last_death.contains_key(&from.host.agent());
-                self.expect(is_agent_dead, || {
-                    format!("call {tag}: the host of {from} is said to be dead, its agent is not")
+            fault::PROC_DIED => {
+                let has_died =
+                    self.is_dead(target) || self.may_be_unreported(caller, from, sent_at);
+                self.expect(has_died, || {
+                    format!("call {tag}: {from} is said to be dead, but life {target} is not")
                 });
             }
+            fault::HOST_DIED => self.expect(self.news.has_died(from.host.agent()), || {
+                format!("call {tag}: the host of {from} is said to be dead, but its agent is not")
+            }),
             fault::RAISED
             | fault::ACTOR_FAILED
             | fault::STOPPED
@@ -250,10 +260,10 @@ impl Oracle {
                 self.open_since.get(&(sent.target, sent.port)),
                 Some(Some(since)) if *since <= sent.sent_at
             );
-            let last_death = self.last_death.get(&sent.proc);
-            let is_news = last_death.is_some_and(|at| *at + NEWS_TAKES_MAX >= sent.sent_at);
-            let may_be_lost =
-                self.is_dead(sent.sender) || self.is_dead(sent.target) || is_news || !was_open;
+            let may_be_lost = self.is_dead(sent.sender)
+                || self.is_dead(sent.target)
+                || self.may_be_unreported(sent.sender, sent.proc, sent.sent_at)
+                || !was_open;
             self.expect(may_be_lost, || format!("message {tag} to rank {rank} is lost: {sent:?}"));
         }
     }
