@@ -7,7 +7,7 @@ use crate::rng::mix;
 use mesh_runtime::fault;
 use mesh_runtime::hash::FastMap;
 use mesh_wire::id::{HostId, PortId, ProcId};
-use news::News;
+use news::{News, Sent};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ pub struct Oracle {
     violations: Vec<String>,
     /// Counts for people.
     pub tally: Tally,
-    /// By place in the order of the starts: the slot.
-    born: Vec<ProcId>,
+    /// By place in the order of the starts: the slot and which incarnation of it.
+    born: Vec<(ProcId, u32)>,
     /// By place in the order of the starts: when it died.
     died_at: Vec<Option<Duration>>,
     news: News,
@@ -107,9 +107,9 @@ impl Oracle {
     }
 
     /// A process has started.
-    pub fn started(&mut self, life: Life, proc: ProcId) {
+    pub fn started(&mut self, life: Life, proc: ProcId, incarnation: u32) {
         assert_eq!(self.died_at.len(), life as usize, "lives are numbered in the order of starts");
-        self.born.push(proc);
+        self.born.push((proc, incarnation));
         self.died_at.push(None);
     }
 
@@ -118,9 +118,18 @@ impl Oracle {
         self.news.agent_stalled(host, from, until);
     }
 
-    fn may_be_unreported(&self, sender: Life, proc: ProcId, sent_at: Duration) -> bool {
-        let sender_host = self.born[sender as usize].host;
-        self.news.may_be_unreported(proc, sender_host, sent_at)
+    /// A process that asked for a replacement is told which incarnation takes the place. None of
+    /// its later messages may meet the death of one before.
+    pub fn replaced(&mut self, owner: Life, proc: ProcId, incarnation: u32, now: Duration) {
+        self.news.replaced(owner, proc, incarnation, now);
+    }
+
+    fn may_be_unreported(&self, sender: Life, target: Life, proc: ProcId, at: Duration) -> bool {
+        let (sender_proc, _) = self.born[sender as usize];
+        // A place that is empty has no incarnation that anybody was told of.
+        let incarnation = self.born.get(target as usize).map_or(u32::MAX, |born| born.1);
+        let sender_host = sender_proc.host;
+        self.news.may_be_unreported(&Sent { sender, sender_host, proc, incarnation, at })
     }
 
     /// A process has died.
@@ -211,7 +220,7 @@ impl Oracle {
             }),
             fault::PROC_DIED => {
                 let has_died =
-                    self.is_dead(target) || self.may_be_unreported(caller, from, sent_at);
+                    self.is_dead(target) || self.may_be_unreported(caller, target, from, sent_at);
                 self.expect(has_died, || {
                     format!("call {tag}: {from} is said to be dead, but life {target} is not")
                 });
@@ -262,7 +271,7 @@ impl Oracle {
             );
             let may_be_lost = self.is_dead(sent.sender)
                 || self.is_dead(sent.target)
-                || self.may_be_unreported(sent.sender, sent.proc, sent.sent_at)
+                || self.may_be_unreported(sent.sender, sent.target, sent.proc, sent.sent_at)
                 || !was_open;
             self.expect(may_be_lost, || format!("message {tag} to rank {rank} is lost: {sent:?}"));
         }

@@ -430,7 +430,7 @@ impl World {
         self.trace.line(|line| write!(line, "{proc}/{incarnation} starts as life {life}"));
         self.lives.push(Some(Process::new(life, proc, incarnation, &self.plan)));
         self.directory.set_life(proc, Some(life));
-        self.oracle.started(life, proc);
+        self.oracle.started(life, proc, incarnation);
         self.act(life, |_, _| ());
         life
     }

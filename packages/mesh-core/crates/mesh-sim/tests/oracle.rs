@@ -16,8 +16,8 @@ const LATER: Duration = Duration::from_secs(60);
 /// Life 0 at `CALLER` calls, life 1 at `PLACE` has an actor.
 fn oracle() -> Oracle {
     let mut oracle = Oracle::default();
-    oracle.started(0, CALLER);
-    oracle.started(1, PLACE);
+    oracle.started(0, CALLER, 0);
+    oracle.started(1, PLACE, 0);
     oracle.opened(1, PORT, START);
     oracle
 }
@@ -116,7 +116,7 @@ fn the_living_are_not_to_be_called_dead() {
 /// Life 1 dies, and life 2 takes its place.
 fn replace(oracle: &mut Oracle) {
     oracle.died(1, PLACE, DEATH);
-    oracle.started(2, PLACE);
+    oracle.started(2, PLACE, 1);
 }
 
 /// Life 0 calls life 2, and is told that the process at its place is dead.
@@ -162,6 +162,20 @@ fn only_time_in_which_an_agent_between_is_stopped_delays_the_report_of_a_death()
     check_with_stalls(&of_both, 8, late);
     check_with_stalls(&[(HostId(7), 1, 5)], 4, late);
     check_with_stalls(&[(PLACE.host, 0, 1)], 4, late);
+}
+
+#[test]
+fn a_process_that_was_told_of_a_replacement_does_not_meet_the_death_before() {
+    let told = |at: Duration, incarnation| {
+        move |oracle: &mut Oracle| {
+            replace(oracle);
+            oracle.replaced(0, PLACE, incarnation, at);
+            call_successor(oracle, DEATH + Duration::from_millis(2));
+        }
+    };
+    check(told(DEATH + Duration::from_millis(1), 1), Some("said to be dead"));
+    check(told(DEATH + Duration::from_millis(3), 1), None);
+    check(told(DEATH + Duration::from_millis(1), 0), None);
 }
 
 #[test]
