@@ -58,6 +58,8 @@ pub struct Tally {
     pub spawned: u64,
     /// Processes that were killed.
     pub deaths: u64,
+    /// Probes of silent hosts, all of which have answered.
+    pub probes: u64,
 }
 
 /// The one who knows.

@@ -230,7 +230,10 @@ impl Process {
                     // Segments are the engine's; deaths come through the agent's mailbox.
                     Effect::Released { .. } | Effect::Buried(_) => {}
                     // No machine of these worlds loses its power: each acknowledges at once.
-                    Effect::Probe(host) => self.node.probed(host, Some(Duration::ZERO)),
+                    Effect::Probe(host) => {
+                        scene.oracle.tally.probes += 1;
+                        self.node.probed(host, Some(Duration::ZERO));
+                    }
                     effect => links.push(effect),
                 }
             }
