@@ -1,18 +1,18 @@
 //! What must be true in every world. It sees everything and tells nobody but the report.
 
+mod news;
+
 use crate::message::{Errand, Life};
 use crate::rng::mix;
 use mesh_runtime::fault;
 use mesh_runtime::hash::FastMap;
-use mesh_wire::id::{PortId, ProcId};
+use mesh_wire::id::{HostId, PortId, ProcId};
+use news::{News, Sent};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many broken promises are kept; the first one is what matters.
 const VIOLATIONS_MAX: usize = 200;
-
-/// How long the news of a death may take to who is using the process.
-const NEWS_TAKES_MAX: Duration = Duration::from_secs(2);
 
 /// The value that an endpoint returns for a message.
 pub fn value_of(tag: u64, rank: u32) -> u64 {
@@ -58,6 +58,8 @@ pub struct Tally {
     pub spawned: u64,
     /// Processes that were killed.
     pub deaths: u64,
+    /// Probes of silent hosts, all of which have answered.
+    pub probes: u64,
 }
 
 /// The one who knows.
@@ -66,10 +68,11 @@ pub struct Oracle {
     violations: Vec<String>,
     /// Counts for people.
     pub tally: Tally,
+    /// By place in the order of the starts: the slot and which incarnation of it.
+    born: Vec<(ProcId, u32)>,
     /// By place in the order of the starts: when it died.
     died_at: Vec<Option<Duration>>,
-    /// When a process last died at a place.
-    last_death: FastMap<ProcId, Duration>,
+    news: News,
     /// The last message of each sender and line that an actor's mailbox gave out.
     seen: FastMap<u64, u64>,
     one_way: BTreeMap<(u64, u32), OneWay>,
@@ -106,14 +109,35 @@ impl Oracle {
     }
 
     /// A process has started.
-    pub fn started(&mut self, life: Life) {
-        self.died_at.resize(life as usize + 1, None);
+    pub fn started(&mut self, life: Life, proc: ProcId, incarnation: u32) {
+        assert_eq!(self.died_at.len(), life as usize, "lives are numbered in the order of starts");
+        self.born.push((proc, incarnation));
+        self.died_at.push(None);
+    }
+
+    /// The agent of a host is stopped for a while.
+    pub fn agent_stalled(&mut self, host: HostId, from: Duration, until: Duration) {
+        self.news.agent_stalled(host, from, until);
+    }
+
+    /// A process that asked for a replacement is told which incarnation takes the place. None of
+    /// its later messages may meet the death of one before.
+    pub fn replaced(&mut self, owner: Life, proc: ProcId, incarnation: u32, now: Duration) {
+        self.news.replaced(owner, proc, incarnation, now);
+    }
+
+    fn may_be_unreported(&self, sender: Life, target: Life, proc: ProcId, at: Duration) -> bool {
+        let (sender_proc, _) = self.born[sender as usize];
+        // A place that is empty has no incarnation that anybody was told of.
+        let incarnation = self.born.get(target as usize).map_or(u32::MAX, |born| born.1);
+        let sender_host = sender_proc.host;
+        self.news.may_be_unreported(&Sent { sender, sender_host, proc, incarnation, at })
     }
 
     /// A process has died.
     pub fn died(&mut self, life: Life, proc: ProcId, now: Duration) {
         self.died_at[life as usize] = Some(now);
-        self.last_death.insert(proc, now);
+        self.news.died(proc, now);
         self.tally.deaths += 1;
     }
 
@@ -190,18 +214,21 @@ impl Oracle {
         };
         let was_answered = std::mem::replace(&mut call.answered[place], true);
         let target = call.targets[place].2;
-        // A sender that has not heard yet addresses the one who was there before.
-        let sent_at = call.sent_at;
-        let is_news = |at: &Duration| *at + NEWS_TAKES_MAX >= sent_at;
-        let has_died = self.died_at.get(target as usize).is_none_or(Option::is_some)
-            || self.last_death.get(&from).is_some_and(is_news);
+        let (caller, sent_at) = (call.caller, call.sent_at);
         self.expect(!was_answered, || format!("call {tag} answered twice by rank {rank}"));
         match code {
             0 => self.expect(value == Some(value_of(tag, rank)), || {
                 format!("call {tag} got the answer of another call from {from} rank {rank}")
             }),
-            fault::PROC_DIED | fault::HOST_DIED => self.expect(has_died, || {
-                format!("call {tag}: {from} is said to be dead, but life {target} is not")
+            fault::PROC_DIED => {
+                let has_died =
+                    self.is_dead(target) || self.may_be_unreported(caller, target, from, sent_at);
+                self.expect(has_died, || {
+                    format!("call {tag}: {from} is said to be dead, but life {target} is not")
+                });
+            }
+            fault::HOST_DIED => self.expect(self.news.has_died(from.host.agent()), || {
+                format!("call {tag}: the host of {from} is said to be dead, but its agent is not")
             }),
             fault::RAISED
             | fault::ACTOR_FAILED
@@ -244,10 +271,10 @@ impl Oracle {
                 self.open_since.get(&(sent.target, sent.port)),
                 Some(Some(since)) if *since <= sent.sent_at
             );
-            let last_death = self.last_death.get(&sent.proc);
-            let is_news = last_death.is_some_and(|at| *at + NEWS_TAKES_MAX >= sent.sent_at);
-            let may_be_lost =
-                self.is_dead(sent.sender) || self.is_dead(sent.target) || is_news || !was_open;
+            let may_be_lost = self.is_dead(sent.sender)
+                || self.is_dead(sent.target)
+                || self.may_be_unreported(sent.sender, sent.target, sent.proc, sent.sent_at)
+                || !was_open;
             self.expect(may_be_lost, || format!("message {tag} to rank {rank} is lost: {sent:?}"));
         }
     }

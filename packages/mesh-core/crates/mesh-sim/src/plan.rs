@@ -1,6 +1,6 @@
 //! What kind of world a seed makes: its size, its speeds, and what goes wrong in it.
 
-use crate::rng::Rng;
+use crate::rng::{Rng, mix};
 use std::time::Duration;
 
 /// What is asked of a run.
@@ -54,6 +54,8 @@ pub struct Plan {
     pub breaks: u32,
     /// Processes that stand still for a while.
     pub stalls: u32,
+    /// Agents that are stopped for longer than three heartbeats, while their machines acknowledge.
+    pub agent_stalls: u32,
     /// Connection attempts, of 1,000, that fail though the peer lives.
     pub refused_permille: u64,
     /// Calls, of 1,000, that have a deadline.
@@ -77,6 +79,8 @@ impl Plan {
         let kills = sometimes(kills_max) as u32;
         let breaks = sometimes(u64::from(options.procs / 5).max(4)) as u32;
         let stalls = sometimes(u64::from(options.procs / 50).max(2)) as u32;
+        // Drawn apart, so that the rest of each seed's plan is what it was before agents stalled.
+        let agent_stalls = Rng::new(mix(options.seed)).below(4) as u32;
         let refused_permille = sometimes(200);
         let timeout_permille = sometimes(600);
         let jitter_us = sometimes(3000);
@@ -114,6 +118,7 @@ impl Plan {
             revive_us: *rng.pick(&[500, 5000, 300_000]).expect("a fixed list"),
             breaks,
             stalls,
+            agent_stalls,
             refused_permille,
             timeout_permille,
             work_weights,

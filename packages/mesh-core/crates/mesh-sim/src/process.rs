@@ -230,7 +230,10 @@ impl Process {
                     // Segments are the engine's; deaths come through the agent's mailbox.
                     Effect::Released { .. } | Effect::Buried(_) => {}
                     // No machine of these worlds loses its power: each acknowledges at once.
-                    Effect::Probe(host) => self.node.probed(host, Some(Duration::ZERO)),
+                    Effect::Probe(host) => {
+                        scene.oracle.tally.probes += 1;
+                        self.node.probed(host, Some(Duration::ZERO));
+                    }
                     effect => links.push(effect),
                 }
             }
@@ -334,9 +337,14 @@ impl Process {
         FailureId(u64::from(self.life) << 24 | self.failures_begun)
     }
 
-    /// What is not in order when nothing moves any more.
-    pub fn check_quiet(&self, oracle: &mut Oracle) {
+    /// What is not in order when nothing moves any more in a world of so many hosts.
+    pub fn check_quiet(&self, hosts: u32, oracle: &mut Oracle) {
         let id = self.id;
+        // The machines of these worlds never fail, however long their agents are stopped.
+        for host in (0..hosts).map(HostId) {
+            let is_alive = !self.node.is_host_dead(host);
+            oracle.expect(is_alive, || format!("{id} has declared {host:?} dead"));
+        }
         oracle.expect(self.waits.is_empty(), || format!("{id} waits for {:?}", self.waits));
         for (queue, letters) in &self.outbox {
             let first = letters.front();

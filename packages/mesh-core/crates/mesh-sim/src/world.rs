@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 use mesh_runtime::node::{Effect, LinkId};
 use mesh_wire::frame::{Frame, Head, Kind};
-use mesh_wire::id::ProcId;
+use mesh_wire::id::{HostId, ProcId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
@@ -48,6 +48,8 @@ enum Event {
     Break,
     /// Some process stands still.
     Stall,
+    /// Some agent is stopped for longer than three heartbeats.
+    StallAgent,
     /// An agent hears of the death of a process.
     Reap(ProcId, u32),
     /// Somebody wants a dead process back.
@@ -167,10 +169,11 @@ impl World {
             let at = self.some_time();
             self.queue.add(at, Event::Act(action));
         }
-        let faults: [(u32, fn() -> Event); 3] = [
+        let faults: [(u32, fn() -> Event); 4] = [
             (self.plan.kills, || Event::Kill),
             (self.plan.breaks, || Event::Break),
             (self.plan.stalls, || Event::Stall),
+            (self.plan.agent_stalls, || Event::StallAgent),
         ];
         for (count, event) in faults {
             for _ in 0..count {
@@ -243,10 +246,15 @@ impl World {
             Event::Break => self.break_some(),
             Event::Stall => {
                 if let Some(life) = self.somebody() {
-                    let until = self.now + Duration::from_micros(self.fate.between(1, 500_000));
-                    self.trace.line(|line| write!(line, "life {life} stalls until {until:?}"));
-                    self.stalled.insert(life, until);
+                    let length = Duration::from_micros(self.fate.between(1, 500_000));
+                    self.stall(life, length);
                 }
+            }
+            Event::StallAgent => {
+                let host = self.fate.below(u64::from(self.plan.hosts)) as u32;
+                let length = Duration::from_micros(self.fate.between(3_200_000, 4_500_000));
+                let until = self.stall(self.agent_of(ProcId::new(host, 0)), length);
+                self.oracle.agent_stalled(HostId(host), self.now, until);
             }
             Event::Reap(proc, incarnation) => {
                 let agent = self.agent_of(proc);
@@ -263,11 +271,23 @@ impl World {
         }
     }
 
+    /// Stops a process for a while; returns when it goes on.
+    fn stall(&mut self, life: Life, length: Duration) -> Duration {
+        let until = self.stalled.entry(life).or_default();
+        // A process that is stopped already goes on at the end of the longer stall.
+        *until = (self.now + length).max(*until);
+        let until = *until;
+        self.trace.line(|line| write!(line, "life {life} stalls until {until:?}"));
+        until
+    }
+
     /// When the process that an event is for moves again, if it stands still.
     fn stalled_until(&self, event: &Event) -> Option<Duration> {
         let life = match event {
             Event::Arrive(wire, end) => self.net.life_at(*wire, *end)?,
             Event::Later(life, _) | Event::Dial(life, _) => *life,
+            // Only a running agent reaps and starts processes.
+            Event::Reap(proc, _) | Event::Revive(proc) => self.agent_of(*proc),
             _ => return None,
         };
         self.stalled.get(&life).copied().filter(|until| *until > self.now)
@@ -430,7 +450,7 @@ impl World {
         self.trace.line(|line| write!(line, "{proc}/{incarnation} starts as life {life}"));
         self.lives.push(Some(Process::new(life, proc, incarnation, &self.plan)));
         self.directory.set_life(proc, Some(life));
-        self.oracle.started(life);
+        self.oracle.started(life, proc, incarnation);
         self.act(life, |_, _| ());
         life
     }

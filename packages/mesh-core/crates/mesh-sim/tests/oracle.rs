@@ -3,19 +3,21 @@
 use mesh_runtime::fault;
 use mesh_sim::message::{Errand, Work};
 use mesh_sim::oracle::{Oracle, value_of};
-use mesh_wire::id::{PortId, ProcId};
+use mesh_wire::id::{HostId, PortId, ProcId};
 use std::time::Duration;
 
 const PORT: PortId = PortId(20);
 const PLACE: ProcId = ProcId::new(0, 1);
+const CALLER: ProcId = ProcId::new(1, 1);
 const START: Duration = Duration::ZERO;
+const DEATH: Duration = Duration::from_secs(10);
 const LATER: Duration = Duration::from_secs(60);
 
-/// Life 0 calls, life 1 at `PLACE` has an actor.
+/// Life 0 at `CALLER` calls, life 1 at `PLACE` has an actor.
 fn oracle() -> Oracle {
     let mut oracle = Oracle::default();
-    oracle.started(0);
-    oracle.started(1);
+    oracle.started(0, CALLER, 0);
+    oracle.started(1, PLACE, 0);
     oracle.opened(1, PORT, START);
     oracle
 }
@@ -109,6 +111,82 @@ fn the_living_are_not_to_be_called_dead() {
         history(oracle);
     };
     check(dead, None);
+}
+
+/// Life 1 dies, and life 2 takes its place.
+fn replace(oracle: &mut Oracle) {
+    oracle.died(1, PLACE, DEATH);
+    oracle.started(2, PLACE, 1);
+}
+
+/// Life 0 calls life 2, and is told that the process at its place is dead.
+fn call_successor(oracle: &mut Oracle, at: Duration) {
+    oracle.sent_call(5, 0, [(0, PLACE, 2)].into_iter(), at);
+    answer(oracle, 5, fault::PROC_DIED);
+    oracle.call_ended(5);
+}
+
+#[test]
+fn a_death_is_reported_in_time() {
+    for (after_s, broken) in [(1, None), (3, Some("said to be dead"))] {
+        let history = |oracle: &mut Oracle| {
+            replace(oracle);
+            call_successor(oracle, DEATH + Duration::from_secs(after_s));
+        };
+        check(history, broken);
+    }
+}
+
+/// Agents are stopped from one second after the death of life 1 to another, and life 0 calls its
+/// successor.
+fn check_with_stalls(stalls: &[(HostId, u64, u64)], call_s: u64, broken: Option<&str>) {
+    let after = |secs| DEATH + Duration::from_secs(secs);
+    let history = |oracle: &mut Oracle| {
+        for (host, from_s, until_s) in stalls {
+            oracle.agent_stalled(*host, after(*from_s), after(*until_s));
+        }
+        replace(oracle);
+        call_successor(oracle, after(call_s));
+    };
+    check(history, broken);
+}
+
+#[test]
+fn only_time_in_which_an_agent_between_is_stopped_delays_the_report_of_a_death() {
+    let late = Some("said to be dead");
+    let of_caller = [(CALLER.host, 1, 5)];
+    check_with_stalls(&of_caller, 6, None);
+    check_with_stalls(&of_caller, 7, late);
+    let of_both = [(CALLER.host, 1, 5), (PLACE.host, 2, 6)];
+    check_with_stalls(&of_both, 7, None);
+    check_with_stalls(&of_both, 8, late);
+    check_with_stalls(&[(HostId(7), 1, 5)], 4, late);
+    check_with_stalls(&[(PLACE.host, 0, 1)], 4, late);
+}
+
+#[test]
+fn a_process_that_was_told_of_a_replacement_does_not_meet_the_death_before() {
+    let told = |at: Duration, incarnation| {
+        move |oracle: &mut Oracle| {
+            replace(oracle);
+            oracle.replaced(0, PLACE, incarnation, at);
+            call_successor(oracle, DEATH + Duration::from_millis(2));
+        }
+    };
+    check(told(DEATH + Duration::from_millis(1), 1), Some("said to be dead"));
+    check(told(DEATH + Duration::from_millis(3), 1), None);
+    check(told(DEATH + Duration::from_millis(1), 0), None);
+}
+
+#[test]
+fn a_host_with_a_living_agent_is_not_to_be_called_dead() {
+    let history = |oracle: &mut Oracle| {
+        oracle.died(1, PLACE, LATER);
+        call(oracle, 5);
+        answer(oracle, 5, fault::HOST_DIED);
+        oracle.call_ended(5);
+    };
+    check(history, Some("its agent is not"));
 }
 
 #[test]

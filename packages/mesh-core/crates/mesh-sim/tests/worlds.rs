@@ -28,11 +28,14 @@ fn seeds_and_sizes_give_different_worlds() {
 
 #[test]
 fn many_small_worlds_keep_their_promises() {
+    let mut probes = 0;
     for seed in 0..60 {
         let report = run(small(seed));
         assert_eq!(report.violations, Vec::<String>::new(), "seed {seed}");
         assert!(report.tally.received > 0, "seed {seed} is an empty world");
+        probes += report.tally.probes;
     }
+    assert!(probes > 0, "no agent was stopped for long enough to be probed");
 }
 
 #[test]

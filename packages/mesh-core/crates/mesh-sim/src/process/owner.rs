@@ -289,7 +289,10 @@ impl Process {
         let Repair { child, rank, step, tries } = repair;
         let next = match (step, answer.code) {
             // A spawn that was given up with the old process may have reached the new one.
-            (Step::Replace, 0) => Some(Step::Stop),
+            (Step::Replace, 0) => {
+                self.note_replacement(repair, answer, scene);
+                Some(Step::Stop)
+            }
             (Step::Stop, 0) => Some(Step::Spawn),
             (Step::Spawn, 0) => {
                 scene.oracle.tally.restarts += 1;
@@ -303,6 +306,18 @@ impl Process {
         match next {
             Some(step) => self.take_step(Repair { step, tries: tries + 1, ..repair }, scene),
             None => self.supervise(Event::RestartDone { child, rank, ok: false }, scene),
+        }
+    }
+
+    /// Reports to the oracle which process this one was told to have the place of a rank.
+    fn note_replacement(&self, repair: Repair, answer: &Answer, scene: &mut Scene<'_>) {
+        let Some(mesh) = self.meshes.get(&repair.child) else { return };
+        let proc = mesh.targets[repair.rank as usize].proc;
+        match unpack(&answer.frame.tail) {
+            Some([incarnation]) => {
+                scene.oracle.replaced(self.life, proc, incarnation as u32, scene.now);
+            }
+            None => scene.oracle.violated(|| format!("a replacement was answered with {answer:?}")),
         }
     }
 }

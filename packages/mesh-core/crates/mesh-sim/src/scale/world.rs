@@ -117,7 +117,7 @@ impl World {
         };
         for life in 0..shape.lives() {
             let proc = shape.at(life);
-            world.oracle.started(life);
+            world.oracle.started(life, proc, 0);
             let site = shape.has(proc).then(|| Box::new(Site::new(&world.shape, proc)));
             world.sites.push(site);
         }

@@ -11,7 +11,7 @@ impl World {
         }
         self.oracle.check_quiet();
         for process in self.lives.iter().flatten() {
-            process.check_quiet(&mut self.oracle);
+            process.check_quiet(self.plan.hosts, &mut self.oracle);
             for (port, owner, incarnation, owner_port) in process.ownership() {
                 let life = self.directory.life(owner);
                 let of_owner = life.and_then(|life| self.lives[life as usize].as_ref());

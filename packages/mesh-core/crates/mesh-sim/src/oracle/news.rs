@@ -1,0 +1,104 @@
+//! Which senders may not have been told of the last death at a place.
+//!
+//! The agent of the host reports a death, and the agent of the receiver passes the report on to
+//! processes of another host. That takes milliseconds while both agents run. An agent that is
+//! stopped reports nothing and passes nothing on, and its host is not dead before
+//! `unresponsive_timeout_s`. Until it goes on, a new process may take the slot of the dead one, and
+//! a sender that was not told of the death may send to the new process and then be told.
+
+use crate::message::Life;
+use mesh_runtime::hash::FastMap;
+use mesh_wire::id::{HostId, ProcId};
+use std::time::Duration;
+
+/// How long the report of a death may take to each sender, while the agents of both hosts run.
+const REPORT_MAX: Duration = Duration::from_secs(2);
+
+/// A period during which the agent of a host is stopped.
+#[derive(Debug)]
+struct AgentStall {
+    host: HostId,
+    from: Duration,
+    until: Duration,
+}
+
+/// What a process was told of the process that replaced a dead one.
+#[derive(Debug)]
+struct Replacement {
+    incarnation: u32,
+    told_at: Duration,
+}
+
+/// A message and the process that its receiver was in when it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) sender: Life,
+    pub(super) sender_host: HostId,
+    pub(super) proc: ProcId,
+    pub(super) incarnation: u32,
+    pub(super) at: Duration,
+}
+
+/// The deaths of a world, and what its processes must have been told of them.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// When a process last died at a place.
+    last_death: FastMap<ProcId, Duration>,
+    /// In the order in which they began.
+    agent_stalls: Vec<AgentStall>,
+    /// By the process that was told, and the place.
+    replacements: FastMap<(Life, ProcId), Replacement>,
+}
+
+impl News {
+    pub(super) fn died(&mut self, proc: ProcId, now: Duration) {
+        self.last_death.insert(proc, now);
+    }
+
+    pub(super) fn agent_stalled(&mut self, host: HostId, from: Duration, until: Duration) {
+        self.agent_stalls.push(AgentStall { host, from, until });
+    }
+
+    pub(super) fn replaced(
+        &mut self,
+        owner: Life,
+        proc: ProcId,
+        incarnation: u32,
+        told_at: Duration,
+    ) {
+        self.replacements.insert((owner, proc), Replacement { incarnation, told_at });
+    }
+
+    /// Whether any process has died at a place.
+    pub(super) fn has_died(&self, proc: ProcId) -> bool {
+        self.last_death.contains_key(&proc)
+    }
+
+    /// Whether a message may be answered with the death of a process that had the place before its
+    /// receiver, or be lost with it: the sender may not have been told of that death.
+    pub(super) fn may_be_unreported(&self, sent: &Sent) -> bool {
+        let hosts = [sent.proc.host, sent.sender_host];
+        let last_death = self.last_death.get(&sent.proc);
+        last_death.is_some_and(|died_at| self.due(*died_at, hosts) >= sent.at)
+            && !self.is_known_replacement(sent)
+    }
+
+    /// Whether the sender was told before that the incarnation it sends to has replaced another.
+    fn is_known_replacement(&self, sent: &Sent) -> bool {
+        let told = self.replacements.get(&(sent.sender, sent.proc));
+        told.is_some_and(|told| told.incarnation >= sent.incarnation && told.told_at <= sent.at)
+    }
+
+    /// When the report of a death is due; time in which one of two agents is stopped does not count.
+    fn due(&self, died_at: Duration, hosts: [HostId; 2]) -> Duration {
+        let (mut due, mut counted_until) = (died_at + REPORT_MAX, died_at);
+        for stall in self.agent_stalls.iter().filter(|stall| hosts.contains(&stall.host)) {
+            let from = stall.from.max(counted_until);
+            if from < due && from < stall.until {
+                due += stall.until - from;
+                counted_until = stall.until;
+            }
+        }
+        due
+    }
+}
