@@ -194,25 +194,41 @@ def hosts(session: nox.Session) -> None:
 
 @nox.session
 def jobs(session: nox.Session) -> None:
-    """Run the tests of jobs on what has to be there: sshd, SLURM, a Kubernetes API."""
+    """Run the tests of jobs on what has to be there: processes, sshd, a Kubernetes API."""
     _install(session, "jobs", "mesh-jobs")
     session.install(str(EXAMPLE_BACKEND))
-    _have(session, {**system.SSH, **system.SLURM, **system.KUBE})
+    _have(session, {**system.SSH, **system.HOSTS, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
     # They wait more than they work.
     _pytest(session, *folders, "--numprocesses=2", "--ignore=tests/jobs/slurm", *session.posargs)
+
+
+@nox.session
+def slurm(session: nox.Session) -> None:
+    """Run the tests of SLURM jobs on a cluster of this machine's namespaces."""
+    _install(session, "jobs", "mesh-jobs")
+    _have(session, system.SLURM)
     chosen = session.posargs or ["-m", "not slow"]
     session.run("python", "-m", "tests.jobs.slurm", *chosen)
 
 
 @nox.session
 def rdma(session: nox.Session) -> None:
-    """Run the tests of RDMA: on this machine, and in one that has verbs devices."""
+    """Run the tests of RDMA that need no verbs device."""
     _install(session, "rdma", "mesh-rdma")
     _have(session, system.VERBS)
     chosen = session.posargs or ["-m", "not slow"]
     _pytest(session, "packages/mesh-rdma/tests", f"--ignore={OF_VERBS}", *chosen)
     _pytest(session, "tests/rdma", *chosen)
+
+
+@nox.session
+def verbs(session: nox.Session) -> None:
+    """Run the tests of RDMA over verbs, in a virtual machine that has verbs devices."""
+    # In the machine compiling takes many times as long, and the result would be lost.
+    session.env["UV_COMPILE_BYTECODE"] = "1"
+    _install(session, "rdma", "mesh-rdma")
+    _have(session, system.VERBS)
     # There each test is slow: the machine's processor is emulated.
     in_machine = ["python", "-m", "tests.rdma.vm", "--limit=600", "--"]
     in_machine += ["python", "-m", "tools.twice", "--timeout=300", "-p", "no:randomly"]

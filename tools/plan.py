@@ -1,5 +1,6 @@
 """Which nox sessions `python3 -m tools test` runs, how they share the machine, and the report."""
 
+import os
 import queue
 import sys
 import time
@@ -45,7 +46,9 @@ SHARED: tuple[Session, ...] = (
     Session("fs"),
     Session("tests(mesh-core)"),
     Session("tensor"),
+    Session("verbs"),
     Session("rdma"),
+    Session("slurm"),
     Session("hosts"),
     Session("docs"),
     Session("readme"),
@@ -85,6 +88,8 @@ def nox_command(args: Sequence[str]) -> list[str]:
 def run(shared: Sequence[Session] = SHARED, alone: Sequence[Session] = ALONE) -> int:
     """Runs all sessions, also after a failure, and returns the exit status."""
     started = time.monotonic()
+    # A whole run compiles each crate once: data for the next compilation would only cost time.
+    os.environ.setdefault("CARGO_INCREMENTAL", "0")
     # Several sessions need each of these, so they are there before any of them waits for another.
     setup = [
         Job("wheels", [sys.executable, "-m", "tools", "wheels"], SESSION_LIMIT_S),

@@ -20,11 +20,16 @@ class ToolMissing(Exception):
 
 
 def environment() -> dict[str, str]:
-    """Returns the variables that pin what uv and cargo do, wherever they are called from."""
+    """Returns the variables that pin what uv, cargo and Python do, wherever they are called from.
+
+    Python writes bytecode even if the caller's environment forbids it: without it, each of the
+    thousands of processes that the tests start compiles all that it imports, torch among it.
+    """
     cache = cache_folder()
     return {
         "CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(cache / "cargo-target")),
         "PATH": os.pathsep.join([str(_bin()), os.environ.get("PATH", os.defpath), _cargo_bin()]),
+        "PYTHONDONTWRITEBYTECODE": "",
         "UV_CONSTRAINT": str(CONSTRAINTS),
         "UV_OVERRIDE": str(OVERRIDES),
         "UV_NO_CONFIG": "1",

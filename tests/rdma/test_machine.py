@@ -22,6 +22,8 @@ sys.exit(7)
 """
 
 
+# Every run of the verbs tests relies on the same.
+@pytest.mark.slow
 def test_command_sees_these_files_and_variables_and_gives_its_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

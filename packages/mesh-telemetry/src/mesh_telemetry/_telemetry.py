@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -380,15 +379,14 @@ class Telemetry:
             >>> with telemetry.serve() as serving:
             ...     print(serving.url, serving.flight_url, serving.token)
         """
-        from mesh_telemetry._dash.dashboard import LOOK_S, Dashboard
+        from mesh_telemetry._dash.dashboard import BoundedLook, Dashboard
         from mesh_telemetry._rows.added_tables import table_docs
         from mesh_telemetry._serve.scopes import Tokens
         from mesh_telemetry._serve.served_queries import ServedQueries
         from mesh_telemetry._serve.serving import Serving
 
         self._started()
-        look = partial(self.query, timeout=LOOK_S)
-        dashboard = Dashboard(look, table_docs(self._own_tables))
+        dashboard = Dashboard(BoundedLook(self.query), table_docs(self._own_tables))
         queries = ServedQueries(self._asker())
         serving = Serving(
             queries,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
@@ -15,12 +15,30 @@ from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route, k
 
 if TYPE_CHECKING:
     from mesh_telemetry._dash.queries import Look
+    from mesh_telemetry._query.coverage import Answer
     from mesh_telemetry._rows.schemas import TableDoc
 
-__all__ = ["LOOK_S", "Dashboard", "dashboard_url"]
+__all__ = ["BoundedLook", "Dashboard", "dashboard_url"]
 
 #: Seconds after which a page does without a host that has not answered.
-LOOK_S = 3.0
+_LOOK_S = 3.0
+#: The same until the first answer: hosts may still be loading the query engine.
+_FIRST_LOOK_S = 15.0
+
+
+class BoundedLook:
+    """Answers the queries of a dashboard, each within a limit."""
+
+    def __init__(self, query: Callable[..., Answer]) -> None:
+        self._query = query
+        self._has_answered = False
+
+    def __call__(self, sql: str, params: Sequence[object]) -> Answer:
+        """Answer one query, without the hosts that are late."""
+        timeout_s = _LOOK_S if self._has_answered else _FIRST_LOOK_S
+        answer = self._query(sql, params, timeout=timeout_s)
+        self._has_answered = True
+        return answer
 
 
 class Dashboard:

@@ -89,7 +89,7 @@ impl News {
         told.is_some_and(|told| told.incarnation >= sent.incarnation && told.told_at <= sent.at)
     }
 
-    /// When the report of a death is due; time in which one of two agents is stopped does not count.
+    /// When the report of a death is due, without the time in which an agent is stopped.
     fn due(&self, died_at: Duration, hosts: [HostId; 2]) -> Duration {
         let (mut due, mut counted_until) = (died_at + REPORT_MAX, died_at);
         for stall in self.agent_stalls.iter().filter(|stall| hosts.contains(&stall.host)) {
