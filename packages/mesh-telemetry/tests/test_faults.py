@@ -134,7 +134,8 @@ def test_what_answers_for_a_host_is_lost_in_the_middle_often(
 def host_is_lost(place: Path, seed: int) -> None:
     rng = random.Random(seed)
     shutdown_context().get(LIMIT_S)
-    with configured(heartbeat_s=1.5), workers(2) as two:
+    # Nobody calls what was lost with the host: that must not end the program before the test does.
+    with configured(heartbeat_s=1.5, failure_grace_s=LIMIT_S), workers(2) as two:
         hosts = attach_to_workers([worker.address for worker in two])
         with Telemetry(config(place)) as telemetry:
             procs = hosts.spawn_procs(name="far")

@@ -22,8 +22,9 @@ from mesh_telemetry._rows.host_tables import HostTables
 def two() -> Iterator[list[WorkerProcess]]:
     # Hosts are numbered within a job, so each test starts one.
     shutdown_context().get(LIMIT_S)
-    # On a busy machine, what lives may say so late.
-    with configured(heartbeat_s=4.0), workers(2) as started:
+    # On a busy machine, what lives may say so late. A host that a test kills must not end the
+    # program before the test does.
+    with configured(heartbeat_s=4.0, failure_grace_s=LIMIT_S), workers(2) as started:
         yield started
         shutdown_context().get(LIMIT_S)
 

@@ -98,6 +98,8 @@ def test_a_person_looks_at_a_program(
         wait_until(lambda: "root 0.0" not in terminal.seen(), LIMIT_S)
         terminal.press("g")
         terminal.press("j")
+        # The line that the keys reach may still change while the filter takes effect.
+        terminal.wait_for("team[0]  0.")
         terminal.press("Tab")
         terminal.wait_for("trainers[0]")
         terminal.press("Escape")
