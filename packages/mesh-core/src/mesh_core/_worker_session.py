@@ -35,12 +35,11 @@ __all__ = ["is_session", "leave", "main", "root_died"]
 # The process of the program.
 _ROOT = 0
 _LOOK_S = 1.0
-# How long the owner may take to acknowledge that a worker withdraws. The wait ends at once if the
-# owner dies; it lasts so long only if the owner already regards the host as lost.
-_OWNER_HEARS_S = 5.0
+# How long the owner may take to answer that it knows that a worker withdraws; it does not answer if
+# it knew before.
+_OWNER_HEARS_S = 0.5
 # How long the answer to the last question may take to reach the owner.
 _FAREWELL_S = 0.5
-_ENDING = "it is ending a job: ask again in a moment"
 
 _over = threading.Event()
 _status = 0
@@ -168,9 +167,6 @@ def _serve_one(worker: Inheritance) -> None:
         if runtime is not None:
             _served = runtime
             _over.wait()
-            # Requests that arrive while the job ends get an answer too, instead of a closed
-            # connection: programs ask again.
-            gate.refuse(_ENDING)
             _end(runtime, worker)
     gate.close()
     with suppress(OSError):

@@ -52,11 +52,6 @@ impl PyGate {
         Ok(Self(gate))
     }
 
-    /// Answers every request for this worker with a refusal, from now on.
-    fn refuse(&self, why: &str) {
-        self.0.refuse(answer_frame(false, why.as_bytes()));
-    }
-
     /// Waits for who asks for this worker.
     fn next_request(&self, py: Python<'_>, limit_s: f64) -> Option<PyCaller> {
         let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
