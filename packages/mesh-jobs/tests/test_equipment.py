@@ -15,10 +15,10 @@ from workers import END_LIMIT_S, is_alive
 from mesh_core import Actor, HostMesh, MeshError, endpoint
 from mesh_core.testing import wait_until
 from mesh_jobs import Job, JobError, LocalJob, ProcessJob
-from mesh_jobs._equipment import load_equipment
-from mesh_jobs._held_equipment import HeldEquipment
-from mesh_jobs._processes import command_of, processes
-from mesh_jobs._state import StateFolder
+from mesh_jobs._extensions.daemon_client import HeldEquipment
+from mesh_jobs._extensions.extension import load_equipment
+from mesh_jobs._host.process_table import command_of, processes
+from mesh_jobs._state.folder import StateFolder
 from mesh_jobs.testing import worker_pids
 
 UP_S = 60.0
@@ -135,7 +135,7 @@ def holders(folder: Path) -> list[int]:
     return [
         one.pid
         for one in processes()
-        if "mesh_jobs._equipment_holder" in command_of(one.pid)
+        if "mesh_jobs._job.extension_daemon" in command_of(one.pid)
         and str(folder / ".mesh/default") in command_of(one.pid)
         and is_alive(one.pid)
     ]

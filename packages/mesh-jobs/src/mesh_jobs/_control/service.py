@@ -9,15 +9,15 @@ from typing import Any
 
 import grpc
 
-from mesh_jobs._control.answers import as_host, as_process, as_stacks
+from mesh_jobs._control.conversion import as_host, as_process, as_stacks
 from mesh_jobs._control.messages import SERVICE
 from mesh_jobs._control.methods import METHODS
-from mesh_jobs._control.refusal import Refusal
-from mesh_jobs._control.relays import Relays
-from mesh_jobs._ending_process import end_process
-from mesh_jobs._host_processes import HostProcess, Kind, sampled
-from mesh_jobs._served_host import ServedHost
-from mesh_jobs._stacks import PySpy, PySpyFailed
+from mesh_jobs._control.relay import Relays
+from mesh_jobs._control.status_error import Refusal
+from mesh_jobs._host.host import ServedHost
+from mesh_jobs._host.process_termination import end_process
+from mesh_jobs._host.processes import HostProcess, Kind, sampled
+from mesh_jobs._host.stacks import PySpy, PySpyFailed
 
 __all__ = ["ControlService"]
 
