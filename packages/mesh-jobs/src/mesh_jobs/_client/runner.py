@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from mesh_jobs._atomic_files import write_json
-from mesh_jobs._exec.supervised_process import Command, KeptProcess
+from mesh_jobs._exec.supervised_process import Command, SupervisedProcess
 from mesh_jobs._state.enclosing_job import client_environment
 from mesh_jobs._worker.local_workers import all_workers, end_workers
 
@@ -81,7 +81,7 @@ def _run(given: argparse.Namespace) -> int:
     env = client_environment(given.folder, given.context)
     command = Command((sys.executable, "-u", *given.script), env, given.workdir)
     log = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    process: KeptProcess | None = None
+    process: SupervisedProcess | None = None
     is_told = False
 
     def tell(number: int, _frame: FrameType | None) -> None:
@@ -99,7 +99,7 @@ def _run(given: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, tell)
     try:
-        process = KeptProcess(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = SupervisedProcess(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     finally:
         os.close(log)
     return process.wait()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mesh_core import Actor, current_rank, endpoint
-from mesh_jobs._exec.supervised_process import Command, KeptProcess
+from mesh_jobs._exec.supervised_process import Command, SupervisedProcess
 
 if TYPE_CHECKING:
     from mesh_core import Point, Port
@@ -40,14 +40,14 @@ class RankRunner(Actor):
     """Runs one command."""
 
     def __init__(self) -> None:
-        self._process: KeptProcess | None = None
+        self._process: SupervisedProcess | None = None
 
     @endpoint
     def start(self, order: Order, news: Port[RankNews]) -> None:
         """Starts the command. News comes until its exit status, which is last."""
         place = current_rank()
         command, error_file = _with_error_file(order.command(place))
-        process = KeptProcess(
+        process = SupervisedProcess(
             command,
             stdin=subprocess.DEVNULL,
             stdout=(pipes := _Pipes()).stdout[1],
@@ -113,7 +113,11 @@ def _last_word(path: Path) -> bytes:
 
 
 def _report(
-    process: KeptProcess, pipes: _Pipes, rank: int, news: Port[RankNews], error_file: Path | None
+    process: SupervisedProcess,
+    pipes: _Pipes,
+    rank: int,
+    news: Port[RankNews],
+    error_file: Path | None,
 ) -> None:
     errors = threading.Thread(target=_copy, args=(pipes.stderr[0], rank, "stderr", news))
     errors.start()

@@ -1,4 +1,4 @@
-"""A command below a keeper, as its owner sees it."""
+"""A command that runs under a supervisor process, as its owner sees it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Command", "KeptProcess"]
+__all__ = ["Command", "SupervisedProcess"]
 
-_KEEPER = str(Path(__file__).with_name("supervisor.py"))
+_SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 # As a shell says it: killed.
-_KEEPER_LOST = 128 + signal.SIGKILL
+_SUPERVISOR_LOST = 128 + signal.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Command:
         return {**inherited, **self.env}
 
 
-class KeptProcess:
+class SupervisedProcess:
     """A command that runs, and ends with whoever has this object."""
 
     def __init__(
@@ -64,8 +64,8 @@ class KeptProcess:
         kind = "tty" if is_tty else "pipes"
         arguments = [str(theirs.fileno()), kind, command.workdir or "", *command.argv]
         with theirs:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", _KEEPER, *arguments],
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", _SUPERVISOR, *arguments],
                 env=command.environment(),
                 stdin=stdin,
                 stdout=stdout,
@@ -93,6 +93,6 @@ class KeptProcess:
         said = b""
         while part := self._control.recv(16):
             said += part
-        self._keeper.wait()
+        self._supervisor.wait()
         self._control.close()
-        return int(said) if said else _KEEPER_LOST
+        return int(said) if said else _SUPERVISOR_LOST

@@ -37,28 +37,28 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    keeper = os.getpid()
+    supervisor_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(keeper, arguments[1] == "tty", arguments[2], arguments[3:])
+        _exec(supervisor_pid, arguments[1] == "tty", arguments[2], arguments[3:])
     # The pipes of the command are to end with the command.
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     control.setblocking(False)
     status = _watch(pid, control, wake_read)
-    _end_children(_LEFT_BEHIND_GRACE_S)
+    _terminate_children(_LEFT_BEHIND_GRACE_S)
     try:
         control.sendall(b"%d\n" % status)
     except OSError:
         return  # Nobody wants to know any more.
 
 
-def _become(keeper: int, is_tty: bool, folder: str, command: list[str]) -> None:
+def _exec(supervisor_pid: int, is_tty: bool, folder: str, command: list[str]) -> None:
     """Turns the child into the command; never returns."""
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
+        if os.getppid() != supervisor_pid:
             os._exit(_BY_SIGNAL + signal.SIGKILL)
         os.setsid()
         if is_tty:
@@ -99,12 +99,12 @@ def _watch(pid: int, control: socket.socket, wake: int) -> int:
         for ready in select.select([control.fileno(), wake], [], [])[0]:
             if ready == wake:
                 os.read(wake, 512)
-            elif not _pass_on(pid, control):
-                _end_children(_GRACE_S)
+            elif not _forward_signals(pid, control):
+                _terminate_children(_GRACE_S)
                 return _BY_SIGNAL + signal.SIGTERM
 
 
-def _pass_on(pid: int, control: socket.socket) -> bool:
+def _forward_signals(pid: int, control: socket.socket) -> bool:
     """Sends the signals that came; false when the owner is gone."""
     try:
         numbers = control.recv(64)
@@ -120,7 +120,7 @@ def _pass_on(pid: int, control: socket.socket) -> bool:
     return bool(numbers)
 
 
-def _end_children(grace_s: float) -> None:
+def _terminate_children(grace_s: float) -> None:
     """Ends all that is left below: with a word first, then by force."""
     until = time.monotonic() + grace_s
     told: set[int] = set()

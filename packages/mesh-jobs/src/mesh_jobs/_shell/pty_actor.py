@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, TypeAlias
 
 from mesh_core import Actor, current_rank, endpoint
-from mesh_jobs._exec.supervised_process import KeptProcess
+from mesh_jobs._exec.supervised_process import SupervisedProcess
 
 if TYPE_CHECKING:
     from mesh_core import Port
@@ -31,7 +31,7 @@ class PtyActor(Actor):
     """A pseudo-terminal, and the command whose terminal it is."""
 
     def __init__(self) -> None:
-        self._process: KeptProcess | None = None
+        self._process: SupervisedProcess | None = None
         self._terminal = -1
         self._ended = threading.Event()
 
@@ -42,7 +42,7 @@ class PtyActor(Actor):
         os.set_blocking(self._terminal, False)
         _set_size(self._terminal, size)
         command = order.command(current_rank())
-        self._process = KeptProcess(
+        self._process = SupervisedProcess(
             command, stdin=theirs, stdout=theirs, stderr=theirs, is_tty=True
         )
         os.close(theirs)
