@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh_jobs._cli.host_selection import attached
 from mesh_jobs._cli.output import print_json, print_table
-from mesh_jobs._extensions.daemon_client import HeldEquipment
+from mesh_jobs._extensions.daemon_client import ExtensionDaemonClient
 from mesh_jobs._job.lookup import job_load
 from mesh_jobs._state.folder import StateFolder
 
@@ -58,5 +58,5 @@ class JobCommands:
         print_table(columns, rows)
 
 
-def _held(context: str | None) -> HeldEquipment:
-    return HeldEquipment(StateFolder(Path(job_load(context).folder)))
+def _held(context: str | None) -> ExtensionDaemonClient:
+    return ExtensionDaemonClient(StateFolder(Path(job_load(context).folder)))

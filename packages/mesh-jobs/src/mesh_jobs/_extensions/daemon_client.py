@@ -19,12 +19,12 @@ from mesh_jobs._errors import JobError
 from mesh_jobs._state.folder import StateFolder
 from mesh_jobs._state.lock import locked
 
-__all__ = ["HOLDER_MODULE", "HeldEquipment", "log_path", "socket_name"]
+__all__ = ["DAEMON_MODULE", "ExtensionDaemonClient", "log_path", "socket_name"]
 
-HOLDER_MODULE = "mesh_jobs._job.extension_daemon"
+DAEMON_MODULE = "mesh_jobs._job.extension_daemon"
 
 _LOCK_S = 30.0
-#: Hosts that are lost may keep a holder waiting, and not who kills the job.
+#: Hosts that are lost may keep a daemon waiting, and not who kills the job.
 _END_S = 30.0
 _PART_LEN = 64 << 10
 _TRIES_MAX = 2
@@ -36,11 +36,11 @@ def socket_name() -> str:
 
 
 def log_path(folder: StateFolder) -> str:
-    """Gives where the holder's output is."""
+    """Gives where the daemon's output is."""
     return str(folder.path / "logs" / f"held-{socket.gethostname()}.log")
 
 
-class HeldEquipment:
+class ExtensionDaemonClient:
     """What is held for a job.
 
     Args:
@@ -64,10 +64,10 @@ class HeldEquipment:
         order = {"do": "open", "kind": kind, "name": name, "fields": dict(fields)}
         for _ in range(_TRIES_MAX):
             with locked(self._folder.path / ".held.lock", _LOCK_S):
-                if not self._is_there():
+                if not self._is_running():
                     self._start()
             # One that has just let go of its last ends, and another one is started.
-            if (answer := self._ask(order)) is not None:
+            if (answer := self._request(order)) is not None:
                 return dict(answer)
         raise JobError(f"what holds it does not run: see {log_path(self._folder)}")
 
@@ -77,24 +77,24 @@ class HeldEquipment:
         Raises:
             JobError: There is none of that name.
         """
-        if self._ask({"do": "close", "kind": kind, "name": name}) is None:
+        if self._request({"do": "close", "kind": kind, "name": name}) is None:
             raise JobError(f"there is no {kind} {name!r} in the job")
 
     def statuses(self, kind: str) -> list[dict[str, Any]]:
         """Says how all of a kind are, each with its `name`."""
-        return list(self._ask({"do": "list", "kind": kind}) or ())
+        return list(self._request({"do": "list", "kind": kind}) or ())
 
     def end(self) -> None:
         """Takes all from the hosts, of all kinds; nothing where nothing is held."""
-        self._ask({"do": "end"}, _END_S)
+        self._request({"do": "end"}, _END_S)
 
-    def _is_there(self) -> bool:
+    def _is_running(self) -> bool:
         with suppress(OSError), _connected(self._folder):
             return True
         return False
 
-    def _ask(self, order: Mapping[str, Any], timeout_s: float | None = None) -> Any:
-        """Asks the holder; None when there is none, or it says nothing for so many seconds."""
+    def _request(self, order: Mapping[str, Any], timeout_s: float | None = None) -> Any:
+        """Asks the daemon; None when there is none, or it says nothing for so many seconds."""
         try:
             with _connected(self._folder) as stream:
                 stream.settimeout(timeout_s)
@@ -112,9 +112,9 @@ class HeldEquipment:
         return answer["answer"]
 
     def _start(self) -> None:
-        """Starts a holder; who connects is answered as soon as that runs."""
+        """Starts a daemon; who connects is answered as soon as that runs."""
         path = self._folder.path
-        with _entered(self._folder) as folder, socket.socket(socket.AF_UNIX) as listener:
+        with _opened(self._folder) as folder, socket.socket(socket.AF_UNIX) as listener:
             (path / socket_name()).unlink(missing_ok=True)
             before = os.umask(0o077)
             try:
@@ -123,9 +123,9 @@ class HeldEquipment:
                 os.umask(before)
             listener.listen()
             log = os.open(log_path(self._folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            words = [HOLDER_MODULE, str(path), str(listener.fileno())]
+            words = [DAEMON_MODULE, str(path), str(listener.fileno())]
             try:
-                holder = subprocess.Popen(
+                daemon = subprocess.Popen(
                     [sys.executable, "-P", "-m", *words],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -137,18 +137,18 @@ class HeldEquipment:
             finally:
                 os.close(log)
         # It outlives this program, which does not wait for it.
-        holder.returncode = 0
+        daemon.returncode = 0
 
 
 @contextmanager
 def _connected(folder: StateFolder) -> Iterator[socket.socket]:
-    with _entered(folder) as number, socket.socket(socket.AF_UNIX) as stream:
+    with _opened(folder) as number, socket.socket(socket.AF_UNIX) as stream:
         stream.connect(f"/proc/self/fd/{number}/{socket_name()}")
         yield stream
 
 
 @contextmanager
-def _entered(folder: StateFolder) -> Iterator[int]:
+def _opened(folder: StateFolder) -> Iterator[int]:
     """Opens the folder: the path of a socket has to be short, and that of the folder may not be."""
     number = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

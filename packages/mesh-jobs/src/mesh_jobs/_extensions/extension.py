@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from mesh_core import HostMesh
 from mesh_jobs._errors import JobError
 
-__all__ = ["GROUP", "Equipment", "OpenEquipment", "load_equipment"]
+__all__ = ["GROUP", "Equipment", "OpenEquipment", "load_extension"]
 
 GROUP = "mesh_jobs.equipment"
 """The entry points of other packages: what makes an `Equipment` of plain values, by keyword."""
@@ -54,7 +54,7 @@ class Equipment(Protocol):
         """
 
 
-def load_equipment(kind: str, fields: Mapping[str, Any]) -> Equipment:
+def load_extension(kind: str, fields: Mapping[str, Any]) -> Equipment:
     """Makes equipment of a kind.
 
     Args:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from mesh_core import HostMesh
     from mesh_jobs._extensions.extension import Equipment, OpenEquipment
 
-__all__ = ["Equipped"]
+__all__ = ["OpenExtensions"]
 
 
-class Equipped:
+class OpenExtensions:
     """What a program gives to the hosts of its job; it ends with the program at the latest."""
 
     def __init__(self) -> None:

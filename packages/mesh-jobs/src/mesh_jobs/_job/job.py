@@ -16,9 +16,9 @@ from mesh_jobs._backend.order import Order
 from mesh_jobs._backend.registry import load_backend
 from mesh_jobs._backend.report import HostLeaving, JobEvent, Phase, Report, Ticket
 from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnreachable
-from mesh_jobs._extensions.daemon_client import HeldEquipment
+from mesh_jobs._extensions.daemon_client import ExtensionDaemonClient
 from mesh_jobs._extensions.extension import Equipment
-from mesh_jobs._extensions.open_extensions import Equipped
+from mesh_jobs._extensions.open_extensions import OpenExtensions
 from mesh_jobs._job.allocation import begin, carry_on, give_back, resize
 from mesh_jobs._job.eviction_watch import LeavingWatch
 from mesh_jobs._job.host_cache import known_hosts, note_hosts
@@ -87,7 +87,7 @@ class Job:
         # A job that was loaded is what it is: it is never applied implicitly.
         self._is_declared = True
         self._is_applied = False
-        self._equipped = Equipped()
+        self._open_extensions = OpenExtensions()
 
     @classmethod
     def of(
@@ -112,7 +112,7 @@ class Job:
         job._folder = find_folder(context, folder)
         job._is_declared = True
         job._is_applied = False
-        job._equipped = Equipped()
+        job._open_extensions = OpenExtensions()
         return job
 
     @classmethod
@@ -123,7 +123,7 @@ class Job:
         job._folder = folder
         job._is_declared = False
         job._is_applied = False
-        job._equipped = Equipped()
+        job._open_extensions = OpenExtensions()
         return job
 
     @property
@@ -176,7 +176,7 @@ class Job:
             equipment: What they are to have, in this order.
         """
         for one in equipment:
-            self._equipped.want(one)
+            self._open_extensions.want(one)
         return self
 
     def plan(self) -> str:
@@ -289,7 +289,7 @@ class Job:
     def _used(self, record: Record, meshes: Mapping[str, HostMesh]) -> JobState:
         """Gives hosts to the program, with what they are equipped with."""
         note_used(record.order_id, self._folder)
-        return JobState(self._equipped.used(record.order_id, meshes))
+        return JobState(self._open_extensions.used(record.order_id, meshes))
 
     def _found_again(self, progress: Progress | None, is_beside: bool) -> JobState | None:
         """Attaches to the workers that served the program before this one, if they still do.
@@ -491,7 +491,7 @@ class Job:
 
     def detach(self) -> None:
         """Stops what this program runs on the hosts, and leaves them to the next."""
-        self._equipped.close()
+        self._open_extensions.close()
         record = self._folder.read()
         if record is not None:
             detach_meshes(record.order_id)
@@ -510,13 +510,13 @@ class Job:
             SchedulerUnreachable: The scheduler cannot be asked: call it again later.
         """
         self._is_applied = False
-        self._equipped.close()
+        self._open_extensions.close()
         if self._folder.is_inside:
             self.detach()
             return
         if not self._folder.path.exists():
             return
-        HeldEquipment(self._folder).end()
+        ExtensionDaemonClient(self._folder).end()
         with self._folder.locked():
             record = self._folder.read()
             if record is not None:
