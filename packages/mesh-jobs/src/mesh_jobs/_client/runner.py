@@ -42,9 +42,9 @@ def main() -> int:
     # The workers first: who sees the status sees a job that has given back what it had.
     if given.ends_hosts:
         # Not at the top: most clients need none of it.
-        from mesh_jobs._client.worker_shutdown import end_hosts
+        from mesh_jobs._client.worker_shutdown import terminate_workers
 
-        end_hosts(Path(given.folder), given.order)
+        terminate_workers(Path(given.folder), given.order)
     if given.ends_workers:
         end_workers(all_workers(given.order))
     write_json(news, {**told, "status": status, "ended": time.time()})

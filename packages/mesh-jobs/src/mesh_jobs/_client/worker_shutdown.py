@@ -12,12 +12,12 @@ from mesh_core import Actor, Credentials, MeshError, MeshFailure, attach_to_work
 from mesh_jobs._atomic_files import read_json
 from mesh_jobs._worker.local_workers import all_workers
 
-__all__ = ["end_hosts"]
+__all__ = ["terminate_workers"]
 
 _LIMIT_S = 20.0
 
 
-class Ender(Actor):
+class WorkerTerminator(Actor):
     """Tells the worker that it came by to end."""
 
     @endpoint
@@ -27,7 +27,7 @@ class Ender(Actor):
             os.kill(worker.pid, signal.SIGTERM)
 
 
-def end_hosts(folder: Path, order_id: str) -> None:
+def terminate_workers(folder: Path, order_id: str) -> None:
     """Ends the workers of the job whose state is in a folder; those that cannot be reached stay.
 
     They end when their lease does.
@@ -38,7 +38,9 @@ def end_hosts(folder: Path, order_id: str) -> None:
     mesh_core.unhandled_fault_hook = _expected
     hosts = attach_to_workers(addresses, credentials=Credentials.load(folder / "keys/controller"))
     with suppress(MeshError, TimeoutError):
-        hosts.spawn_procs().spawn("enders", Ender).end.call(order_id).get(timeout=_LIMIT_S)
+        hosts.spawn_procs().spawn("terminators", WorkerTerminator).end.call(order_id).get(
+            timeout=_LIMIT_S
+        )
 
 
 def _expected(failure: MeshFailure) -> None:

@@ -1,4 +1,4 @@
-"""Ending one process of a host: in good order, and by force after a while."""
+"""Terminates one process of a host, first with SIGTERM and then with SIGKILL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from mesh_jobs._host.processes import HostProcess
 
-__all__ = ["Ending", "end_process"]
+__all__ = ["Termination", "terminate_process"]
 
 _KILL_LIMIT_S = 10.0
 _LOOK_MS = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Termination:
     """How a process has ended.
 
     Attributes:
@@ -30,7 +30,9 @@ class Ending:
     took_s: float
 
 
-def end_process(process: HostProcess, grace_s: float, hurry: threading.Event) -> Ending | None:
+def terminate_process(
+    process: HostProcess, grace_s: float, hurry: threading.Event
+) -> Termination | None:
     """Ends a process, and returns when it has ended; None when it had ended before.
 
     Args:
@@ -58,9 +60,9 @@ def end_process(process: HostProcess, grace_s: float, hurry: threading.Event) ->
             signal.pidfd_send_signal(held, signal.SIGKILL)
             if not _has_ended(held, _KILL_LIMIT_S, hurry):
                 raise TimeoutError(f"process {process.pid} was killed and does not end")
-        return Ending(not is_ended, time.monotonic() - began)
+        return Termination(not is_ended, time.monotonic() - began)
     except ProcessLookupError:
-        return Ending(False, time.monotonic() - began)
+        return Termination(False, time.monotonic() - began)
     finally:
         os.close(held)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mesh_core import ConfigError
 from mesh_jobs._host.host import ServedHost
-from mesh_jobs._worker.termination_watch import told_to_end
+from mesh_jobs._worker.termination_watch import watch_termination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def control_beside(
             told.health_port = probes.port
             closing.append(probes.close)
     try:
-        with told_to_end(told.leaving):
+        with watch_termination(told.leaving):
             yield told
     finally:
         told.leaving()

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["told_to_end"]
+__all__ = ["watch_termination"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def told_to_end(heard: Callable[[], object]) -> Iterator[None]:
-    """Calls `heard` on a thread of its own when a signal comes that somebody handles.
+def watch_termination(on_termination: Callable[[], object]) -> Iterator[None]:
+    """Calls `on_termination` on a thread of its own when a signal comes that somebody handles.
 
     Raises:
         ValueError: This is not the main thread.
@@ -23,7 +23,7 @@ def told_to_end(heard: Callable[[], object]) -> Iterator[None]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    waiting = threading.Thread(target=_wait, args=(reading, heard), daemon=True)
+    waiting = threading.Thread(target=_wait, args=(reading, on_termination), daemon=True)
     waiting.start()
     try:
         yield
@@ -34,8 +34,8 @@ def told_to_end(heard: Callable[[], object]) -> Iterator[None]:
         os.close(reading)
 
 
-def _wait(reading: int, heard: Callable[[], object]) -> None:
+def _wait(reading: int, on_termination: Callable[[], object]) -> None:
     while numbers := os.read(reading, 64):
         if any(number in _SIGNALS for number in numbers):
-            heard()
+            on_termination()
             return

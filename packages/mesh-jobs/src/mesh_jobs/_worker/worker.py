@@ -20,7 +20,7 @@ from mesh_jobs._worker.credentials import secret_files, unpacked
 from mesh_jobs._worker.lease import Lease
 from mesh_jobs._worker.output_tee import STDERR, STDOUT, overheard
 from mesh_jobs._worker.subreaper import Adoption
-from mesh_jobs._worker.termination_flag import Ending
+from mesh_jobs._worker.termination_flag import TerminationFlag
 
 __all__ = ["WorkerOptions", "serve"]
 
@@ -71,7 +71,7 @@ def serve(options: WorkerOptions) -> bool:
     secret = None if options.secret is None else secret_files(_of_rank(options.secret, rank))
     Adoption().start()
     with (
-        Ending() as ending,
+        TerminationFlag() as termination,
         _keys(secret) as keys,
         control_beside(host, wanted, keys) as control,
     ):
@@ -82,8 +82,8 @@ def serve(options: WorkerOptions) -> bool:
                 lease.taken(int(found["session"]))
             elif line.startswith(_SERVES) and not host.address:
                 # From now on the loop handles it itself: it is told what came before that.
-                if ending.is_noted:
-                    ending.pass_on()
+                if termination.is_set:
+                    termination.raise_again()
                     return None
                 host.address = _reachable(line.split()[-1], options.listen, advertise)
                 told = _told(host, control)
