@@ -221,9 +221,9 @@ def test_its_death_takes_what_serves_a_job_with_it(start: Start, keys: Path) -> 
 def test_what_has_lost_its_parent_is_adopted_and_waited_for() -> None:
     program = """
 import os, subprocess, sys
-from mesh_jobs._worker.subreaper import Adoption
-adoption = Adoption()
-adoption.start()
+from mesh_jobs._worker.subreaper import Subreaper
+subreaper = Subreaper()
+subreaper.start()
 # It ends at once, and leaves a process in a session of its own that ends when it is told to.
 # (What runs in the background of a shell has no input of the shell's but by another number.)
 line = "exec 3<&0; setsid sh -c 'read word <&3' & echo $!"
@@ -236,7 +236,7 @@ while not children():
     pass
 kept.stdin.close()
 while children():
-    adoption.look()
+    subreaper.reap()
 print("none is left")
 """
     run = subprocess.run(

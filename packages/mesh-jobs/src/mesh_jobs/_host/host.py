@@ -63,7 +63,7 @@ class ServedHost:
         # Printed lines come on another thread than questions.
         self._lock = threading.Lock()
 
-    def heard(self, line: str, is_error: bool = False) -> None:
+    def record_line(self, line: str, is_error: bool = False) -> None:
         """Takes a line that the worker or what it runs has printed."""
         self.log.add(line, is_error)
         if is_error:

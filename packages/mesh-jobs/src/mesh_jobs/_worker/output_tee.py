@@ -1,4 +1,4 @@
-"""Reading what this process and its children print, while it goes where it always went."""
+"""A tee for the output of this process and its children: each line is read and still printed."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["STDERR", "STDOUT", "overheard"]
+__all__ = ["STDERR", "STDOUT", "tee_output"]
 
 STDOUT = 1
 STDERR = 2
 
 _CHUNK_LEN = 1 << 16
 _LINE_LEN_MAX = 1 << 16
-_LAST_WORDS_S = 5.0
+_DRAIN_LIMIT_S = 5.0
 
 
 @contextmanager
-def overheard(heard: Callable[[str], str | None], descriptor: int = STDOUT) -> Iterator[None]:
-    """Calls `heard` for each line of an output; prints what it gives after the line.
+def tee_output(on_line: Callable[[str], str | None], descriptor: int = STDOUT) -> Iterator[None]:
+    """Call a function for each line that is written to an output, which still gets the line.
 
-    Children that are started meanwhile are heard as well.
+    The output of child processes that start inside the context is read as well.
 
     Args:
-        heard: What to call.
-        descriptor: Which output, `STDOUT` or `STDERR`.
+        on_line: Called with each line, without its line feed. A string that it returns is printed
+            after the line.
+        descriptor: `STDOUT` or `STDERR`.
     """
     _flush()
-    kept = os.dup(descriptor)
+    original = os.dup(descriptor)
     reading, writing = os.pipe()
     os.dup2(writing, descriptor)
     os.close(writing)
-    pump = threading.Thread(target=_pump, args=(reading, kept, heard), daemon=True)
+    pump = threading.Thread(target=_pump, args=(reading, original, on_line), daemon=True)
     pump.start()
     try:
         yield
     finally:
         _flush()
-        os.dup2(kept, descriptor)
-        # Its last writer was ours, unless a child lives on: that one is not waited for.
-        pump.join(_LAST_WORDS_S)
+        os.dup2(original, descriptor)
+        # A child that outlives this process may hold the pipe open, so the wait has a limit.
+        pump.join(_DRAIN_LIMIT_S)
 
 
 def _flush() -> None:
@@ -49,13 +50,13 @@ def _flush() -> None:
     sys.stderr.flush()
 
 
-def _pump(reading: int, to: int, heard: Callable[[str], str | None]) -> None:
+def _pump(reading: int, to: int, on_line: Callable[[str], str | None]) -> None:
     line = b""
     while chunk := os.read(reading, _CHUNK_LEN):
         *whole, rest = (line + chunk).split(b"\n")
         line = rest
         for one in whole:
-            answer = heard(one[:_LINE_LEN_MAX].decode(errors="replace"))
+            answer = on_line(one[:_LINE_LEN_MAX].decode(errors="replace"))
             _write(to, one + b"\n")
             if answer is not None:
                 _write(to, answer.encode() + b"\n")
@@ -67,7 +68,7 @@ def _pump(reading: int, to: int, heard: Callable[[str], str | None]) -> None:
 
 
 def _write(to: int, content: bytes) -> None:
-    # Who has started the worker may have stopped listening: the worker goes on.
+    # The parent may have closed its end of the pipe; the worker continues.
     with suppress(OSError):
         while content:
             content = content[os.write(to, content) :]

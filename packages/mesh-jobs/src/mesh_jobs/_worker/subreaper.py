@@ -1,6 +1,7 @@
-"""A worker as the parent of what has lost its own: so it sees all that runs in its name.
+"""A worker as the child subreaper of its host (see `prctl(2)`).
 
-In a container it is that anyhow, as the first process there.
+Orphaned descendants become children of the worker, so they stay visible to it. In a container the
+worker is usually PID 1 and has this role anyway.
 """
 
 from __future__ import annotations
@@ -10,44 +11,44 @@ import os
 import threading
 from contextlib import suppress
 
-__all__ = ["Adoption"]
+__all__ = ["Subreaper"]
 
 _PR_SET_CHILD_SUBREAPER = 36
-_LOOK_S = 1.0
+_REAP_INTERVAL_S = 1.0
 
 
-class Adoption:
-    """Adopts processes whose parent has ended, and waits for those that end."""
+class Subreaper:
+    """Adopts orphaned descendants of this process, and reaps them when they exit."""
 
     def __init__(self) -> None:
-        self._left: set[int] = set()
+        self._seen: set[int] = set()
 
     def start(self) -> None:
-        """Adopts from now on; where the system refuses, init does, as ever."""
+        """Become a subreaper and start reaping; if the kernel refuses, init keeps that role."""
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
-        threading.Thread(target=self._watch, name="mesh-adoption", daemon=True).start()
+        threading.Thread(target=self._watch, name="mesh-subreaper", daemon=True).start()
 
-    def look(self) -> None:
-        """Waits for those that had ended at the last look, and notes those that have now.
+    def reap(self) -> None:
+        """Reap the zombies that the previous call found, and remember those found now.
 
-        What this process has started itself is waited for by who did that, and long before.
+        Children that this process started are reaped by their starter before the second call.
         """
-        ended = _ended_strangers()
-        for pid in self._left & ended:
+        zombies = _adopted_zombies()
+        for pid in self._seen & zombies:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        self._left = ended - self._left
+        self._seen = zombies - self._seen
 
     def _watch(self) -> None:
         pause = threading.Event()
         while True:
-            pause.wait(_LOOK_S)
-            self.look()
+            pause.wait(_REAP_INTERVAL_S)
+            self.reap()
 
 
-def _ended_strangers() -> set[int]:
-    """Gives the children that have ended and were in another session than this process."""
+def _adopted_zombies() -> set[int]:
+    """Return the zombie children whose session is not that of this process."""
     own, session = os.getpid(), os.getsid(0)
     found = set()
     for name in os.listdir("/proc"):

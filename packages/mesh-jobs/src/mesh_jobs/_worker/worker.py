@@ -18,8 +18,8 @@ from mesh_jobs._host.host import SERVES_JOB, ServedHost
 from mesh_jobs._worker.control import ControlOptions, WorkerControl, control_beside
 from mesh_jobs._worker.credentials import secret_files, unpacked
 from mesh_jobs._worker.lease import Lease
-from mesh_jobs._worker.output_tee import STDERR, STDOUT, overheard
-from mesh_jobs._worker.subreaper import Adoption
+from mesh_jobs._worker.output_tee import STDERR, STDOUT, tee_output
+from mesh_jobs._worker.subreaper import Subreaper
 from mesh_jobs._worker.termination_flag import TerminationFlag
 
 __all__ = ["WorkerOptions", "serve"]
@@ -69,15 +69,15 @@ def serve(options: WorkerOptions) -> bool:
     lease = Lease(options.ttl_s, end=lambda: os.kill(os.getpid(), signal.SIGTERM))
     # Before anything is there that must not be left: it may wait for its standard input.
     secret = None if options.secret is None else secret_files(_of_rank(options.secret, rank))
-    Adoption().start()
+    Subreaper().start()
     with (
         TerminationFlag() as termination,
         _keys(secret) as keys,
         control_beside(host, wanted, keys) as control,
     ):
 
-        def heard(line: str) -> str | None:
-            host.heard(line)
+        def on_line(line: str) -> str | None:
+            host.record_line(line)
             if found := SERVES_JOB.fullmatch(line):
                 lease.taken(int(found["session"]))
             elif line.startswith(_SERVES) and not host.address:
@@ -94,7 +94,10 @@ def serve(options: WorkerOptions) -> bool:
                 return json.dumps(told)
             return None
 
-        with overheard(heard, STDOUT), overheard(lambda line: host.heard(line, True), STDERR):
+        with (
+            tee_output(on_line, STDOUT),
+            tee_output(lambda line: host.record_line(line, True), STDERR),
+        ):
             run_worker_loop_forever(listened, credentials=keys, leave_grace_s=options.leave_grace_s)
             if lease.is_over:
                 print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
