@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from mesh_jobs import Phase
-from mesh_jobs._diagnostics.reachability import reach_all
+from mesh_jobs._diagnostics.reachability import check_reachability
 from mesh_jobs.spi import THIS_HOST, HostReport
 
 
@@ -20,7 +20,7 @@ def test_each_worker_is_told_to_be_there_or_why_not() -> None:
         ]
         hosts = [HostReport("m", at, Phase.RUNNING, one) for at, one in enumerate(addresses)]
         hosts.append(HostReport("m", 4, Phase.PENDING, None, "Priority"))
-        found = reach_all(hosts)
+        found = check_reachability(hosts)
     assert [reach.problem for reach in found] == [
         "",
         f"nobody listens at {addresses[1]}",

@@ -16,7 +16,7 @@ from mesh_jobs._cli.host_selection import attached
 from mesh_jobs._cli.options import Context, Json, MeshName, Timeout
 from mesh_jobs._cli.output import print_json, print_table
 from mesh_jobs._diagnostics.diagnosis import Diagnosis, Finding, examine
-from mesh_jobs._diagnostics.reachability import reach_all
+from mesh_jobs._diagnostics.reachability import check_reachability
 from mesh_jobs._job.lookup import job_load
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def doctor(
         examine_by(what, job, names, timeout, is_json=is_json)
     trust = list(_of_trust(job))
     hosts = [host for host in job.status().hosts if host.mesh in names]
-    reached = reach_all(hosts)
+    reached = check_reachability(hosts)
     lost = [
         Finding(f"{one.host.mesh} host {one.host.rank}", one.problem, one.advice)
         for one in reached

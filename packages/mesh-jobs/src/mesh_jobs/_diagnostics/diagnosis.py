@@ -1,4 +1,4 @@
-"""Examines the hosts of a mesh, each pair of them, and says what to mend."""
+"""Diagnosis of a mesh: probes each host and each pair of hosts, and reports findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import MeshError
-from mesh_jobs._diagnostics.probe import Examiner, HostFacts, PairFacts, core_version
+from mesh_jobs._diagnostics.probe import HostFacts, HostProbe, PairFacts, core_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnosis", "Finding", "Thresholds", "examine", "rounds"]
 
-_CLOCK_ASKED = 5
+_CLOCK_SAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From where on something is worth a word."""
+    """Limits above which a measurement is reported."""
 
     clock_s: float = 1.0
-    """Certificates and logs suffer when clocks differ by more."""
+    """Difference between two clocks, in seconds."""
     latency_s: float = 0.01
     slow_link: float = 0.25
-    """A link that has less than this part of the usual bandwidth of the mesh."""
+    """Share of the median bandwidth below which a link is reported as slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be, and what to do about it."""
+    """One problem, and how to fix it."""
 
     where: str
     what: str
@@ -43,17 +43,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found in one mesh."""
+    """The result for one mesh."""
 
     mesh: str
     hosts: tuple[HostFacts, ...]
     clock_ahead_s: tuple[float, ...]
-    """How far the clock of each host is ahead of the one here."""
+    """Offset of the clock of each host from the local clock, in seconds."""
     pairs: dict[tuple[int, int], PairFacts]
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values."""
+        """Return the diagnosis as values that JSON can hold."""
         return {
             "mesh": self.mesh,
             "hosts": [
@@ -76,36 +76,34 @@ def examine(
     limits: Thresholds | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Diagnosis:
-    """Has each host describe itself and call each other one.
+    """Probe each host of a mesh, and the connection of each ordered pair of hosts.
 
     Args:
-        name: What the mesh is called.
+        name: The name of the mesh, for the result.
         host_mesh: The hosts.
-        payload_len: How many bytes are sent from each to each; 0 measures no bandwidth.
-        limits: From where on something is worth a word.
-        progress: Is called with how many rounds are done, and how many there are.
+        payload_len: Bytes that each host sends to each other host; 0 skips the bandwidth test.
+        limits: Limits above which a measurement becomes a finding.
+        progress: Called before each round with the number of finished rounds and of all rounds.
 
     Raises:
         MeshError: A host is lost.
     """
     procs = host_mesh.spawn_procs(name="doctor")
     try:
-        examiners = procs.spawn("examiners", Examiner)
-        members = (
-            [examiners] if len(examiners) == 1 else [examiners[at] for at in range(len(procs))]
-        )
-        hosts = tuple(examiners.facts.call().get().values())
+        probes = procs.spawn("probes", HostProbe)
+        members = [probes] if len(probes) == 1 else [probes[at] for at in range(len(procs))]
+        hosts = tuple(probes.facts.call().get().values())
         ahead = tuple(_clock_ahead(member) for member in members)
         pairs: dict[tuple[int, int], PairFacts] = {}
         plan = list(rounds(len(members)))
-        for done, meetings in enumerate(plan):
+        for done, pairings in enumerate(plan):
             progress(done, len(plan))
-            # Those of a round do not share a host, so none slows another's link down.
+            # The pairs of a round share no host, so their transfers do not compete for a link.
             calls = {
                 (one, other): members[one].examine.call_one(
                     members[other], hosts[other].name, payload_len
                 )
-                for one, other in meetings
+                for one, other in pairings
             }
             for pair, call in calls.items():
                 pairs[pair] = _outcome(call)
@@ -116,17 +114,17 @@ def examine(
 
 
 def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
-    """Gives all ordered pairs, in rounds in which nobody is met twice."""
-    # As chess players do: all sit in a circle but one, and move on by one chair.
-    chairs: list[int | None] = [*range(count), *([None] if count % 2 else [])]
-    for _ in range(len(chairs) - 1):
-        half = len(chairs) // 2
-        facing = zip(chairs[:half], reversed(chairs[half:]), strict=True)
-        meetings = [(a, b) for a, b in facing if a is not None and b is not None]
-        if meetings:
-            yield meetings
-            yield [(b, a) for a, b in meetings]
-        chairs = [chairs[0], chairs[-1], *chairs[1:-1]]
+    """Yield all ordered pairs, in rounds in which no index occurs twice."""
+    # The circle method of round-robin tournaments: the first slot is fixed, the others rotate.
+    slots: list[int | None] = [*range(count), *([None] if count % 2 else [])]
+    for _ in range(len(slots) - 1):
+        half = len(slots) // 2
+        opposite = zip(slots[:half], reversed(slots[half:]), strict=True)
+        pairings = [(a, b) for a, b in opposite if a is not None and b is not None]
+        if pairings:
+            yield pairings
+            yield [(b, a) for a, b in pairings]
+        slots = [slots[0], slots[-1], *slots[1:-1]]
 
 
 def _outcome(call: Any) -> PairFacts:
@@ -137,10 +135,10 @@ def _outcome(call: Any) -> PairFacts:
     return facts
 
 
-def _clock_ahead(member: Examiner) -> float:
-    """Compares clocks; the quickest answer says most."""
+def _clock_ahead(member: HostProbe) -> float:
+    """Measure the offset of a clock; the sample with the shortest round trip is the most exact."""
     best = (float("inf"), 0.0)
-    for _ in range(_CLOCK_ASKED):
+    for _ in range(_CLOCK_SAMPLES):
         began = time.time()
         there = member.clock.call_one().get()
         took_s = time.time() - began

@@ -1,4 +1,4 @@
-"""The actor by which hosts examine each other: one on each, calling the others."""
+"""The actor that probes a host and its connections: one runs on each host and calls the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statistics import median
 
 from mesh_core import Actor, MeshError, concurrent_endpoint
 
-__all__ = ["Examiner", "HostFacts", "PairFacts", "core_version"]
+__all__ = ["HostFacts", "HostProbe", "PairFacts", "core_version"]
 
 _PINGS = 20
 _PAIR_LIMIT_S = 20.0
@@ -21,7 +21,7 @@ _PAIR_LIMIT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a host says of itself."""
+    """What a host reports about itself."""
 
     name: str
     python: str
@@ -32,23 +32,23 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class PairFacts:
-    """What one host has found out about another; what it could not is None."""
+    """What one host measured of another; None where the measurement failed."""
 
     resolved: tuple[str, ...]
-    """The addresses that the name of the other has here; none when it is not known."""
+    """The addresses that the name of the other host resolves to here; empty if it does not."""
     latency_s: float | None = None
-    """For a call there and back."""
+    """Median round-trip time of an empty call."""
     bytes_per_s: float | None = None
     problem: str = ""
-    """Why the other could not be called."""
+    """Why the other host could not be called; empty if it could."""
 
 
-class Examiner(Actor):
-    """Says what its host is like, and finds out about others."""
+class HostProbe(Actor):
+    """Describes its host, and probes other hosts."""
 
     @concurrent_endpoint
     async def facts(self) -> HostFacts:
-        """Describes this host."""
+        """Describe this host."""
         return HostFacts(
             socket.gethostname(),
             platform.python_version(),
@@ -59,17 +59,17 @@ class Examiner(Actor):
 
     @concurrent_endpoint
     async def clock(self) -> float:
-        """Gives the time of this host's clock, in seconds since 1970."""
+        """Return the time of this host's clock, in seconds since the epoch."""
         return time.time()
 
     @concurrent_endpoint
     async def take(self, payload: bytes) -> int:
-        """Takes a payload, and says how long it is."""
+        """Receive a payload and return its length."""
         return len(payload)
 
     @concurrent_endpoint
-    async def examine(self, other: Examiner, name: str, payload_len: int) -> PairFacts:
-        """Looks the other's name up, and calls it: with nothing, often, and with much, once."""
+    async def examine(self, other: HostProbe, name: str, payload_len: int) -> PairFacts:
+        """Resolve the name of another host, then measure latency and bandwidth to it."""
         resolved = await asyncio.to_thread(_look_up, name)
         try:
             async with asyncio.timeout(_PAIR_LIMIT_S):
@@ -80,14 +80,14 @@ class Examiner(Actor):
             return PairFacts(resolved, problem=why)
         except MeshError as error:
             return PairFacts(resolved, problem=str(error).partition("\n")[0])
-        # The first calls open the link.
+        # The first calls establish the connection.
         latency_s = median(latencies[_PINGS // 2 :])
         if took_s is None:
             return PairFacts(resolved, latency_s)
         return PairFacts(resolved, latency_s, payload_len / max(took_s - latency_s, 1e-6))
 
 
-async def _timed(other: Examiner, payload: bytes) -> float:
+async def _timed(other: HostProbe, payload: bytes) -> float:
     began = time.perf_counter()
     await other.take.call_one(payload)
     return time.perf_counter() - began
@@ -102,7 +102,7 @@ def _look_up(name: str) -> tuple[str, ...]:
 
 
 def core_version() -> str:
-    """Gives the version of mesh-core here."""
+    """Return the installed version of mesh-core."""
     try:
         return version("mesh-core")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Whether the workers of a job can be reached from here, before anything is asked of them."""
+"""Reachability of the workers of a job from this machine, checked without attaching to them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
     from mesh_jobs._backend.report import HostReport
 
-__all__ = ["Reach", "reach_all"]
+__all__ = ["Reachability", "check_reachability"]
 
 _CONNECT_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """How a worker is reached from here."""
+class Reachability:
+    """Whether a worker accepts connections from here."""
 
     host: HostReport
     connect_s: float | None = None
-    """How long it took to connect; None where that failed."""
+    """Time to connect; None if that failed."""
     problem: str = ""
     advice: str = ""
 
 
-def reach_all(hosts: Sequence[HostReport]) -> list[Reach]:
-    """Connects to the worker of each host, all at once, and hangs up again."""
-    found: list[Reach | None] = [None] * len(hosts)
+def check_reachability(hosts: Sequence[HostReport]) -> list[Reachability]:
+    """Connect to the workers of all hosts concurrently, and close the connections."""
+    found: list[Reachability | None] = [None] * len(hosts)
 
     def one(at: int) -> None:
-        found[at] = _reach(hosts[at])
+        found[at] = _check(hosts[at])
 
     callers = [threading.Thread(target=one, args=(at,), daemon=True) for at in range(len(hosts))]
     for caller in callers:
@@ -46,26 +46,26 @@ def reach_all(hosts: Sequence[HostReport]) -> list[Reach]:
     return [reach for reach in found if reach is not None]
 
 
-def _reach(host: HostReport) -> Reach:
+def _check(host: HostReport) -> Reachability:
     if host.address == THIS_HOST:
-        return Reach(host, 0.0)
+        return Reachability(host, 0.0)
     if not host.is_up or host.address is None:
         why = f"it is {host.state}" + (f": {host.reason}" if host.reason else "")
-        return Reach(host, None, why, "wait for it, or look at mesh logs")
+        return Reachability(host, None, why, "wait for it, or look at mesh logs")
     name, _, port = host.address.partition("://")[2].rpartition(":")
     began = time.perf_counter()
     try:
         socket.create_connection((name.strip("[]"), int(port)), _CONNECT_LIMIT_S).close()
     except socket.gaierror:
         advice = "add it to the DNS or to /etc/hosts here, or use a gateway"
-        return Reach(host, None, f"the name {name} is not known here", advice)
+        return Reachability(host, None, f"the name {name} is not known here", advice)
     except ConnectionRefusedError:
         why = f"nobody listens at {host.address}"
-        return Reach(host, None, why, "its worker has ended: look at mesh logs")
+        return Reachability(host, None, why, "its worker has ended: look at mesh logs")
     except TimeoutError:
         why = f"{host.address} gives no answer in {_CONNECT_LIMIT_S:g} s"
-        return Reach(host, None, why, "open its port in firewalls, or use a gateway")
+        return Reachability(host, None, why, "open its port in firewalls, or use a gateway")
     except OSError as error:
         why = f"{host.address} cannot be reached: {error.strerror or error}"
-        return Reach(host, None, why, "look at the routes from here, or use a gateway")
-    return Reach(host, time.perf_counter() - began)
+        return Reachability(host, None, why, "look at the routes from here, or use a gateway")
+    return Reachability(host, time.perf_counter() - began)
