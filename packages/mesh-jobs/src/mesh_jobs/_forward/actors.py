@@ -1,4 +1,4 @@
-"""The two actors of a forwarded port: where connections come in, and where they go out."""
+"""The two actors of a forwarded port: one listens, the other connects to the destination."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, Channel, MeshError, concurrent_endpoint, current_rank, endpoint
-from mesh_jobs._forward.tcp_relay import TcpCarrier, break_off
+from mesh_jobs._forward.tcp_relay import TcpRelay, abort_connection
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mesh_core import Port, PortReceiver
     from mesh_jobs._forward.tcp_relay import Frame
 
-__all__ = ["Entrance", "Exit", "HostPort", "show_address"]
+__all__ = ["ForwardConnector", "ForwardListener", "HostPort", "show_address"]
 
 # A host name or address, and a port.
 HostPort = tuple[str, int]
@@ -24,7 +24,7 @@ _CONNECT_LIMIT_S = 30.0
 
 
 class _Tasks:
-    """Connections under way; they end with their actor."""
+    """Open connections; they are cancelled when their actor ends."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
@@ -41,37 +41,37 @@ class _Tasks:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-class Exit(Actor):
-    """Connects to a port, as often as it is asked to."""
+class ForwardConnector(Actor):
+    """Opens connections to a port."""
 
     def __init__(self) -> None:
         self._tasks = _Tasks()
 
     @concurrent_endpoint
-    async def connect(self, host: str, port: int, there: Port[Frame]) -> Port[Frame]:
-        """Opens a connection whose other end is behind a port; gives the port for this end.
+    async def connect(self, host: str, port: int, peer: Port[Frame]) -> Port[Frame]:
+        """Open a connection and relay it to a peer; return the port for the peer's frames.
 
         Raises:
-            OSError: Nobody answers there.
+            OSError: The destination cannot be reached.
         """
         async with asyncio.timeout(_CONNECT_LIMIT_S):
             reader, writer = await asyncio.open_connection(host, port)
-        here, news = open_channel()
-        self._tasks.start(TcpCarrier(reader, writer, there, news).carry())
-        return here
+        local_port, frames = open_channel()
+        self._tasks.start(TcpRelay(reader, writer, peer, frames).run())
+        return local_port
 
     async def __cleanup__(self, error: Exception | None) -> None:
         await self._tasks.end()
 
 
-class Entrance(Actor):
-    """Listens, and has a connection opened at the exit for each that comes in."""
+class ForwardListener(Actor):
+    """Listens, and has the connector open one connection for each that is accepted."""
 
     def __init__(
-        self, exits: Exit, ports: Sequence[HostPort], addresses: Sequence[HostPort]
+        self, connectors: ForwardConnector, ports: Sequence[HostPort], addresses: Sequence[HostPort]
     ) -> None:
         rank = current_rank().rank
-        self._exit = exits if len(ports) == 1 else exits[rank]
+        self._connector = connectors if len(ports) == 1 else connectors[rank]
         self._port = ports[rank]
         self._address = addresses[rank]
         self._tasks = _Tasks()
@@ -79,7 +79,7 @@ class Entrance(Actor):
 
     @endpoint
     async def listen(self) -> str:
-        """Begins to listen; gives the address.
+        """Start listening and return the address.
 
         Raises:
             OSError: The address cannot be listened at.
@@ -92,16 +92,16 @@ class Entrance(Actor):
         self._tasks.start(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        here, news = open_channel()
+        local_port, frames = open_channel()
         try:
-            there = await self._exit.connect.call_one(*self._port, here)
+            peer = await self._connector.connect.call_one(*self._port, local_port)
         except MeshError as error:
-            # The one who has connected can be told no more than that.
-            break_off(writer)
+            # A reset is all that the client can be told.
+            abort_connection(writer)
             reason = str(error).partition("\n")[0]
             self.logger.warning("a forwarded connection cannot go on: %s", reason)
             return
-        await TcpCarrier(reader, writer, there, news).carry()
+        await TcpRelay(reader, writer, peer, frames).run()
 
     async def __cleanup__(self, error: Exception | None) -> None:
         if self._server is not None:
@@ -110,10 +110,10 @@ class Entrance(Actor):
 
 
 def open_channel() -> tuple[Port[Frame], PortReceiver[Frame]]:
-    """Opens the channel of one end of a connection."""
+    """Open the channel of one end of a connection."""
     return Channel.open()
 
 
 def show_address(host: str, port: int) -> str:
-    """Writes an address as `host:port`, an IPv6 one in brackets."""
+    """Format an address as `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

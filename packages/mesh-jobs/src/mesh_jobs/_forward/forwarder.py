@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from mesh_core import Point, this_proc
-from mesh_jobs._forward.actors import Entrance, Exit
+from mesh_jobs._forward.actors import ForwardConnector, ForwardListener
 
 if TYPE_CHECKING:
     from typing import Self
@@ -56,26 +56,28 @@ class PortForwarder:
             ValueError: The meshes differ in size, or an address is none.
             OSError: An address cannot be listened at.
         """
-        entrances = this_proc() if src_proc_mesh is None else src_proc_mesh
-        if len(entrances) != len(dst_proc_mesh):
+        source_procs = this_proc() if src_proc_mesh is None else src_proc_mesh
+        if len(source_procs) != len(dst_proc_mesh):
             raise ValueError(
-                f"connections come in at {len(entrances)} processes and go out at "
+                f"connections come in at {len(source_procs)} processes and go out at "
                 f"{len(dst_proc_mesh)}: give meshes of the same size"
             )
         ports = _places(dst_port, dst_proc_mesh)
-        addresses = _places(src_address, entrances)
-        self._exit = dst_proc_mesh.spawn("forward-exit", Exit)
-        self._entrance = entrances.spawn("forward-entrance", Entrance, self._exit, ports, addresses)
+        addresses = _places(src_address, source_procs)
+        self._connector = dst_proc_mesh.spawn("forward-connector", ForwardConnector)
+        self._listener = source_procs.spawn(
+            "forward-listener", ForwardListener, self._connector, ports, addresses
+        )
         try:
-            self.addresses: ValueMesh[str] = self._entrance.listen.call().get()
+            self.addresses: ValueMesh[str] = self._listener.listen.call().get()
         except BaseException:
             self.stop().exception()
             raise
 
     def stop(self) -> Future[None]:
         """Listens no more, and ends the connections that are open."""
-        self._entrance.stop().exception()
-        return self._exit.stop()
+        self._listener.stop().exception()
+        return self._connector.stop()
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,8 @@
-"""One end of a forwarded connection: a socket here, and the other end behind a channel.
+"""One end of a forwarded TCP connection: relays between a local socket and a channel.
 
-Both ends say the same three things: bytes that their socket has read, how many pieces the other
-side's socket has taken, and that no more will come. A side sends only so many pieces ahead, so a
-slow reader slows its writer down across the mesh as it would on one wire.
+Both ends send the same three frames: bytes read from their socket, credit for the pieces that were
+written to it, and end of stream. Each end sends at most a fixed number of pieces without credit,
+so a slow reader applies backpressure to the writer across the mesh.
 """
 
 from __future__ import annotations
@@ -18,82 +18,84 @@ from mesh_core import ChannelClosed, MeshError
 if TYPE_CHECKING:
     from mesh_core import Port, PortReceiver
 
-__all__ = ["Frame", "TcpCarrier", "break_off"]
+__all__ = ["Frame", "TcpRelay", "abort_connection"]
 
-# Bytes; or how many pieces were taken; or, None, the end.
+# Bytes; or credit for a number of pieces; or None, the end of the stream.
 Frame: TypeAlias = "bytes | int | None"
 
 _PIECE_LEN_MAX = 48 * 1024
-# Pieces under way in one direction of one connection.
+# Pieces in flight in one direction of one connection.
 _AHEAD_MAX = 16
 
 
-class TcpCarrier:
-    """Carries between a socket and a channel until both directions have ended."""
+class TcpRelay:
+    """Relays between a socket and a channel until both directions are closed."""
 
     def __init__(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        there: Port[Frame],
-        news: PortReceiver[Frame],
+        peer: Port[Frame],
+        frames: PortReceiver[Frame],
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._there = there
-        self._news = news
+        self._peer = peer
+        self._frames = frames
         self._credit = asyncio.Semaphore(_AHEAD_MAX)
-        self._is_ended_here = False
-        self._is_ended_there = False
+        self._is_local_closed = False
+        self._is_peer_closed = False
 
-    async def carry(self) -> None:
-        """Returns when the connection is over; a broken one is broken on the other side too."""
+    async def run(self) -> None:
+        """Relay until the connection is closed; an error aborts it on both sides."""
         try:
-            async with asyncio.TaskGroup() as both_ways:
-                both_ways.create_task(self._send())
-                both_ways.create_task(self._receive())
+            async with asyncio.TaskGroup() as directions:
+                directions.create_task(self._send())
+                directions.create_task(self._receive())
         except* OSError:
-            break_off(self._writer)
+            abort_connection(self._writer)
             with suppress(MeshError):
-                self._there.exception(BrokenPipeError("the connection was broken"))
+                self._peer.exception(BrokenPipeError("the connection was broken"))
         except* MeshError:
-            break_off(self._writer)
+            abort_connection(self._writer)
         finally:
-            self._news.close()
+            self._frames.close()
             self._writer.close()
 
     async def _send(self) -> None:
         while piece := await self._reader.read(_PIECE_LEN_MAX):
             await self._credit.acquire()
-            self._there.send(piece)
-        self._there.send(None)
-        self._is_ended_here = True
-        if self._is_ended_there:
-            self._news.close()
+            self._peer.send(piece)
+        self._peer.send(None)
+        self._is_local_closed = True
+        if self._is_peer_closed:
+            self._frames.close()
 
     async def _receive(self) -> None:
         while True:
             try:
-                frame = await self._news.recv()
+                frame = await self._frames.recv()
             except ChannelClosed:
                 return
             if isinstance(frame, bytes):
                 self._writer.write(frame)
                 await self._writer.drain()
-                self._there.send(1)
+                self._peer.send(1)
             elif frame is None:
-                self._is_ended_there = True
+                self._is_peer_closed = True
                 with suppress(OSError):
                     self._writer.write_eof()
-                if self._is_ended_here:
+                if self._is_local_closed:
                     return
             else:
                 self._credit.release()
 
 
-def break_off(writer: asyncio.StreamWriter) -> None:
-    """Ends a connection so that the other side knows it for broken, and not for complete."""
-    at_once = struct.pack("ii", 1, 0)
+def abort_connection(writer: asyncio.StreamWriter) -> None:
+    """Close a connection with a reset, so that its peer does not take it for complete."""
+    reset_on_close = struct.pack("ii", 1, 0)
     with suppress(OSError):
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, reset_on_close
+        )
     writer.transport.abort()
