@@ -11,7 +11,7 @@ from mesh_jobs._exec.rank_output import RankOutput, show_with_prefix
 from mesh_jobs._spmd.first_failure import FirstFailure
 from mesh_jobs._spmd.interrupts import pass_interrupts_to
 from mesh_jobs._spmd.rank_command import SpmdOrder
-from mesh_jobs._spmd.rendezvous import MeetingPoint, find_meeting_point
+from mesh_jobs._spmd.rendezvous import MasterAddress, find_master_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SpmdRun", "run_spmd"]
 
-_MEETING = ("MASTER_ADDR", "MASTER_PORT")
+_MASTER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def run_spmd(
@@ -131,14 +131,16 @@ class SpmdRun:
         return first.status
 
     def _order(self) -> SpmdOrder:
-        if all(name in self._env for name in _MEETING):
-            meeting = MeetingPoint(self._env[_MEETING[0]], int(self._env[_MEETING[1]]))
+        if all(name in self._env for name in _MASTER_VARIABLES):
+            master = MasterAddress(
+                self._env[_MASTER_VARIABLES[0]], int(self._env[_MASTER_VARIABLES[1]])
+            )
         else:
-            meeting = find_meeting_point(self.execution.first_of_hosts(self._per_host))
+            master = find_master_address(self.execution.first_of_hosts(self._per_host))
         return SpmdOrder(
             self._python_args,
             self._per_host,
-            meeting,
+            master,
             uuid.uuid4().hex,
             self._env,
             self._workdir,

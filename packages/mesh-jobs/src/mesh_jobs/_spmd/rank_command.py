@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh_core import Point
-    from mesh_jobs._spmd.rendezvous import MeetingPoint
+    from mesh_jobs._spmd.rendezvous import MasterAddress
 
 __all__ = ["SpmdOrder"]
 
@@ -30,7 +30,7 @@ class SpmdOrder:
     python_args: tuple[str, ...]
     """The script or module and its arguments, as `python` takes them."""
     per_host: int
-    meeting: MeetingPoint
+    master: MasterAddress
     run_id: str
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
@@ -58,8 +58,8 @@ class SpmdOrder:
             "LOCAL_WORLD_SIZE": self.per_host,
             "GROUP_WORLD_SIZE": size // self.per_host,
             "ROLE_WORLD_SIZE": size,
-            "MASTER_ADDR": self.meeting.address,
-            "MASTER_PORT": self.meeting.port,
+            "MASTER_ADDR": self.master.address,
+            "MASTER_PORT": self.master.port,
             "TORCHELASTIC_RESTART_COUNT": 0,
             "TORCHELASTIC_MAX_RESTARTS": 0,
             "TORCHELASTIC_RUN_ID": self.run_id,

@@ -1,9 +1,9 @@
-"""Where the ranks of a script meet: a name of the first host that all know, and a port kept free.
+"""Rendezvous of the ranks of a script: an address of the first host, and a port reserved there.
 
-Whether a name leads to the first host is not guessed: each host calls there, and takes it for the
-first host when it answers with the right word. The port stays bound until the run is over, by a
-socket that never listens, so that the system gives it to nobody else in the meantime; the script
-can listen on it all the same, as long as it sets SO_REUSEADDR like everybody who serves.
+Each host connects to the names of the first host, and a name counts as an address of that host only
+if a random token is served there. A socket that never listens stays bound to the reserved port
+until the run is over, so the system assigns the port to no other process. The script can still
+listen on it, as long as it sets SO_REUSEADDR, as servers usually do.
 """
 
 from __future__ import annotations
@@ -23,62 +23,62 @@ if TYPE_CHECKING:
 
     from mesh_core import ProcMesh
 
-__all__ = ["MeetingPoint", "find_meeting_point"]
+__all__ = ["MasterAddress", "find_master_address"]
 
 _CALL_LIMIT_S = 3.0
-_WORD_LEN = 16
+_TOKEN_LEN = 16
 # Documentation addresses: nothing is sent, but the system says from where it would be.
-_ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+_DOCUMENTATION_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 @dataclass(frozen=True, slots=True)
-class Invitation:
-    """How the first host may be called, and how it is known."""
+class MasterCandidate:
+    """Names of the first host that may be reachable, and how to verify them."""
 
     names: tuple[str, ...]
     port: int
-    """Where it answers with the word."""
-    word: bytes
-    kept_port: int
-    """What is kept free for the script."""
+    """The port that serves the token."""
+    token: bytes
+    reserved_port: int
+    """The port that is reserved for the script."""
 
 
 @dataclass(frozen=True, slots=True)
-class MeetingPoint:
+class MasterAddress:
     """`MASTER_ADDR` and `MASTER_PORT`."""
 
     address: str
     port: int
 
 
-class Meeting(Actor):
-    """On the first host keeps a port free and answers; on all finds out who can call there."""
+class Rendezvous(Actor):
+    """Reserves a port on the first host; on every host, checks how the first host is reached."""
 
     def __init__(self) -> None:
-        self._kept: socket.socket | None = None
-        self._answering: socket.socket | None = None
+        self._reserved: socket.socket | None = None
+        self._listener: socket.socket | None = None
 
     @endpoint
-    def invite(self, is_alone: bool) -> Invitation:
-        """Keeps a port free, and answers those who call."""
-        self._kept = _bound()
-        self._answering = _bound()
-        self._answering.listen(1024)
-        word = secrets.token_bytes(_WORD_LEN)
+    def offer(self, is_alone: bool) -> MasterCandidate:
+        """Reserve a port, and start serving a token on another one."""
+        self._reserved = _bound()
+        self._listener = _bound()
+        self._listener.listen(1024)
+        token = secrets.token_bytes(_TOKEN_LEN)
         threading.Thread(
-            target=_answer, args=(self._answering, word), name="answer", daemon=True
+            target=_serve_token, args=(self._listener, token), name="mesh-rendezvous", daemon=True
         ).start()
         names = ["localhost", *_names()] if is_alone else [*_names(), "localhost"]
-        ports = [one.getsockname()[1] for one in (self._answering, self._kept)]
-        return Invitation(tuple(dict.fromkeys(names)), ports[0], word, ports[1])
+        ports = [one.getsockname()[1] for one in (self._listener, self._reserved)]
+        return MasterCandidate(tuple(dict.fromkeys(names)), ports[0], token, ports[1])
 
     @endpoint
-    def reached(self, invitation: Invitation) -> set[str]:
-        """Gives the names that lead from here to who has invited."""
+    def reachable_names(self, candidate: MasterCandidate) -> set[str]:
+        """Return the names under which this host reaches the first host."""
         found: set[str] = set()
         callers = [
-            threading.Thread(target=_call, args=(name, invitation, found), daemon=True)
-            for name in invitation.names
+            threading.Thread(target=_probe, args=(name, candidate, found), daemon=True)
+            for name in candidate.names
         ]
         for caller in callers:
             caller.start()
@@ -87,38 +87,40 @@ class Meeting(Actor):
         return found
 
     def __cleanup__(self, error: Exception | None) -> None:
-        for one in (self._kept, self._answering):
+        for one in (self._reserved, self._listener):
             if one is not None:
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
                 one.close()
 
 
-def find_meeting_point(first_of_hosts: ProcMesh) -> MeetingPoint:
-    """Finds where the ranks can meet; the port is kept free as long as the processes run.
+def find_master_address(first_of_hosts: ProcMesh) -> MasterAddress:
+    """Find an address of the first host that all hosts reach, and reserve a port there.
+
+    The port stays reserved as long as the processes run.
 
     Args:
-        first_of_hosts: One process on each host, that of rank 0 first.
+        first_of_hosts: One process on each host, starting with the host of rank 0.
 
     Raises:
         JobError: Some host cannot reach the first under any of its names.
     """
-    members = first_of_hosts.spawn("meeting", Meeting)
-    invitation = members.flatten("rank").slice(rank=0).invite.call_one(len(members) == 1).get()
-    reached = members.reached.call(invitation).get().values()
-    for name in invitation.names:
-        if all(name in found for found in reached):
-            return MeetingPoint(name, invitation.kept_port)
-    lost = next((rank for rank, found in enumerate(reached) if not found), None)
+    actors = first_of_hosts.spawn("master", Rendezvous)
+    candidate = actors.flatten("rank").slice(rank=0).offer.call_one(len(actors) == 1).get()
+    reachable_names = actors.reachable_names.call(candidate).get().values()
+    for name in candidate.names:
+        if all(name in found for found in reachable_names):
+            return MasterAddress(name, candidate.reserved_port)
+    lost = next((rank for rank, found in enumerate(reachable_names) if not found), None)
     who = "no name leads there from all hosts" if lost is None else f"host {lost} cannot"
     raise JobError(
-        f"the first host cannot be reached by the others as {', '.join(invitation.names)} ({who}): "
+        f"the first host cannot be reached by the others as {', '.join(candidate.names)} ({who}): "
         "give MASTER_ADDR and MASTER_PORT in env"
     )
 
 
 def _bound() -> socket.socket:
-    """Binds a port that the system chooses, for both families where there are both."""
+    """Bind a port that the system chooses, for IPv6 and IPv4 if both are available."""
     is_dual = socket.has_dualstack_ipv6()
     bound = socket.socket(socket.AF_INET6 if is_dual else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -133,7 +135,7 @@ def _names() -> Iterable[str]:
     host = socket.gethostname()
     yield socket.getfqdn()
     yield host
-    for family, elsewhere in _ELSEWHERE:
+    for family, elsewhere in _DOCUMENTATION_ADDRESSES:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((elsewhere, 9))
             yield probe.getsockname()[0]
@@ -142,22 +144,22 @@ def _names() -> Iterable[str]:
             yield str(found[4][0])
 
 
-def _answer(listener: socket.socket, word: bytes) -> None:
+def _serve_token(listener: socket.socket, token: bytes) -> None:
     while True:
         try:
             caller, _ = listener.accept()
         except OSError:
             return  # Closed: the run is over.
         with caller, suppress(OSError):
-            caller.sendall(word)
+            caller.sendall(token)
 
 
-def _call(name: str, invitation: Invitation, found: set[str]) -> None:
+def _probe(name: str, candidate: MasterCandidate, found: set[str]) -> None:
     with suppress(OSError):
-        address = (name, invitation.port)
+        address = (name, candidate.port)
         with socket.create_connection(address, timeout=_CALL_LIMIT_S) as connection:
-            heard = b""
-            while part := connection.recv(_WORD_LEN):
-                heard += part
-            if heard == invitation.word:
+            received = b""
+            while part := connection.recv(_TOKEN_LEN):
+                received += part
+            if received == candidate.token:
                 found.add(name)
