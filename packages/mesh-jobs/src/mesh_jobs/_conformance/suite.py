@@ -26,11 +26,11 @@ from mesh_jobs._errors import (
     NotSupported,
     SchedulerUnreachable,
 )
-from mesh_jobs._job.host_cache import is_lasting
+from mesh_jobs._job.host_cache import is_reusable
 from mesh_jobs._job.job import Job
 from mesh_jobs._job.lookup import job_load
 from mesh_jobs._spec import ClientSpec, JobSpec
-from mesh_jobs._state.folder import KNOWN_HOSTS
+from mesh_jobs._state.folder import HOST_CACHE_FILE
 
 __all__ = ["JobConformance", "JobFactory"]
 
@@ -244,13 +244,13 @@ class JobConformance(BackendUnderTest):
         assert len(pids_on(job.state(timeout=self.up_s).ones)) == 1
         ticket = read_json(Path(job.folder, "job.json"))["ticket"]
         way = load_backend(job.spec.backend, job.spec.options).gateway(ticket)
-        if is_lasting(way):
-            wait_for(Path(job.folder, KNOWN_HOSTS).exists, self.up_s)
+        if is_reusable(way):
+            wait_for(Path(job.folder, HOST_CACHE_FILE).exists, self.up_s)
         job.detach()
         with silence:
             with pytest.raises(SchedulerUnreachable):
                 job.apply()
-            if is_lasting(way):
+            if is_reusable(way):
                 assert len(run_program("find-again", job)["ones"]) == 1
         job.apply()
         assert addresses(up(job, self.up_s)) == addresses(before)

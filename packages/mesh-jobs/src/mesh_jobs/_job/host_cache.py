@@ -1,6 +1,6 @@
-"""The workers that a program has found serving a job, for the next program on the same hosts.
+"""A cache of the workers that served a job, for the next program that uses the same hosts.
 
-Who is answered by these very workers need not ask the scheduler where the hosts are.
+A program that reaches exactly these workers does not query the scheduler for its hosts.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from mesh_core import HostMesh, MeshError
 from mesh_jobs._atomic_files import read_json, write_json
 from mesh_jobs._backend.report import HostReport, Phase
-from mesh_jobs._state.folder import KNOWN_HOSTS, StateFolder
+from mesh_jobs._state.folder import HOST_CACHE_FILE, StateFolder
 from mesh_jobs._state.record import Record
 
-__all__ = ["KnownHosts", "is_lasting", "known_hosts", "note_hosts"]
+__all__ = ["CachedHosts", "cache_hosts", "is_reusable", "load_cached_hosts"]
 
 _LOOPBACK = re.compile(r"tcp://(127\.|localhost:|\[::1\])")
 
 
 @dataclass(frozen=True)
-class KnownHosts:
-    """All hosts of a job, as a program before this one was attached to them.
+class CachedHosts:
+    """The hosts of a job, as an earlier program was attached to them.
 
     Attributes:
-        hosts: How they were, by mesh and rank.
-        worker_ids: Which worker served each, in the same order.
-        gateway: Through which worker they were reached; None for none.
+        hosts: The hosts, ordered by mesh and rank.
+        worker_ids: The id of the worker of each host, in the same order.
+        gateway: The address of the gateway to the workers; None if they were reached directly.
     """
 
     hosts: tuple[HostReport, ...]
@@ -37,7 +37,7 @@ class KnownHosts:
     gateway: str | None
 
     def of(self, mesh: str) -> tuple[tuple[HostReport, ...], tuple[str, ...]]:
-        """Gives the hosts of one mesh and their workers, by rank."""
+        """Return the hosts of one mesh and the ids of their workers, ordered by rank."""
         chosen = [
             (host, worker_id)
             for host, worker_id in zip(self.hosts, self.worker_ids, strict=True)
@@ -46,56 +46,62 @@ class KnownHosts:
         return tuple(host for host, _ in chosen), tuple(worker_id for _, worker_id in chosen)
 
 
-def is_lasting(gateway: str | None) -> bool:
-    """Says whether a later program reaches the hosts as this one: a way that listens here ends."""
+def is_reusable(gateway: str | None) -> bool:
+    """Return whether a later program can use the gateway; one on loopback ends with its program."""
     return gateway is None or _LOOPBACK.match(gateway) is None
 
 
-def known_hosts(folder: StateFolder, record: Record) -> KnownHosts | None:
-    """Gives all hosts of a job that is applied; None where some of them are not known."""
+def load_cached_hosts(folder: StateFolder, record: Record) -> CachedHosts | None:
+    """Return the cached hosts of an applied job; None if the cache is stale or incomplete."""
     try:
-        told = read_json(folder.path / KNOWN_HOSTS)
-        if told is None or told["order_id"] != record.order_id or told["ticket"] != record.ticket:
+        stored = read_json(folder.path / HOST_CACHE_FILE)
+        if (
+            stored is None
+            or stored["order_id"] != record.order_id
+            or stored["ticket"] != record.ticket
+        ):
             return None
-        found = KnownHosts(
-            tuple(HostReport(**{**host, "state": Phase(host["state"])}) for host in told["hosts"]),
-            tuple(map(str, told["worker_ids"])),
-            told["gateway"],
+        found = CachedHosts(
+            tuple(
+                HostReport(**{**host, "state": Phase(host["state"])}) for host in stored["hosts"]
+            ),
+            tuple(map(str, stored["worker_ids"])),
+            stored["gateway"],
         )
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # Whatever it is, the scheduler knows.
+        return None  # An unreadable cache is no error: the scheduler is queried instead.
     places = [(host.mesh, host.rank) for host in found.hosts]
     wanted = [(mesh.name, rank) for mesh in record.spec.meshes for rank in range(mesh.hosts)]
     is_whole = len(found.worker_ids) == len(places) and all(found.worker_ids)
     return found if is_whole and places == wanted else None
 
 
-def note_hosts(
+def cache_hosts(
     folder: StateFolder,
     record: Record,
     meshes: Mapping[str, HostMesh],
     hosts: Sequence[HostReport],
     gateway: str | None,
 ) -> None:
-    """Notes which workers serve, as soon as all have joined; does not wait for that.
+    """Write the host cache once all hosts have joined; does not block.
 
     Args:
-        folder: The job's folder.
-        record: What is applied there.
-        meshes: What this program has attached to.
-        hosts: How the scheduler has them, by mesh and rank.
-        gateway: Through which worker they are reached.
+        folder: The state folder of the job.
+        record: The record of the job.
+        meshes: The meshes that this program attached to.
+        hosts: The hosts as reported by the scheduler, ordered by mesh and rank.
+        gateway: The address of the gateway to the workers, if any.
     """
     joined = [mesh.initialized for mesh in meshes.values()]
 
     def note() -> None:
-        # It spares the next program a question: none of this one's business.
+        # The cache only speeds up the next program, so a failure does not concern this one.
         with suppress(MeshError, RuntimeError, OSError, ValueError):
             for one in joined:
                 one.get()
             _write(folder, record, meshes, hosts, gateway)
 
-    threading.Thread(target=note, name="mesh-known-hosts", daemon=True).start()
+    threading.Thread(target=note, name="mesh-host-cache", daemon=True).start()
 
 
 def _write(
@@ -106,19 +112,19 @@ def _write(
     gateway: str | None,
 ) -> None:
     worker_ids = [one for mesh in meshes.values() for one in mesh.worker_ids]
-    if not all(worker_ids) or not is_lasting(gateway):
+    if not all(worker_ids) or not is_reusable(gateway):
         return
-    told = {
+    stored = {
         "order_id": record.order_id,
         "ticket": record.ticket,
         "hosts": [host.to_json() for host in hosts],
         "worker_ids": worker_ids,
         "gateway": gateway,
     }
-    path = folder.path / KNOWN_HOSTS
-    if told == read_json(path):
+    path = folder.path / HOST_CACHE_FILE
+    if stored == read_json(path):
         return
     with folder.locked_if_free() as is_ours:
         now = folder.read() if is_ours else None
         if now is not None and not now.is_ending and now.ticket == record.ticket:
-            write_json(path, told)
+            write_json(path, stored)

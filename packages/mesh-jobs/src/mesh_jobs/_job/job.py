@@ -21,11 +21,11 @@ from mesh_jobs._extensions.extension import Equipment
 from mesh_jobs._extensions.open_extensions import OpenExtensions
 from mesh_jobs._job.allocation import begin, carry_on, give_back, resize
 from mesh_jobs._job.eviction_watch import LeavingWatch
-from mesh_jobs._job.host_cache import known_hosts, note_hosts
+from mesh_jobs._job.host_cache import cache_hosts, load_cached_hosts
 from mesh_jobs._job.lost_hosts import note_losses
 from mesh_jobs._job.state import (
     JobState,
-    attach_known,
+    attach_cached_hosts,
     attach_mesh,
     detach_meshes,
     leaving_here,
@@ -271,7 +271,7 @@ class Job:
             JobMismatch: Something else is applied under this context.
             JobError: Nothing is applied.
         """
-        if (found := self._found_again(progress, beside)) is not None:
+        if (found := self._attach_from_cache(progress, beside)) is not None:
             return found
         status = self.wait_up(timeout, progress)
         record, ticket = self._record()
@@ -283,7 +283,7 @@ class Job:
             for name, mine in hosts.items()
         }
         if not self._folder.is_inside:
-            note_hosts(self._folder, record, meshes, sum(hosts.values(), ()), gateway)
+            cache_hosts(self._folder, record, meshes, sum(hosts.values(), ()), gateway)
         return self._used(record, meshes)
 
     def _used(self, record: Record, meshes: Mapping[str, HostMesh]) -> JobState:
@@ -291,25 +291,27 @@ class Job:
         note_used(record.order_id, self._folder)
         return JobState(self._open_extensions.used(record.order_id, meshes))
 
-    def _found_again(self, progress: Progress | None, is_beside: bool) -> JobState | None:
-        """Attaches to the workers that served the program before this one, if they still do.
+    def _attach_from_cache(self, progress: Progress | None, is_beside: bool) -> JobState | None:
+        """Attach to the workers that served the previous program, if they are still there.
 
-        Then the scheduler need not be asked: nothing is more up than a host that has just joined.
+        This needs no query to the scheduler: a host that has just joined is up.
         """
         record = self._folder.read()
         if record is None or record.ticket is None or record.is_ending or self._folder.is_inside:
             return None
         is_other = self._is_declared and differences(record.spec, self._spec)
-        known = known_hosts(self._folder, record)
-        if is_other or record.resizing is not None or known is None:
+        cached = load_cached_hosts(self._folder, record)
+        if is_other or record.resizing is not None or cached is None:
             return None
         names = [mesh.name for mesh in record.spec.meshes]
         credentials = self._folder.credentials()
-        meshes = attach_known(record.order_id, names, known, credentials, is_beside=is_beside)
+        meshes = attach_cached_hosts(
+            record.order_id, names, cached, credentials, is_beside=is_beside
+        )
         if meshes is None:
             return None
         if progress is not None:
-            progress(self._status(record, Report(Phase.RUNNING, hosts=known.hosts)))
+            progress(self._status(record, Report(Phase.RUNNING, hosts=cached.hosts)))
         return self._used(record, meshes)
 
     def wait_up(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:

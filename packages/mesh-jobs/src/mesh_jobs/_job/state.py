@@ -13,12 +13,12 @@ from mesh_core import Credentials, Future, HostMesh, MeshError, attach_to_worker
 from mesh_core.spi import host_numbers, leaving_hosts
 from mesh_jobs._backend.report import THIS_HOST, HostLeaving, HostReport
 from mesh_jobs._errors import JobError
-from mesh_jobs._job.host_cache import KnownHosts
+from mesh_jobs._job.host_cache import CachedHosts
 from mesh_jobs._state.shared_credentials import trusted
 
 __all__ = [
     "JobState",
-    "attach_known",
+    "attach_cached_hosts",
     "attach_mesh",
     "attached_hosts",
     "detach_meshes",
@@ -138,25 +138,26 @@ def leaving_here(order_id: str) -> list[HostLeaving]:
     ]
 
 
-def attach_known(
+def attach_cached_hosts(
     order_id: str,
     names: Sequence[str],
-    known: KnownHosts,
+    cached: CachedHosts,
     credentials: Credentials,
     *,
     is_beside: bool = False,
 ) -> dict[str, HostMesh] | None:
-    """Attaches to the very workers that were there before, and waits for them.
-
-    Where one of them is not there at once, or serves another program, the others are left again,
-    and it gives None; also where this program is attached to the job already.
+    """Attach to the workers in the host cache, and wait until they have joined.
 
     Args:
-        order_id: The order.
-        names: The meshes.
-        known: All their hosts.
-        credentials: Of the job.
-        is_beside: Whether to be served beside the program that uses the hosts.
+        order_id: The id of the order.
+        names: The names of the meshes.
+        cached: The hosts of all meshes.
+        credentials: The credentials of the job.
+        is_beside: Whether to attach beside the program that uses the hosts.
+
+    Returns:
+        The meshes by name. None if a worker does not answer in time or serves another program, in
+        which case the other workers are detached again, or if this program is already attached.
 
     Raises:
         JobError: The program is attached to a job with another authority.
@@ -168,12 +169,12 @@ def attach_known(
     trusted(credentials, is_attaching=True, others=others)
     found: dict[str, _Attached] = {}
     for name in names:
-        hosts, worker_ids = known.of(name)
+        hosts, worker_ids = cached.of(name)
         addresses = [host.address or "" for host in hosts]
         mesh = attach_to_workers(
             addresses,
             credentials=credentials,
-            gateway=known.gateway,
+            gateway=cached.gateway,
             beside=is_beside,
             worker_ids=worker_ids,
         )

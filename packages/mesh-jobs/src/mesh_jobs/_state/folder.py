@@ -22,7 +22,7 @@ from mesh_jobs._state.shared_credentials import trusted
 
 __all__ = [
     "DEFAULT_CONTEXT",
-    "KNOWN_HOSTS",
+    "HOST_CACHE_FILE",
     "StateFolder",
     "applied_folders",
     "find_folder",
@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 DEFAULT_CONTEXT = "default"
-#: Which workers serve, as a program has found it: see `_job.host_cache`.
-KNOWN_HOSTS = "hosts.json"
+#: The cache of the workers that serve the job: see `_job.host_cache`.
+HOST_CACHE_FILE = "hosts.json"
 
 _FOLDER = ".mesh"
 _PARTS = ("keys", "workers", "logs")
@@ -132,7 +132,11 @@ class StateFolder:
         for part in _PARTS:
             shutil.rmtree(self.path / part, ignore_errors=True)
         # What programs had not written whole when they were killed.
-        for path in [self.path / "events.jsonl", self.path / KNOWN_HOSTS, *self.path.glob(".*")]:
+        for path in [
+            self.path / "events.jsonl",
+            self.path / HOST_CACHE_FILE,
+            *self.path.glob(".*"),
+        ]:
             path.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             os.unlink(self.path / "job.json")
