@@ -19,7 +19,7 @@ from mesh_jobs._job.state import detach_meshes
 from mesh_jobs._spec import JobSpec
 from mesh_jobs._state.folder import StateFolder, remember
 from mesh_jobs._state.record import Record, this_owner
-from mesh_jobs._state.shared_credentials import trust_for_new_job
+from mesh_jobs._state.shared_credentials import credentials_for_new_job
 
 __all__ = ["begin", "carry_on", "give_back", "resize"]
 
@@ -36,7 +36,7 @@ def begin(folder: StateFolder, spec: JobSpec, credentials: Credentials | None = 
         SchedulerUnreachable: It may have heard the order: the id stays, for the next call.
         JobError: The scheduler refuses; nothing is left of the order.
     """
-    folder.begin(credentials or trust_for_new_job())
+    folder.begin(credentials or credentials_for_new_job())
     record = Record(spec, uuid.uuid4().hex)
     folder.write(record)
     folder.note("applied", f"by process {record.owner['pid']} on {record.owner['host']}")

@@ -14,7 +14,7 @@ from mesh_core.spi import host_numbers, leaving_hosts
 from mesh_jobs._backend.report import THIS_HOST, HostLeaving, HostReport
 from mesh_jobs._errors import JobError
 from mesh_jobs._job.host_cache import CachedHosts
-from mesh_jobs._state.shared_credentials import trusted
+from mesh_jobs._state.shared_credentials import share_credentials
 
 __all__ = [
     "JobState",
@@ -103,7 +103,7 @@ def attach_mesh(
     known = _attached.get(key)
     if known is None:
         others = sum(pid == os.getpid() and other != order_id for pid, other, _ in _attached)
-        trusted(credentials, is_attaching=True, others=others)
+        share_credentials(credentials, is_attaching=True, others=others)
         mesh = attach_to_workers(
             addresses, credentials=credentials, gateway=gateway, beside=is_beside
         )
@@ -166,7 +166,7 @@ def attach_cached_hosts(
     if any(key in _attached for key in keys.values()):
         return None
     others = sum(pid == os.getpid() for pid, _, _ in _attached)
-    trusted(credentials, is_attaching=True, others=others)
+    share_credentials(credentials, is_attaching=True, others=others)
     found: dict[str, _Attached] = {}
     for name in names:
         hosts, worker_ids = cached.of(name)

@@ -18,7 +18,7 @@ from mesh_jobs._spec import check_name
 from mesh_jobs._state.enclosing_job import folder_around
 from mesh_jobs._state.lock import locked, locked_if_free
 from mesh_jobs._state.record import Record
-from mesh_jobs._state.shared_credentials import trusted
+from mesh_jobs._state.shared_credentials import share_credentials
 
 __all__ = [
     "DEFAULT_CONTEXT",
@@ -116,7 +116,7 @@ class StateFolder:
             private_folder(self.path / part)
         credentials = shared or Credentials.create(valid_for=_KEYS_LIVE_S)
         credentials.save(self.path / "keys" / "controller")
-        trusted(credentials, is_attaching=False, others=0)
+        share_credentials(credentials, is_attaching=False, others=0)
 
     def credentials(self) -> Credentials:
         """Reads the credentials of the job's controller.

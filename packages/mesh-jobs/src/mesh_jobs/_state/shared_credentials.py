@@ -1,6 +1,7 @@
-"""Whom this program trusts: all its jobs prove themselves to it with one authority.
+"""The credentials that all jobs of this process share.
 
-A program has one set of credentials for its links, so jobs that it applies itself share theirs.
+A process authenticates its connections with one set of credentials, signed by one authority, so the
+jobs that it applies itself share them.
 """
 
 from __future__ import annotations
@@ -11,41 +12,41 @@ from datetime import UTC, datetime, timedelta
 from mesh_core import Credentials
 from mesh_jobs._errors import JobError
 
-__all__ = ["trust_for_new_job", "trusted"]
+__all__ = ["credentials_for_new_job", "share_credentials"]
 
-# Shared only while it would serve a new job for long.
+# Credentials that expire sooner are not shared with a new job.
 _LEFT_MIN = timedelta(days=7)
 
-_trusted: tuple[int, Credentials] | None = None
+_shared: tuple[int, Credentials] | None = None
 
 
-def trust_for_new_job() -> Credentials | None:
-    """Gives the credentials of this program's other jobs; None when a new job is its first."""
-    if _trusted is None or _trusted[0] != os.getpid():
+def credentials_for_new_job() -> Credentials | None:
+    """Return the credentials of this program's other jobs; None if a new job is its first."""
+    if _shared is None or _shared[0] != os.getpid():
         return None
-    credentials = _trusted[1]
+    credentials = _shared[1]
     return credentials if credentials.expires_at - datetime.now(UTC) > _LEFT_MIN else None
 
 
-def trusted(credentials: Credentials, *, is_attaching: bool, others: int) -> Credentials:
-    """Notes that this program uses a job with these credentials.
+def share_credentials(credentials: Credentials, *, is_attaching: bool, others: int) -> Credentials:
+    """Record the credentials of a job as those of this process.
 
     Args:
-        credentials: Of the job's controller.
-        is_attaching: Whether links are to be opened with them.
-        others: How many other jobs the program is attached to.
+        credentials: The credentials of the job's controller.
+        is_attaching: Whether connections will be opened with them.
+        others: The number of other jobs that the process is attached to.
 
     Raises:
         JobError: The program is attached to a job with another authority.
     """
-    global _trusted
-    mine = _trusted[1] if _trusted is not None and _trusted[0] == os.getpid() else None
-    if is_attaching and others and mine is not None and mine.job != credentials.job:
+    global _shared
+    current = _shared[1] if _shared is not None and _shared[0] == os.getpid() else None
+    if is_attaching and others and current is not None and current.job != credentials.job:
         raise JobError(
             "this program is attached to a job that another program applied, and its links can "
             "prove themselves to one authority alone: detach from that job first, or apply both "
             "from this program"
         )
-    if is_attaching or mine is None:
-        _trusted = os.getpid(), credentials
+    if is_attaching or current is None:
+        _shared = os.getpid(), credentials
     return credentials
