@@ -1,4 +1,4 @@
-"""The client of a job: its command, and what became of it."""
+"""The process of the client script of a job: its command, its status and its output."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from mesh_jobs._worker.local_workers import end_workers, start_worker
 
 __all__ = [
     "CLIENT_MODULE",
-    "ClientNews",
+    "ClientStatus",
     "client_argv",
     "client_log",
-    "client_news",
     "client_output",
+    "client_status",
     "end_client",
     "running_client",
     "start_client",
 ]
 
 CLIENT_MODULE = "mesh_jobs._client.runner"
-_NEWS = "client.json"
+_STATUS_FILE = "client.json"
 _LOG = "client.log"
 _OUTPUT_LEN_MAX = 1 << 20
 
 
 @dataclass(frozen=True)
-class ClientNews:
-    """What is known of a client that has begun.
+class ClientStatus:
+    """The status of a client script that was started.
 
     Attributes:
-        epoch: How often the job was put into the queue again before.
-        status: Its exit status as a shell says it; None while it runs.
+        epoch: How often the scheduler had requeued the job before.
+        status: The exit status, with 128 + N for signal N; None while the script runs.
     """
 
     epoch: int
@@ -53,18 +53,18 @@ def client_argv(
     context: str | None = None,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Gives the command that runs the client script of an order, beside its workers.
+    """Return the command that runs the client script of an order, beside its workers.
 
     Args:
         order: The order.
-        python: The Python there; the one of this program when left out.
-        epoch: How often the job was queued again; `env:NAME` reads it there.
-        log: Where its output goes; in the job's folder when left out.
-        context: Under what name the script asks for its job; that of the folder when left out.
+        python: The Python interpreter on the target machine. (that of this program)
+        epoch: How often the scheduler requeued the job; `env:NAME` reads a variable there.
+        log: The file for the output. (a file in the folder of the job)
+        context: The context under which the script finds its job. (that of the folder)
         more: More options, see `python -m mesh_jobs._client.runner --help`.
     """
     client = order.spec.client
-    assert client is not None, "who has no client starts none"
+    assert client is not None, "only an order with a client script starts one"
     folder = str(order.folder.absolute())
     words = [python or sys.executable, "-m", CLIENT_MODULE, "--order", order.id]
     words += ["--folder", folder, "--context", context or order.folder.name, "--epoch", epoch]
@@ -73,25 +73,29 @@ def client_argv(
 
 
 def client_log(folder: str | os.PathLike[str]) -> Path:
-    """Gives where the output of a job's client is."""
+    """Return the path of the output of a client script."""
     return Path(folder, "logs", _LOG)
 
 
-def client_news(folder: str | os.PathLike[str]) -> ClientNews | None:
-    """Reads what is known of the client of a job; None when it has not begun.
+def client_status(folder: str | os.PathLike[str]) -> ClientStatus | None:
+    """Read the status of a client script; None if it was not started.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The status cannot be read.
     """
-    told = read_json(Path(folder, "workers", _NEWS))
-    return None if told is None else ClientNews(told["epoch"], told["status"])
+    told = read_json(Path(folder, "workers", _STATUS_FILE))
+    return None if told is None else ClientStatus(told["epoch"], told["status"])
 
 
 def client_output(log: Path, start: int) -> bytes:
-    """Reads what a client has printed, from a byte on, some of it; from the end when negative.
+    """Read part of the output of a client script, from an offset on.
+
+    Args:
+        log: The log file; if it does not exist, the output is empty.
+        start: The offset of the first byte; a negative one counts from the end.
 
     Raises:
-        OSError: It is there and cannot be read.
+        OSError: The log cannot be read.
     """
     try:
         with log.open("rb") as file:
@@ -105,20 +109,20 @@ def client_output(log: Path, start: int) -> bytes:
 def start_client(
     order: Order, env: Mapping[str, str], more: Sequence[str], context: str | None = None
 ) -> None:
-    """Starts the client of an order as a process of this machine, unless that was done.
+    """Start the client script of an order on this machine, unless it was started before.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The process cannot be started.
     """
     folder = order.folder.absolute()
-    # One that has ended, or was killed, is not begun again.
-    if client_news(folder) is None and running_client(order.id) is None:
+    # A client script that has exited or was killed is not restarted.
+    if client_status(folder) is None and running_client(order.id) is None:
         argv = client_argv(order, context=context, more=more)
         start_worker(argv, env, folder / "logs" / "client-runner.log")
 
 
 def running_client(order_id: str) -> Process | None:
-    """Finds the process of this machine that looks after the client of an order."""
+    """Find the process on this machine that runs the client script of an order."""
     for process in processes():
         words = command_of(process.pid)
         if CLIENT_MODULE in words and order_id in words and process.session == process.pid:
@@ -127,7 +131,7 @@ def running_client(order_id: str) -> Process | None:
 
 
 def end_client(order_id: str) -> None:
-    """Ends the client of an order, with all that it has started on this machine."""
+    """Terminate the client script of an order, with all its descendants on this machine."""
     found = running_client(order_id)
     if found is not None:
         end_workers([found])

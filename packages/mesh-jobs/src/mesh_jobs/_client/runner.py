@@ -29,15 +29,15 @@ def main() -> int:
     """Runs the command line; gives the exit status of the script."""
     given = _arguments()
     epoch = _number(given.epoch)
-    news = Path(given.folder, "workers", "client.json")
-    told = {
+    status_file = Path(given.folder, "workers", "client.json")
+    stored = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "epoch": epoch,
         "started": time.time(),
         "status": None,
     }
-    write_json(news, told)
+    write_json(status_file, stored)
     status = _run(given)
     # The workers first: who sees the status sees a job that has given back what it had.
     if given.ends_hosts:
@@ -47,7 +47,7 @@ def main() -> int:
         terminate_workers(Path(given.folder), given.order)
     if given.ends_workers:
         end_workers(all_workers(given.order))
-    write_json(news, {**told, "status": status, "ended": time.time()})
+    write_json(status_file, {**stored, "status": status, "ended": time.time()})
     return status
 
 

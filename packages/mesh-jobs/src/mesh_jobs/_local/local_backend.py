@@ -12,8 +12,8 @@ from mesh_jobs._backend.report import THIS_HOST, HostReport, Phase, Report, Tick
 from mesh_jobs._client.process import (
     client_argv,
     client_log,
-    client_news,
     client_output,
+    client_status,
     end_client,
     running_client,
     start_client,
@@ -80,8 +80,8 @@ class LocalBackend(Backend):
         if "order" not in ticket:
             return Report(Phase.RUNNING, hosts=_hosts(ticket, Phase.RUNNING))
         is_running = running_client(ticket["order"]) is not None
-        news = client_news(ticket["folder"])
-        status = None if news is None else news.status
+        client = client_status(ticket["folder"])
+        status = None if client is None else client.status
         if is_running:
             return Report(Phase.RUNNING, "", _hosts(ticket, Phase.RUNNING), status)
         how = "was killed" if status is None else f"has ended with status {status}"

@@ -16,8 +16,8 @@ from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
 from mesh_jobs._client.process import (
     client_argv,
     client_log,
-    client_news,
     client_output,
+    client_status,
     end_client,
     running_client,
     start_client,
@@ -108,8 +108,8 @@ class ProcessBackend(Backend):
         states = {host.state for host in hosts}
         # It ends the workers, and notes then how the script has ended.
         is_client_there = running_client(ticket["order"]) is not None
-        news = client_news(ticket["folder"])
-        status = None if news is None else news.status
+        client = client_status(ticket["folder"])
+        status = None if client is None else client.status
         if states == {Phase.ENDED} and not is_client_there:
             return Report(Phase.ENDED, _end(status), hosts, status)
         state = Phase.PENDING if Phase.PENDING in states else Phase.RUNNING

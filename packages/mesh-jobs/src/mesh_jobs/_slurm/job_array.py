@@ -19,7 +19,7 @@ from mesh_core import ConfigError
 from mesh_jobs._atomic_files import write_private
 from mesh_jobs._backend.order import Order
 from mesh_jobs._backend.report import Phase, Report
-from mesh_jobs._client.process import client_news
+from mesh_jobs._client.process import client_status
 from mesh_jobs._errors import JobError
 from mesh_jobs._job.state import detach_meshes
 from mesh_jobs._slurm.batch_script import directive, output_directive, render, ticket_of, worker
@@ -143,9 +143,9 @@ def array_report(ticket: SlurmTicket) -> Report:
     states = Counter(task.state for task in tasks)
     reason = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     statuses = [
-        news.status
+        client.status
         for index in array_indices(ticket.array)
-        if (news := client_news(task_folder(ticket.folder, index))) is not None
+        if (client := client_status(task_folder(ticket.folder, index))) is not None
     ]
     exit_code = None
     if statuses and None not in statuses:

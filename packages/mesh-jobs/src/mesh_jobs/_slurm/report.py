@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from mesh_jobs._atomic_files import read_json
 from mesh_jobs._backend.report import HostReport, Phase, Report
-from mesh_jobs._client.process import client_news
+from mesh_jobs._client.process import client_status
 from mesh_jobs._slurm.commands import Slurm, SlurmComponent
 from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket
 
@@ -82,11 +82,11 @@ def _of_job(ticket: SlurmTicket, job: BatchJob) -> Report:
 
 def _exit_code(ticket: SlurmTicket, parts: Sequence[SlurmComponent]) -> int | None:
     """Returns with what the client script has ended, where there is one."""
-    news = client_news(ticket.folder)
+    client = client_status(ticket.folder)
     # The one of before the job was put into the queue again has ended for that.
-    if news is None or news.epoch != parts[0].restarts:
+    if client is None or client.epoch != parts[0].restarts:
         return None
-    return news.status if news.status is not None else parts[0].exit_code
+    return client.status if client.status is not None else parts[0].exit_code
 
 
 def _host(ticket: SlurmTicket, place: Place, epoch: int, lost: str | None) -> HostReport:

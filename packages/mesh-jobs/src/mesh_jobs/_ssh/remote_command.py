@@ -24,8 +24,8 @@ from mesh_jobs._backend.log_tail import tail
 from mesh_jobs._backend.order import Order
 from mesh_jobs._client.process import (
     client_log,
-    client_news,
     client_output,
+    client_status,
     end_client,
     running_client,
     start_client,
@@ -89,7 +89,7 @@ def _client(request: dict[str, Any]) -> None:
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if client_news(state.path) is not None or running_client(request["order"]) is not None:
+        if client_status(state.path) is not None or running_client(request["order"]) is not None:
             return
         for part in ("workers", "logs", "keys", "keys/controller"):
             private_folder(state.path / part)
@@ -114,8 +114,8 @@ def _client_output(request: dict[str, Any]) -> str:
 def _client_status(order_id: str) -> dict[str, Any]:
     # It notes how the script has ended before it ends itself.
     is_running = running_client(order_id) is not None
-    news = client_news(_folder(order_id) / _CLIENT)
-    return {"is_running": is_running, "status": None if news is None else news.status}
+    client = client_status(_folder(order_id) / _CLIENT)
+    return {"is_running": is_running, "status": None if client is None else client.status}
 
 
 def _report(request: dict[str, Any]) -> dict[str, Any]:
