@@ -13,8 +13,8 @@ PLANT_RECORD = """
 import sys
 from pathlib import Path
 from mesh_jobs import SSHJob
-from mesh_jobs._record import Record
-from mesh_jobs._state import StateFolder
+from mesh_jobs._state.record import Record
+from mesh_jobs._state.folder import StateFolder
 place, marker = Path(sys.argv[1]), sys.argv[2]
 command = f"-oProxyCommand=touch {marker}"
 job = SSHJob({"m": ["somewhere"]}, ssh_args=[command], folder=place)

@@ -12,7 +12,7 @@ from workers import END_LIMIT_S
 from mesh_core import HostMesh
 from mesh_jobs import ProcessJob
 from mesh_jobs._control.client import ControlClient
-from mesh_jobs._control.hosts import as_dict
+from mesh_jobs._control.host_clients import as_dict
 from mesh_jobs._control.pem import Pem
 
 

@@ -22,12 +22,12 @@ pytest.importorskip("grpc_reflection")
 from controlled import Applied, applied_job, processes  # noqa: E402
 
 from mesh_jobs._control.client import ControlClient, ControlError  # noqa: E402
-from mesh_jobs._control.hosts import as_dict  # noqa: E402
+from mesh_jobs._control.host_clients import as_dict  # noqa: E402
 from mesh_jobs._control.messages import FILE  # noqa: E402
-from mesh_jobs._control.refusal import Refusal  # noqa: E402
 from mesh_jobs._control.service import ControlService  # noqa: E402
-from mesh_jobs._served_host import ServedHost  # noqa: E402
-from mesh_jobs._stacks import PySpy  # noqa: E402
+from mesh_jobs._control.status_error import Refusal  # noqa: E402
+from mesh_jobs._host.host import ServedHost  # noqa: E402
+from mesh_jobs._host.stacks import PySpy  # noqa: E402
 
 SOURCES = Path(__file__).parents[1] / "src/mesh_jobs/_control"
 

@@ -6,8 +6,8 @@ import platform
 
 import pytest
 
-from mesh_jobs._doctor import Thresholds, _findings, rounds
-from mesh_jobs._examiner import HostFacts, PairFacts, core_version
+from mesh_jobs._diagnostics.diagnosis import Thresholds, _findings, rounds
+from mesh_jobs._diagnostics.probe import HostFacts, PairFacts, core_version
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9])

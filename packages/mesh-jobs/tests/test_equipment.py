@@ -15,10 +15,10 @@ from workers import END_LIMIT_S, is_alive
 from mesh_core import Actor, HostMesh, MeshError, endpoint
 from mesh_core.testing import wait_until
 from mesh_jobs import Job, JobError, LocalJob, ProcessJob
-from mesh_jobs._equipment import load_equipment
-from mesh_jobs._held_equipment import HeldEquipment
-from mesh_jobs._processes import command_of, processes
-from mesh_jobs._state import StateFolder
+from mesh_jobs._extensions.daemon_client import ExtensionDaemonClient
+from mesh_jobs._extensions.extension import load_extension
+from mesh_jobs._host.process_table import command_of, processes
+from mesh_jobs._state.folder import StateFolder
 from mesh_jobs.testing import worker_pids
 
 UP_S = 60.0
@@ -127,15 +127,15 @@ def test_equipment_that_cannot_be_opened_is_tried_by_the_next_state(tmp_path: Pa
 
 def test_equipment_that_is_not_installed_is_named() -> None:
     with pytest.raises(JobError, match="nothing here equips hosts with a 'sail'"):
-        load_equipment("sail", {})
+        load_extension("sail", {})
 
 
-def holders(folder: Path) -> list[int]:
+def daemons(folder: Path) -> list[int]:
     """The processes that hold equipment of the job of a folder."""
     return [
         one.pid
         for one in processes()
-        if "mesh_jobs._equipment_holder" in command_of(one.pid)
+        if "mesh_jobs._job.extension_daemon" in command_of(one.pid)
         and str(folder / ".mesh/default") in command_of(one.pid)
         and is_alive(one.pid)
     ]
@@ -164,16 +164,16 @@ def job(tmp_path: Path, noted: Path) -> Iterator[Job]:
     job.wait_up(UP_S)
     yield job
     job.kill()
-    wait_until(lambda: holders(tmp_path) == [], END_LIMIT_S)
+    wait_until(lambda: daemons(tmp_path) == [], END_LIMIT_S)
 
 
 def test_what_is_held_stays_until_it_is_let_go(job: Job, noted: Path, tmp_path: Path) -> None:
-    held = HeldEquipment(StateFolder(Path(job.folder)))
+    held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     assert held.statuses("notes") == []
-    assert holders(tmp_path) == []
+    assert daemons(tmp_path) == []
     fields = {"folder": str(noted)}
     assert held.open("notes", "first", fields) == {"name": "first", "count": 2}
-    (holder,) = holders(tmp_path)
+    (daemon,) = daemons(tmp_path)
     assert held.open("notes", "first", fields) == {"name": "first", "count": 2}
     assert held.statuses("notes") == [{"name": "first", "count": 2}]
     assert held.statuses("others") == []
@@ -190,33 +190,33 @@ def test_what_is_held_stays_until_it_is_let_go(job: Job, noted: Path, tmp_path: 
     assert len(list(noted.iterdir())) == 2
     held.close("notes", "first")
     assert list(noted.iterdir()) == []
-    wait_until(lambda: not is_alive(holder), END_LIMIT_S)
+    wait_until(lambda: not is_alive(daemon), END_LIMIT_S)
     assert held.statuses("notes") == []
 
 
 def test_what_is_held_goes_with_the_job(job: Job, noted: Path, tmp_path: Path) -> None:
-    held = HeldEquipment(StateFolder(Path(job.folder)))
+    held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     held.open("notes", "first", {"folder": str(noted)})
     job.kill()
     assert list(noted.iterdir()) == []
-    wait_until(lambda: holders(tmp_path) == [], END_LIMIT_S)
+    wait_until(lambda: daemons(tmp_path) == [], END_LIMIT_S)
     assert not (tmp_path / ".mesh").exists()
 
 
 def test_another_holder_follows_one_that_was_killed(job: Job, noted: Path, tmp_path: Path) -> None:
-    held = HeldEquipment(StateFolder(Path(job.folder)))
+    held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     held.open("notes", "first", {"folder": str(noted)})
-    (holder,) = holders(tmp_path)
-    os.kill(holder, signal.SIGKILL)
-    wait_until(lambda: not is_alive(holder), END_LIMIT_S)
+    (daemon,) = daemons(tmp_path)
+    os.kill(daemon, signal.SIGKILL)
+    wait_until(lambda: not is_alive(daemon), END_LIMIT_S)
     assert held.statuses("notes") == []
     held.open("notes", "second", {"folder": str(noted)})
     assert [one["name"] for one in held.statuses("notes")] == ["second"]
 
 
 def test_a_holder_whose_hosts_are_all_lost_ends(job: Job, noted: Path, tmp_path: Path) -> None:
-    held = HeldEquipment(StateFolder(Path(job.folder)))
+    held = ExtensionDaemonClient(StateFolder(Path(job.folder)))
     held.open("notes", "first", {"folder": str(noted)})
     for pid in worker_pids(job.status().order_id).values():
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: holders(tmp_path) == [], 2 * END_LIMIT_S)
+    wait_until(lambda: daemons(tmp_path) == [], 2 * END_LIMIT_S)

@@ -112,16 +112,16 @@ def test_cancelling_ends_the_command_everywhere(hosts: HostMesh, tmp_path: Path)
 
 def test_a_command_ends_with_the_process_that_runs_it(host: HostMesh, tmp_path: Path) -> None:
     noted = tmp_path / "pids"
-    # Below the shell, below its keeper, is the process of the actor.
+    # Below the shell, below its supervisor, is the process of the actor.
     line = f"sleep 600 & echo $! $PPID $$ > {noted}.tmp; mv {noted}.tmp {noted}; wait"
     running = exec_command(host, line)
     wait_until(noted.exists)
-    sleeper, keeper, shell = map(int, noted.read_text().split())
-    runner = int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1])
+    sleeper, supervisor, shell = map(int, noted.read_text().split())
+    runner = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(runner, signal.SIGKILL)
     with pytest.raises(MeshError, match=r"died|killed|SIGKILL"):
         running.get()
-    wait_until(lambda: not any(map(is_alive, (sleeper, keeper, shell))))
+    wait_until(lambda: not any(map(is_alive, (sleeper, supervisor, shell))))
 
 
 def test_a_lost_host_is_named_and_the_others_end(tmp_path: Path) -> None:

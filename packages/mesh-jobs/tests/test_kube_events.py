@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mesh_jobs._kube_events import Place, events_of
+from mesh_jobs._kube.events import Place, events_of
 
 AT = "2026-01-02T03:04:05Z"
 AT_S = 1767323045.0

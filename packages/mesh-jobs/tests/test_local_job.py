@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mesh_jobs import Job, LocalJob
-from mesh_jobs._client import running_client
+from mesh_jobs._client.process import running_client
 from mesh_jobs.testing import JobConformance, JobFactory
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from mesh_core.testing import wait_until
 from mesh_jobs import Job, JobEnded, JobState, ProcessJob, SchedulerUnreachable, job_load
-from mesh_jobs._process import ProcessBackend
+from mesh_jobs._local.process_backend import ProcessBackend
 from mesh_jobs.testing import JobConformance, JobFactory, worker_pids
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import mesh_jobs._state
+import mesh_jobs._state.folder
 from mesh_core import this_host
 from mesh_jobs import Job, JobBusy, JobError, JobMismatch, LocalJob, job_list, job_load
 
@@ -103,7 +103,7 @@ def test_a_record_that_was_spoilt_is_named() -> None:
 
 
 def test_who_changes_a_job_is_named_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh_jobs._state, "_LOCK_S", 0.1)
+    monkeypatch.setattr(mesh_jobs._state.folder, "_LOCK_S", 0.1)
     job = LocalJob().apply()
     path = Path(job.folder, "lock")
     with path.open("w") as lock:

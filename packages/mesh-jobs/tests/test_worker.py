@@ -175,10 +175,10 @@ sys.exit(main(sys.argv[4:]))
     [
         ("tempfile.mkdtemp", "after", signal.SIGTERM, "60", 7),
         ("os.rename", "after", signal.SIGINT, "60", 7),
-        ("mesh_jobs._worker.run_worker_loop_forever", "before", signal.SIGINT, "60", 7),
+        ("mesh_jobs._worker.worker.run_worker_loop_forever", "before", signal.SIGINT, "60", 7),
         ("mesh_core._worker.run", "before", signal.SIGTERM, "60", 7),
         # These come after it has ended for another reason.
-        ("mesh_jobs._worker.run_worker_loop_forever", "after", signal.SIGTERM, "0.1", 0),
+        ("mesh_jobs._worker.worker.run_worker_loop_forever", "after", signal.SIGTERM, "0.1", 0),
         ("shutil.rmtree", "before", signal.SIGTERM, "0.1", 0),
         ("shutil.rmtree", "after", signal.SIGINT, "0.1", 0),
     ],
@@ -221,9 +221,9 @@ def test_its_death_takes_what_serves_a_job_with_it(start: Start, keys: Path) -> 
 def test_what_has_lost_its_parent_is_adopted_and_waited_for() -> None:
     program = """
 import os, subprocess, sys
-from mesh_jobs._adoption import Adoption
-adoption = Adoption()
-adoption.start()
+from mesh_jobs._worker.subreaper import Subreaper
+subreaper = Subreaper()
+subreaper.start()
 # It ends at once, and leaves a process in a session of its own that ends when it is told to.
 # (What runs in the background of a shell has no input of the shell's but by another number.)
 line = "exec 3<&0; setsid sh -c 'read word <&3' & echo $!"
@@ -236,7 +236,7 @@ while not children():
     pass
 kept.stdin.close()
 while children():
-    adoption.look()
+    subreaper.reap()
 print("none is left")
 """
     run = subprocess.run(

@@ -55,8 +55,9 @@ def test_tasks_run_their_script_and_end_one_by_one(jobs: Jobs, tmp_path: Path) -
 
 def test_tasks_are_found_though_who_submitted_them_was_killed(jobs: Jobs, tmp_path: Path) -> None:
     """Before it could note under which id the scheduler has them."""
-    program = "import os, sys; from mesh_jobs import SlurmJob, _slurm_backend\n"
-    program += "_slurm_backend.note_tasks = lambda *_: os.kill(os.getpid(), 9)\n"
+    program = "import os, sys\nfrom mesh_jobs import SlurmJob\n"
+    program += "from mesh_jobs._slurm import backend\n"
+    program += "backend.note_tasks = lambda *_: os.kill(os.getpid(), 9)\n"
     program += "SlurmJob({'a': 1}, job_name='test', time_limit=10, array=2, context='sweep',"
     program += " folder=sys.argv[1]).apply()"
     said("sh", "-c", '"$@" || true', "sh", sys.executable, "-c", program, str(tmp_path))

@@ -11,51 +11,51 @@ Another scheduler is another class, and nothing else changes. What a new schedul
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from mesh_jobs._door import ClientSpec as ClientSpec
-    from mesh_jobs._door import HostLeaving as HostLeaving
-    from mesh_jobs._door import ImageSpec as ImageSpec
-    from mesh_jobs._door import Job as Job
-    from mesh_jobs._door import JobBusy as JobBusy
-    from mesh_jobs._door import JobEnded as JobEnded
-    from mesh_jobs._door import JobError as JobError
-    from mesh_jobs._door import JobEvent as JobEvent
-    from mesh_jobs._door import JobMismatch as JobMismatch
-    from mesh_jobs._door import JobPending as JobPending
-    from mesh_jobs._door import JobSpec as JobSpec
-    from mesh_jobs._door import JobState as JobState
-    from mesh_jobs._door import JobStatus as JobStatus
-    from mesh_jobs._door import KubernetesJob as KubernetesJob
-    from mesh_jobs._door import LeavingWatch as LeavingWatch
-    from mesh_jobs._door import LocalJob as LocalJob
-    from mesh_jobs._door import MeshSpec as MeshSpec
-    from mesh_jobs._door import NotSupported as NotSupported
-    from mesh_jobs._door import Phase as Phase
-    from mesh_jobs._door import PortForwarder as PortForwarder
-    from mesh_jobs._door import ProcessJob as ProcessJob
-    from mesh_jobs._door import SchedulerUnreachable as SchedulerUnreachable
-    from mesh_jobs._door import SlurmJob as SlurmJob
-    from mesh_jobs._door import SSHJob as SSHJob
-    from mesh_jobs._door import exec_command as exec_command
-    from mesh_jobs._door import job_list as job_list
-    from mesh_jobs._door import job_load as job_load
-    from mesh_jobs._door import run_spmd as run_spmd
-    from mesh_jobs._door import shell as shell
+    from mesh_jobs._api import ClientSpec as ClientSpec
+    from mesh_jobs._api import HostLeaving as HostLeaving
+    from mesh_jobs._api import ImageSpec as ImageSpec
+    from mesh_jobs._api import Job as Job
+    from mesh_jobs._api import JobBusy as JobBusy
+    from mesh_jobs._api import JobEnded as JobEnded
+    from mesh_jobs._api import JobError as JobError
+    from mesh_jobs._api import JobEvent as JobEvent
+    from mesh_jobs._api import JobMismatch as JobMismatch
+    from mesh_jobs._api import JobPending as JobPending
+    from mesh_jobs._api import JobSpec as JobSpec
+    from mesh_jobs._api import JobState as JobState
+    from mesh_jobs._api import JobStatus as JobStatus
+    from mesh_jobs._api import KubernetesJob as KubernetesJob
+    from mesh_jobs._api import LeavingWatch as LeavingWatch
+    from mesh_jobs._api import LocalJob as LocalJob
+    from mesh_jobs._api import MeshSpec as MeshSpec
+    from mesh_jobs._api import NotSupported as NotSupported
+    from mesh_jobs._api import Phase as Phase
+    from mesh_jobs._api import PortForwarder as PortForwarder
+    from mesh_jobs._api import ProcessJob as ProcessJob
+    from mesh_jobs._api import SchedulerUnreachable as SchedulerUnreachable
+    from mesh_jobs._api import SlurmJob as SlurmJob
+    from mesh_jobs._api import SSHJob as SSHJob
+    from mesh_jobs._api import exec_command as exec_command
+    from mesh_jobs._api import job_list as job_list
+    from mesh_jobs._api import job_load as job_load
+    from mesh_jobs._api import run_spmd as run_spmd
+    from mesh_jobs._api import shell as shell
 
 
 # A worker needs none of these names, and starts in a third of the time without them.
 def __getattr__(name: str) -> object:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mesh_jobs import _door
+    from mesh_jobs import _api
 
-    if name not in _door.__all__:
+    if name not in _api.__all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(_door, name)
+    found: object = getattr(_api, name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    from mesh_jobs import _door
+    from mesh_jobs import _api
 
-    return sorted({*globals(), *_door.__all__})
+    return sorted({*globals(), *_api.__all__})

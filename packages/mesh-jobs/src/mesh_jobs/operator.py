@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         if given.action == "manifests":
-            from mesh_jobs._operator_manifests import operator_manifests
+            from mesh_jobs._operator.manifests import operator_manifests
 
             namespace = given.namespace or _own_namespace()
             text = operator_manifests(namespace, given.image, is_cluster_wide=given.all_namespaces)
@@ -60,9 +60,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from mesh_jobs._kube_api import KubeApi
-    from mesh_jobs._operator import Operator
-    from mesh_jobs._operator_lease import Leadership
+    from mesh_jobs._kube_api.client import KubeApi
+    from mesh_jobs._operator.leader_election import Leadership
+    from mesh_jobs._operator.operator import Operator
 
     own = given.namespace or _own_namespace()
     api = KubeApi("" if given.all_namespaces else own, given.kubeconfig, given.context)

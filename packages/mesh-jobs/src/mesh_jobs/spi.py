@@ -7,18 +7,18 @@ What hosts are to have besides is an `Equipment`, which `Job.equip` takes. Comma
 is offered under a name in the group `mesh_jobs.equipment`, and ask for it by a `CommandDoor`.
 """
 
-from mesh_jobs._attachment import Attachment as Attachment
-from mesh_jobs._backend import Backend as Backend
-from mesh_jobs._command_door import CommandDoor as CommandDoor
-from mesh_jobs._equipment import Equipment as Equipment
-from mesh_jobs._equipment import OpenEquipment as OpenEquipment
-from mesh_jobs._files import read_json as read_json
-from mesh_jobs._files import write_private as write_private
-from mesh_jobs._follower import Follower as Follower
-from mesh_jobs._order import Order as Order
-from mesh_jobs._order import WorkerCommand as WorkerCommand
-from mesh_jobs._plugins import backend_names as backend_names
-from mesh_jobs._report import THIS_HOST as THIS_HOST
-from mesh_jobs._report import HostReport as HostReport
-from mesh_jobs._report import Report as Report
-from mesh_jobs._tail import tail as tail
+from mesh_jobs._atomic_files import read_json as read_json
+from mesh_jobs._atomic_files import write_private as write_private
+from mesh_jobs._backend.attachment import Attachment as Attachment
+from mesh_jobs._backend.backend import Backend as Backend
+from mesh_jobs._backend.follower import Follower as Follower
+from mesh_jobs._backend.log_tail import tail as tail
+from mesh_jobs._backend.order import Order as Order
+from mesh_jobs._backend.order import WorkerCommand as WorkerCommand
+from mesh_jobs._backend.registry import backend_names as backend_names
+from mesh_jobs._backend.report import THIS_HOST as THIS_HOST
+from mesh_jobs._backend.report import HostReport as HostReport
+from mesh_jobs._backend.report import Report as Report
+from mesh_jobs._extensions.command_context import CommandDoor as CommandDoor
+from mesh_jobs._extensions.extension import Equipment as Equipment
+from mesh_jobs._extensions.extension import OpenEquipment as OpenEquipment

@@ -10,7 +10,7 @@ import argparse
 import sys
 
 from mesh_core import MeshError
-from mesh_jobs._worker import WorkerOptions, serve
+from mesh_jobs._worker.worker import WorkerOptions, serve
 
 __all__: list[str] = []
 

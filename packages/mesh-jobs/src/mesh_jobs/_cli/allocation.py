@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from mesh_jobs._backend.report import Phase
 from mesh_jobs._cli.options import Context, Json, Timeout
-from mesh_jobs._cli.show import print_json, print_status, print_table
+from mesh_jobs._cli.output import print_json, print_status, print_table
+from mesh_jobs._cli.progress import shown_progress
 from mesh_jobs._cli.target import load_target
-from mesh_jobs._cli.waiting import shown_progress
 from mesh_jobs._errors import JobError, SchedulerUnreachable
-from mesh_jobs._loading import job_list, job_load
-from mesh_jobs._report import Phase
+from mesh_jobs._job.lookup import job_list, job_load
 
 __all__ = ["Replace", "apply", "contexts", "kill", "plan", "status"]
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mesh_jobs._backend.report import Phase
 from mesh_jobs._cli.allocation import Replace
 from mesh_jobs._cli.options import Json
-from mesh_jobs._cli.show import print_json, print_status
+from mesh_jobs._cli.output import print_json, print_status
 from mesh_jobs._cli.target import load_target
 from mesh_jobs._errors import JobError, SchedulerUnreachable
-from mesh_jobs._report import Phase
 
 if TYPE_CHECKING:
-    from mesh_jobs._job import Job
-    from mesh_jobs._status import JobStatus
+    from mesh_jobs._job.job import Job
+    from mesh_jobs._job.status import JobStatus
 
 __all__ = ["run"]
 

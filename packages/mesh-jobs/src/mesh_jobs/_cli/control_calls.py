@@ -9,10 +9,10 @@ from mesh_jobs._errors import JobError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mesh_jobs._backend.report import HostReport
     from mesh_jobs._control.client import ControlClient
-    from mesh_jobs._control.hosts import Access, HostAnswer
-    from mesh_jobs._job import Job
-    from mesh_jobs._report import HostReport
+    from mesh_jobs._control.host_clients import Access, HostAnswer
+    from mesh_jobs._job.job import Job
 
 __all__ = ["access", "asked_hosts", "chosen_reports", "is_control_here", "told_errors"]
 
@@ -81,7 +81,7 @@ def access(job: Job) -> Access:
     """
     if not is_control_here():
         raise JobError(f"the command needs grpcio: {_INSTALL}")
-    from mesh_jobs._control.hosts import Access
+    from mesh_jobs._control.host_clients import Access
 
     return Access(job.folder, job.control_gateway())
 

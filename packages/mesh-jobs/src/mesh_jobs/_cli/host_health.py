@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mesh_jobs._cli.control_calls import asked_hosts, is_control_here
-from mesh_jobs._doctor import Finding
+from mesh_jobs._diagnostics.diagnosis import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh_jobs._backend.report import HostReport
     from mesh_jobs._control.client import ControlClient
-    from mesh_jobs._job import Job
-    from mesh_jobs._report import HostReport
+    from mesh_jobs._job.job import Job
 
 __all__ = ["HostHealth", "host_health"]
 

@@ -26,7 +26,7 @@ def main() -> None:
     """Runs the command line; ends the program with its exit status."""
     try:
         from mesh_jobs._cli.app import make_app
-        from mesh_jobs._cli.door import JobCommands
+        from mesh_jobs._cli.command_context import JobCommands
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
@@ -70,7 +70,7 @@ def _tell(error: Exception) -> int:
         )
     arguments = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
     if "--json" in arguments:
-        from mesh_jobs._cli.show import print_json
+        from mesh_jobs._cli.output import print_json
 
         print_json({"error": {"type": type(error).__name__, "message": text}})
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh_jobs._errors import JobError
-from mesh_jobs._job import Job
+from mesh_jobs._job.job import Job
 
 __all__ = ["load_target"]
 

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 from mesh_jobs._control.health import HEALTH
 from mesh_jobs._control.methods import METHODS
 from mesh_jobs._control.pem import SERVER_NAME, Pem
-from mesh_jobs._control.relayed import Relayed
+from mesh_jobs._control.relay_client import Relayed
 from mesh_jobs._errors import JobError
 
 __all__ = ["ControlClient", "ControlError"]

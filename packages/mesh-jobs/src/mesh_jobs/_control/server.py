@@ -8,12 +8,12 @@ from typing import Any
 import grpc
 from grpc_reflection.v1alpha import reflection
 
-from mesh_jobs._control.callers import ControllersOnly
+from mesh_jobs._control.authorization import ControllersOnly
 from mesh_jobs._control.health import HEALTH, Health
 from mesh_jobs._control.messages import SERVICE
 from mesh_jobs._control.pem import Pem
 from mesh_jobs._control.service import ControlService
-from mesh_jobs._served_host import ServedHost
+from mesh_jobs._host.host import ServedHost
 
 __all__ = ["ControlServer", "HealthServer"]
 

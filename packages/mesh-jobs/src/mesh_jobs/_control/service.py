@@ -9,15 +9,15 @@ from typing import Any
 
 import grpc
 
-from mesh_jobs._control.answers import as_host, as_process, as_stacks
+from mesh_jobs._control.conversion import as_host, as_process, as_stacks
 from mesh_jobs._control.messages import SERVICE
 from mesh_jobs._control.methods import METHODS
-from mesh_jobs._control.refusal import Refusal
-from mesh_jobs._control.relays import Relays
-from mesh_jobs._ending_process import end_process
-from mesh_jobs._host_processes import HostProcess, Kind, sampled
-from mesh_jobs._served_host import ServedHost
-from mesh_jobs._stacks import PySpy, PySpyFailed
+from mesh_jobs._control.relay import Relays
+from mesh_jobs._control.status_error import Refusal
+from mesh_jobs._host.host import ServedHost
+from mesh_jobs._host.process_termination import terminate_process
+from mesh_jobs._host.processes import HostProcess, Kind, sampled
+from mesh_jobs._host.stacks import PySpy, PySpyFailed
 
 __all__ = ["ControlService"]
 
@@ -139,7 +139,7 @@ class ControlService:
                 "the host back, kill the job",
             )
         try:
-            ending = end_process(process, grace_s, self._is_over)
+            termination = terminate_process(process, grace_s, self._is_over)
         except PermissionError:
             raise Refusal(
                 grpc.StatusCode.PERMISSION_DENIED,
@@ -149,14 +149,14 @@ class ControlService:
             raise Refusal(
                 grpc.StatusCode.DEADLINE_EXCEEDED, f"{error}: look what holds it on that host"
             ) from None
-        if ending is None:
+        if termination is None:
             raise Refusal(
                 grpc.StatusCode.NOT_FOUND, f"process {process.pid} has just ended by itself"
             )
         return METHODS["Stop"].response(
             process=as_process(process, owners.get(process.pid, "")),
-            is_killed=ending.is_killed,
-            took_s=ending.took_s,
+            is_killed=termination.is_killed,
+            took_s=termination.took_s,
         )
 
     def stacks(self, request: Any, context: Any) -> Any:

@@ -1,0 +1,60 @@
+"""What programs import from `mesh_jobs`; loaded with the first of these names."""
+
+from mesh_jobs._backend.report import HostLeaving, JobEvent, Phase
+from mesh_jobs._errors import (
+    JobBusy,
+    JobEnded,
+    JobError,
+    JobMismatch,
+    JobPending,
+    NotSupported,
+    SchedulerUnreachable,
+)
+from mesh_jobs._exec.exec_command import exec_command
+from mesh_jobs._forward.forwarder import PortForwarder
+from mesh_jobs._job.eviction_watch import LeavingWatch
+from mesh_jobs._job.job import Job
+from mesh_jobs._job.lookup import job_list, job_load
+from mesh_jobs._job.state import JobState
+from mesh_jobs._job.status import JobStatus
+from mesh_jobs._kube.image_spec import ImageSpec
+from mesh_jobs._kube.job import KubernetesJob
+from mesh_jobs._local.local_backend import LocalJob
+from mesh_jobs._local.process_backend import ProcessJob
+from mesh_jobs._shell.shell import shell
+from mesh_jobs._slurm.job import SlurmJob
+from mesh_jobs._spec import ClientSpec, JobSpec, MeshSpec
+from mesh_jobs._spmd.launcher import run_spmd
+from mesh_jobs._ssh.backend import SSHJob
+
+__all__ = [
+    "ClientSpec",
+    "HostLeaving",
+    "ImageSpec",
+    "Job",
+    "JobBusy",
+    "JobEnded",
+    "JobError",
+    "JobEvent",
+    "JobMismatch",
+    "JobPending",
+    "JobSpec",
+    "JobState",
+    "JobStatus",
+    "KubernetesJob",
+    "LeavingWatch",
+    "LocalJob",
+    "MeshSpec",
+    "NotSupported",
+    "Phase",
+    "PortForwarder",
+    "ProcessJob",
+    "SSHJob",
+    "SchedulerUnreachable",
+    "SlurmJob",
+    "exec_command",
+    "job_list",
+    "job_load",
+    "run_spmd",
+    "shell",
+]

@@ -1,0 +1,1 @@
+"""What a backend implements, what it gets and what it returns."""

@@ -1,0 +1,54 @@
+"""Backends by name, whoever has written them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from mesh_jobs._backend.backend import Backend
+from mesh_jobs._errors import JobError
+
+__all__ = ["GROUP", "backend_names", "load_backend"]
+
+GROUP = "mesh_jobs.backends"
+
+
+def backend_names() -> list[str]:
+    """Gives the names of all backends that are installed."""
+    return sorted({one.name for one in entry_points(group=GROUP)})
+
+
+def load_backend(name: str, options: Mapping[str, Any]) -> Backend:
+    """Makes the backend of a name.
+
+    Raises:
+        JobError: It is not installed, or cannot be loaded.
+    """
+    return _backend(name)(options)
+
+
+@cache
+def _backend(name: str) -> type[Backend]:
+    # Remembered: it is asked for in each step of a job, and all that is installed is looked at.
+    found = list(entry_points(group=GROUP, name=name))
+    if not found:
+        known = ", ".join(backend_names()) or "none"
+        raise JobError(
+            f"no backend is named {name!r}, there are {known}: install the package that has it in "
+            f"the entry-point group {GROUP!r}"
+        )
+    try:
+        backend = found[0].load()
+    except ImportError as error:
+        raise JobError(
+            f"the backend {name!r} cannot be loaded: {error}: install what it needs, such as "
+            f"mesh-jobs[{name}]"
+        ) from error
+    if not (isinstance(backend, type) and issubclass(backend, Backend)):
+        raise JobError(
+            f"the entry point {name!r} of {GROUP!r} is {backend!r}: it has to be a class that "
+            "derives from mesh_jobs.spi.Backend"
+        )
+    return backend

@@ -1,0 +1,66 @@
+"""What other packages examine on the hosts of a job: `mesh doctor NAME`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import typer
+
+from mesh_jobs._cli.host_selection import attached
+from mesh_jobs._cli.output import print_json
+from mesh_jobs._errors import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh_core import HostMesh
+    from mesh_jobs._job.job import Job
+
+__all__ = ["GROUP", "Examination", "examine_by"]
+
+GROUP = "mesh.doctors"
+"""The entry points of other packages: a function that examines a `HostMesh`."""
+
+
+class Examination(Protocol):
+    """What such a function gives; as text it is what a user reads."""
+
+    @property
+    def findings(self) -> Sequence[object]:
+        """What is to be mended."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives plain values."""
+
+
+def examine_by(
+    name: str, job: Job, meshes: list[str], timeout: float | None, *, is_json: bool
+) -> NoReturn:
+    """Has a package examine meshes of a job, prints what it found, and ends the command.
+
+    Raises:
+        JobError: No package that is installed examines that.
+    """
+    examine = _load(name)
+    with attached(job, timeout, is_quiet=is_json) as state:
+        found = {mesh: examine(state[mesh]) for mesh in meshes}
+    if is_json:
+        print_json({mesh: one.to_json() for mesh, one in found.items()})
+    else:
+        for mesh, one in found.items():
+            sys.stdout.write(f"{mesh}:\n{one}\n" if len(found) > 1 else f"{one}\n")
+    raise typer.Exit(1 if any(one.findings for one in found.values()) else 0)
+
+
+def _load(name: str) -> Callable[[HostMesh], Examination]:
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in points:
+        known = ", ".join(sorted(points)) or "nothing"
+        raise JobError(
+            f"nobody here examines {name!r}; what is installed examines {known}: "
+            f"install mesh-{name}, or leave the name out"
+        )
+    examine: Callable[[HostMesh], Examination] = points[name].load()
+    return examine

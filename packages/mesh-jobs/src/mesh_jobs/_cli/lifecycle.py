@@ -1,0 +1,67 @@
+"""The commands about what becomes of a job: wait, events, resize."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from mesh_jobs._cli.host_selection import chosen_mesh
+from mesh_jobs._cli.options import Context, Json, MeshName
+from mesh_jobs._cli.output import print_json, print_status, print_table
+from mesh_jobs._cli.progress import shown_progress
+from mesh_jobs._job.lookup import job_load
+
+__all__ = ["events", "resize", "wait"]
+
+
+def wait(
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", "-t", help="Wait so many seconds at most.")
+    ] = None,
+    context: Context = None,
+    is_json: Json = False,
+) -> None:
+    """Wait until a job has ended, and say how; ends with the status of its client script."""
+    with shown_progress(is_json) as progress:
+        status = job_load(context).wait(timeout, progress)
+    if is_json:
+        print_json(status.to_json())
+    else:
+        print_status(status)
+    raise typer.Exit(status.exit_code or 0)
+
+
+def events(context: Context = None, is_json: Json = False) -> None:
+    """List what has happened to a job, oldest first."""
+    found = job_load(context).events()
+    if is_json:
+        print_json([event.to_json() for event in found])
+        return
+    rows = (
+        (
+            datetime.fromtimestamp(event.at, UTC).astimezone().isoformat(" ", "seconds"),
+            event.kind,
+            "-" if event.mesh is None else event.mesh,
+            "-" if event.rank is None else str(event.rank),
+            event.text,
+        )
+        for event in found
+    )
+    print_table(("TIME", "EVENT", "MESH", "RANK", "TEXT"), rows)
+
+
+def resize(
+    hosts: Annotated[int, typer.Argument(help="How many hosts the mesh is to have.")],
+    mesh: MeshName = None,
+    context: Context = None,
+    is_json: Json = False,
+) -> None:
+    """Give a mesh more hosts, or fewer; the others go on."""
+    job = job_load(context)
+    status = job.resize(mesh=chosen_mesh(job, mesh), hosts=hosts).status()
+    if is_json:
+        print_json(status.to_json())
+    else:
+        print_status(status)

@@ -1,0 +1,130 @@
+"""The command logs: what workers have printed last, or go on printing."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mesh_jobs._cli.control_calls import access, chosen_reports, is_control_here
+from mesh_jobs._cli.host_selection import chosen_mesh
+from mesh_jobs._cli.options import Context, Json, MeshName, Rank
+from mesh_jobs._cli.output import print_json
+from mesh_jobs._errors import JobError
+from mesh_jobs._job.lookup import job_load
+
+if TYPE_CHECKING:
+    from mesh_jobs._backend.report import HostReport
+    from mesh_jobs._job.job import Job
+
+__all__ = ["logs"]
+
+# More than that is not read ahead of who prints it.
+_WAITING_MAX = 1000
+
+# A line of a host and whether it went to standard error; None when there will be no more.
+Told = tuple["HostReport", str, bool] | None
+
+
+def logs(
+    mesh: MeshName = None,
+    host: Rank = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many at most.")] = 100,
+    is_following: Annotated[
+        bool, typer.Option("--follow", "-f", help="Of all hosts, and go on, until Ctrl-C.")
+    ] = False,
+    is_of_client: Annotated[
+        bool, typer.Option("--client", help="What the client script has printed.")
+    ] = False,
+    context: Context = None,
+    is_json: Json = False,
+) -> None:
+    """Show what the worker of a host has printed last."""
+    job = job_load(context)
+    if is_of_client:
+        _show_lines(job.client_logs(lines), {}, is_json)
+        return
+    if is_following:
+        _follow(job, chosen_reports(job, mesh, host), lines, is_json)
+        return
+    name, at = chosen_mesh(job, mesh), host or 0
+    size = job.spec.mesh(name).hosts
+    if not 0 <= at < size:
+        raise JobError(f"mesh {name!r} has no host {at}: give 0 to {size - 1}")
+    _show_lines(job.logs(name, at, lines), {"mesh": name, "host": at}, is_json)
+
+
+def _show_lines(text: str, about: dict[str, object], is_json: bool) -> None:
+    if is_json:
+        print_json({**about, "lines": text.splitlines()})
+    elif text:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def _follow(job: Job, hosts: list[HostReport], lines: int, is_json: bool) -> None:
+    """Prints lines as they come, until none will come any more."""
+    told: queue.Queue[Told] = queue.Queue(_WAITING_MAX)
+    for host in hosts:
+        threading.Thread(target=_read, args=(job, host, lines, told), daemon=True).start()
+    left = len(hosts)
+    try:
+        while left:
+            one = told.get()
+            if one is None:
+                left -= 1
+            else:
+                _show(*one, is_json=is_json)
+    except KeyboardInterrupt:
+        return
+
+
+def _show(host: HostReport, text: str, is_error: bool, *, is_json: bool) -> None:
+    if is_json:
+        stream = "stderr" if is_error else "stdout"
+        print_json({"mesh": host.mesh, "host": host.rank, "stream": stream, "line": text})
+        return
+    stream_there = sys.stderr if is_error else sys.stdout
+    stream_there.write(f"[{host.mesh} hosts={host.rank}] {text}\n")
+    stream_there.flush()
+
+
+def _read(job: Job, host: HostReport, lines: int, told: queue.Queue[Told]) -> None:
+    """Reads the log of one host to its end, by the worker or by who keeps it."""
+    try:
+        why = _read_from_worker(job, host, lines, told)
+        if why is not None:
+            told.put((host, f"mesh: not followed: {why}; what was kept of it:", True))
+            for line in job.logs(host.mesh, host.rank, lines).splitlines():
+                told.put((host, line, False))
+    except Exception as error:
+        told.put((host, f"mesh: {error}", True))
+    finally:
+        told.put(None)
+
+
+def _read_from_worker(
+    job: Job, host: HostReport, lines: int, told: queue.Queue[Told]
+) -> str | None:
+    """Gives why there was nothing to read; None when there was."""
+    if not is_control_here():
+        return "grpcio is not installed here"
+    from mesh_jobs._control.client import ControlError
+
+    is_begun = False
+    try:
+        with access(job).open(host) as client:
+            number = 0
+            for line in client.logs(lines, follow=True):
+                if number and line.number != number + 1:
+                    lost = line.number - number - 1
+                    told.put((host, f"mesh: {lost} lines came too fast and are left out", True))
+                number, is_begun = line.number, True
+                told.put((host, line.text, line.is_error))
+    except ControlError as error:
+        if not is_begun:
+            return str(error)
+        told.put((host, f"mesh: the worker is lost: {error}", True))
+    return None

@@ -1,0 +1,50 @@
+"""Waiting for the hosts of a job, with what is known shown meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mesh_jobs._cli.output import progress_console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mesh_jobs._job.status import JobStatus
+
+__all__ = ["shown_progress"]
+
+
+@contextmanager
+def shown_progress(is_quiet: bool = False) -> Iterator[Callable[[JobStatus], None]]:
+    """Gives what to call with each new status; on a terminal a line there says how it goes."""
+    console = progress_console()
+    if is_quiet or not console.is_terminal:
+        yield lambda status: None
+        return
+    began = time.monotonic()
+    latest: list[JobStatus] = []
+    over = threading.Event()
+    with console.status("asking for hosts") as line:
+
+        def keep_time() -> None:
+            while not over.wait(0.5):
+                line.update(_text(latest[-1] if latest else None, time.monotonic() - began))
+
+        ticking = threading.Thread(target=keep_time, daemon=True)
+        ticking.start()
+        try:
+            yield latest.append
+        finally:
+            over.set()
+            ticking.join()
+
+
+def _text(status: JobStatus | None, elapsed_s: float) -> str:
+    if status is None:
+        return f"asking for hosts  {elapsed_s:.0f} s"
+    reasons = [status.reason, *(host.reason for host in status.hosts if not host.is_up)]
+    why = next((f"  {reason}" for reason in reasons if reason), "")
+    return f"{status.up} of {len(status.hosts)} hosts up  {elapsed_s:.0f} s{why}"

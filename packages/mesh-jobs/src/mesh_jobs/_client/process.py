@@ -1,0 +1,137 @@
+"""The process of the client script of a job: its command, its status and its output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mesh_jobs._atomic_files import read_json
+from mesh_jobs._backend.order import Order
+from mesh_jobs._host.process_table import Process, command_of, processes
+from mesh_jobs._worker.local_workers import end_workers, start_worker
+
+__all__ = [
+    "CLIENT_MODULE",
+    "ClientStatus",
+    "client_argv",
+    "client_log",
+    "client_output",
+    "client_status",
+    "end_client",
+    "running_client",
+    "start_client",
+]
+
+CLIENT_MODULE = "mesh_jobs._client.runner"
+_STATUS_FILE = "client.json"
+_LOG = "client.log"
+_OUTPUT_LEN_MAX = 1 << 20
+
+
+@dataclass(frozen=True)
+class ClientStatus:
+    """The status of a client script that was started.
+
+    Attributes:
+        epoch: How often the scheduler had requeued the job before.
+        status: The exit status, with 128 + N for signal N; None while the script runs.
+    """
+
+    epoch: int
+    status: int | None
+
+
+def client_argv(
+    order: Order,
+    *,
+    python: str | None = None,
+    epoch: str = "0",
+    log: str | None = None,
+    context: str | None = None,
+    more: Sequence[str] = (),
+) -> list[str]:
+    """Return the command that runs the client script of an order, beside its workers.
+
+    Args:
+        order: The order.
+        python: The Python interpreter on the target machine. (that of this program)
+        epoch: How often the scheduler requeued the job; `env:NAME` reads a variable there.
+        log: The file for the output. (a file in the folder of the job)
+        context: The context under which the script finds its job. (that of the folder)
+        more: More options, see `python -m mesh_jobs._client.runner --help`.
+    """
+    client = order.spec.client
+    assert client is not None, "only an order with a client script starts one"
+    folder = str(order.folder.absolute())
+    words = [python or sys.executable, "-m", CLIENT_MODULE, "--order", order.id]
+    words += ["--folder", folder, "--context", context or order.folder.name, "--epoch", epoch]
+    words += ["--log", log or str(client_log(folder)), "--workdir", client.workdir, *more]
+    return [*words, "--", *client.argv]
+
+
+def client_log(folder: str | os.PathLike[str]) -> Path:
+    """Return the path of the output of a client script."""
+    return Path(folder, "logs", _LOG)
+
+
+def client_status(folder: str | os.PathLike[str]) -> ClientStatus | None:
+    """Read the status of a client script; None if it was not started.
+
+    Raises:
+        OSError: The status cannot be read.
+    """
+    told = read_json(Path(folder, "workers", _STATUS_FILE))
+    return None if told is None else ClientStatus(told["epoch"], told["status"])
+
+
+def client_output(log: Path, start: int) -> bytes:
+    """Read part of the output of a client script, from an offset on.
+
+    Args:
+        log: The log file; if it does not exist, the output is empty.
+        start: The offset of the first byte; a negative one counts from the end.
+
+    Raises:
+        OSError: The log cannot be read.
+    """
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size + start, 0) if start < 0 else start)
+            return file.read(_OUTPUT_LEN_MAX)
+    except FileNotFoundError:
+        return b""
+
+
+def start_client(
+    order: Order, env: Mapping[str, str], more: Sequence[str], context: str | None = None
+) -> None:
+    """Start the client script of an order on this machine, unless it was started before.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+    folder = order.folder.absolute()
+    # A client script that has exited or was killed is not restarted.
+    if client_status(folder) is None and running_client(order.id) is None:
+        argv = client_argv(order, context=context, more=more)
+        start_worker(argv, env, folder / "logs" / "client-runner.log")
+
+
+def running_client(order_id: str) -> Process | None:
+    """Find the process on this machine that runs the client script of an order."""
+    for process in processes():
+        words = command_of(process.pid)
+        if CLIENT_MODULE in words and order_id in words and process.session == process.pid:
+            return process
+    return None
+
+
+def end_client(order_id: str) -> None:
+    """Terminate the client script of an order, with all its descendants on this machine."""
+    found = running_client(order_id)
+    if found is not None:
+        end_workers([found])

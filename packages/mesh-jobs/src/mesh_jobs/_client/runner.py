@@ -1,0 +1,109 @@
+"""Runs the client script of a job, inside the job: `python -m mesh_jobs._client.runner`.
+
+Backends start it beside the workers. It keeps the output of the script, notes its exit status in
+the job's folder and has it as its own. When it is killed, the script ends with all that it started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from mesh_jobs._atomic_files import write_json
+from mesh_jobs._exec.supervised_process import Command, SupervisedProcess
+from mesh_jobs._state.enclosing_job import client_environment
+from mesh_jobs._worker.local_workers import all_workers, end_workers
+
+__all__: list[str] = []
+
+
+def main() -> int:
+    """Runs the command line; gives the exit status of the script."""
+    given = _arguments()
+    epoch = _number(given.epoch)
+    status_file = Path(given.folder, "workers", "client.json")
+    stored = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "epoch": epoch,
+        "started": time.time(),
+        "status": None,
+    }
+    write_json(status_file, stored)
+    status = _run(given)
+    # The workers first: who sees the status sees a job that has given back what it had.
+    if given.ends_hosts:
+        # Not at the top: most clients need none of it.
+        from mesh_jobs._client.worker_shutdown import terminate_workers
+
+        terminate_workers(Path(given.folder), given.order)
+    if given.ends_workers:
+        end_workers(all_workers(given.order))
+    write_json(status_file, {**stored, "status": status, "ended": time.time()})
+    return status
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m mesh_jobs._client.runner", description=__doc__)
+    add = parser.add_argument
+    add("--order", required=True, metavar="ID", help="the order that it belongs to")
+    add("--folder", required=True, metavar="FOLDER", help="the state of the job")
+    add("--context", required=True, metavar="NAME", help="what the script calls its job")
+    add("--log", required=True, metavar="FILE", help="where the output of the script goes")
+    add("--workdir", required=True, metavar="FOLDER", help="where the script runs")
+    add("--epoch", default="0", metavar="N", help="how often the job was queued again")
+    add(
+        "--grace",
+        type=float,
+        metavar="S",
+        help="when told to end, tell the script, and kill it after this; when left out, whoever "
+        "tells us tells the script as well",
+    )
+    add("--ends-workers", action="store_true", help="end the workers of this machine afterwards")
+    add("--ends-hosts", action="store_true", help="end the workers of all machines before")
+    add("script", nargs="+", help="the script and its arguments")
+    return parser.parse_args()
+
+
+def _number(text: str) -> int:
+    return int(os.environ[text.removeprefix("env:")] if text.startswith("env:") else text)
+
+
+def _run(given: argparse.Namespace) -> int:
+    env = client_environment(given.folder, given.context)
+    command = Command((sys.executable, "-u", *given.script), env, given.workdir)
+    log = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    process: SupervisedProcess | None = None
+    is_told = False
+
+    def tell(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_told
+        if process is None:
+            sys.exit(128 + number)
+        if given.grace is None or is_told:
+            return
+        is_told = True
+        process.signal(number)
+        timer = threading.Timer(given.grace, process.end)
+        timer.daemon = True
+        timer.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, tell)
+    try:
+        process = SupervisedProcess(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    finally:
+        os.close(log)
+    return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

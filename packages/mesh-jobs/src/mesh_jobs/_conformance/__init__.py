@@ -1,0 +1,1 @@
+"""The conformance tests of backends, and the programs that they run."""

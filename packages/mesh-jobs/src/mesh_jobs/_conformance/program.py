@@ -1,0 +1,140 @@
+"""The programs of the conformance kit: each is a process of its own, and some are killed.
+
+`python -m mesh_jobs._conformance.program ACTION FOLDER CONTEXT SPEC`; it prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mesh_core import Credentials, MeshError, attach_to_workers, configured
+from mesh_jobs._backend.registry import load_backend
+from mesh_jobs._conformance.actor import pids_on
+from mesh_jobs._errors import SchedulerUnreachable
+from mesh_jobs._job.job import Job
+from mesh_jobs._job.lookup import job_load
+from mesh_jobs._spec import JobSpec
+
+__all__ = ["CLIENT_STATUS"]
+
+_UP_S = 120.0
+_REFUSED_S = 3.0
+#: What the client script of the kit ends with.
+CLIENT_STATUS = 7
+
+
+def main() -> int:
+    """Runs one program; gives the exit status."""
+    action, folder, context, spec = sys.argv[1:]
+    actions: Mapping[str, Callable[[str, str, JobSpec], Any]] = {
+        "use": _use,
+        "find-again": _find_again,
+        "inside": _inside,
+        "wait-inside": _wait_inside,
+        "intrude": _intrude,
+        "run-and-die": _run_and_die,
+        "die-before-allocate": lambda *job: _apply_and_die(*job, is_after=False),
+        "die-after-allocate": lambda *job: _apply_and_die(*job, is_after=True),
+        "die-before-release": lambda *job: _kill_and_die(*job, is_after=False),
+        "die-after-release": lambda *job: _kill_and_die(*job, is_after=True),
+    }
+    said = actions[action](folder, context, JobSpec.from_json(json.loads(spec)))
+    print(json.dumps(said), flush=True)
+    return 0
+
+
+def _use(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
+    """Uses a job that another program applied, and leaves it."""
+    job = job_load(context, folder=folder)
+    state = job.state(timeout=_UP_S)
+    addresses = [host.address for host in job.status().hosts]
+    return {"addresses": addresses, "pids": {name: pids_on(state[name]) for name in state}}
+
+
+def _find_again(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
+    """Uses a job whose workers are known; they are free in a moment."""
+    until = time.monotonic() + _UP_S
+    while True:
+        try:
+            state = job_load(context, folder=folder).state(timeout=0.0)
+        except SchedulerUnreachable:
+            if time.monotonic() >= until:
+                raise
+        else:
+            return {name: pids_on(state[name]) for name in state}
+
+
+def _inside(_folder: str, context: str, spec: JobSpec) -> None:
+    """Uses the job around it, as the client script of that; ends with a status of its own."""
+    # As a script has it that was written to run outside: its folder means nothing here.
+    job = Job.of(spec, context=context, folder="/nowhere").apply()
+    state = job.state(timeout=_UP_S)
+    print(json.dumps({"pids": {name: pids_on(state[name]) for name in state}}), flush=True)
+    job.kill()
+    assert len(pids_on(job.state(timeout=_UP_S)[spec.meshes[0].name])) == spec.meshes[0].hosts
+    sys.exit(CLIENT_STATUS)
+
+
+def _wait_inside(_folder: str, context: str, spec: JobSpec) -> None:
+    """Is a client script that runs until it is ended."""
+    Job.of(spec, context=context).state(timeout=_UP_S)
+    print(json.dumps({"waits": os.getpid()}), flush=True)
+    while True:
+        signal.pause()
+
+
+def _intrude(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
+    """Tries to use the hosts of a job with credentials of its own making."""
+    addresses = [host.address or "" for host in job_load(context, folder=folder).status().hosts]
+    with configured(attach_timeout_s=_REFUSED_S):
+        hosts = attach_to_workers(addresses, credentials=Credentials.create())
+        try:
+            return {"pids": pids_on(hosts)}
+        except (MeshError, TimeoutError) as error:
+            return {"refused": str(error)}
+
+
+def _run_and_die(folder: str, context: str, spec: JobSpec) -> None:
+    """Is killed while it uses the hosts."""
+    state = Job.of(spec, context=context, folder=folder).apply().state(timeout=_UP_S)
+    pids = {name: pids_on(state[name]) for name in state}
+    print(json.dumps({"pids": pids}), flush=True)
+    _die()
+
+
+def _apply_and_die(folder: str, context: str, spec: JobSpec, *, is_after: bool) -> None:
+    """Is killed between the order's id and the ticket."""
+    _die_at(spec, "allocate", is_after=is_after)
+    Job.of(spec, context=context, folder=folder).apply()
+
+
+def _kill_and_die(folder: str, context: str, spec: JobSpec, *, is_after: bool) -> None:
+    """Is killed while it gives the hosts back."""
+    _die_at(spec, "release", is_after=is_after)
+    job_load(context, folder=folder).kill()
+
+
+def _die_at(spec: JobSpec, method: str, *, is_after: bool) -> None:
+    backend = type(load_backend(spec.backend, spec.options))
+    work = getattr(backend, method)
+
+    def fatal(*arguments: Any) -> None:
+        if is_after:
+            work(*arguments)
+        _die()
+
+    setattr(backend, method, fatal)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

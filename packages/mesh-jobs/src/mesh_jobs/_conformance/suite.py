@@ -1,0 +1,399 @@
+"""The tests that every backend must pass."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from mesh_jobs._atomic_files import read_json
+from mesh_jobs._backend.registry import load_backend
+from mesh_jobs._backend.report import Phase
+from mesh_jobs._conformance.actor import pids_on
+from mesh_jobs._conformance.backend_under_test import BackendUnderTest, JobFactory
+from mesh_jobs._conformance.program import CLIENT_STATUS
+from mesh_jobs._conformance.steps import addresses, order_id_of, place_of, run_program, up, wait_for
+from mesh_jobs._errors import (
+    JobError,
+    JobMismatch,
+    JobPending,
+    NotSupported,
+    SchedulerUnreachable,
+)
+from mesh_jobs._job.host_cache import is_reusable
+from mesh_jobs._job.job import Job
+from mesh_jobs._job.lookup import job_load
+from mesh_jobs._spec import ClientSpec, JobSpec
+from mesh_jobs._state.folder import HOST_CACHE_FILE
+
+__all__ = ["JobConformance", "JobFactory"]
+
+_SHORT_S = 0.5
+
+
+class JobConformance(BackendUnderTest):
+    """Tests of a backend, as users will need it; derive a class from it with a `factory` fixture.
+
+        class TestMine(JobConformance):
+            @pytest.fixture
+            def factory(self, tmp_path):
+                def make(meshes, name, *, ttl_s=600.0):
+                    return MyJob(meshes, name=name, ttl_s=ttl_s, folder=tmp_path / name)
+
+                return make
+
+    `workers`, `lose_host`, `block_scheduler` and `exhaust` say how this scheduler is looked at and
+    how it breaks; what is left out is skipped, and the report says so.
+
+    Attributes:
+        up_s: How long hosts may take to come up.
+        notice_s: How long the scheduler may take to notice that a host is lost.
+        end_s: How long it may take until nothing is left of what nobody uses.
+        hosts_max: How many hosts a mesh may have at most; None for any number.
+        has_workers: Whether workers serve the hosts: not where these are the program's own.
+    """
+
+    def test_a_plan_says_what_would_be_submitted_and_submits_nothing(
+        self, make: JobFactory
+    ) -> None:
+        """`plan` has no effect."""
+        job = make({"ones": 1}, "planned")
+        assert job.plan().strip()
+        assert not Path(job.folder).exists()
+
+    def test_actors_run_on_every_host_of_every_mesh(self, make: JobFactory) -> None:
+        """Each mesh has its size, and each host is one of its own."""
+        state = make({"ones": self.size(2), "others": 1}, "meshes").state(timeout=self.up_s)
+        assert {name: len(set(pids_on(state[name]))) for name in state} == {
+            "ones": self.size(2),
+            "others": 1,
+        }
+        with pytest.raises(AttributeError, match="ones, others"):
+            _ = state.more
+
+    def test_applying_twice_asks_once(self, make: JobFactory) -> None:
+        """The second `apply` finds what the first has asked for."""
+        job = make({"ones": self.size(2)}, "twice")
+        job.apply()
+        order_id = order_id_of(job)
+        job.apply()
+        Job.of(job.spec, **place_of(job)).apply()
+        assert order_id_of(job) == order_id
+        before = up(job, self.up_s)
+        job.apply()
+        assert addresses(job.status()) == addresses(before)
+
+    def test_nothing_runs_twice_after_applying_twice(self, make: JobFactory) -> None:
+        """The scheduler has as many workers as hosts were asked for."""
+        job = make({"ones": self.size(2)}, "counted")
+        job.apply()
+        job.apply()
+        up(job, self.up_s)
+        self.check_workers(order_id_of(job), self.size(2))
+
+    def test_a_second_program_finds_the_hosts_of_the_first(self, make: JobFactory) -> None:
+        """Another process needs the folder alone."""
+        job = make({"ones": self.size(2)}, "found")
+        job.apply()
+        first = run_program("use", job)
+        second = run_program("use", job)
+        assert first["addresses"] == second["addresses"]
+        assert len(set(second["pids"]["ones"])) == self.size(2)
+
+    def test_a_program_gets_the_same_mesh_again(self, make: JobFactory) -> None:
+        """Asking twice attaches once, and after `detach` anew."""
+        job = make({"ones": 1}, "again")
+        first = job.state(timeout=self.up_s)
+        again = job_load(**place_of(job)).state(timeout=self.up_s)
+        assert again.ones == first.ones
+        job.detach()
+        assert len(pids_on(job.state(timeout=self.up_s).ones)) == 1
+
+    def test_another_spec_changes_nothing_and_says_what_differs(self, make: JobFactory) -> None:
+        """What runs is given back when that is asked for, and not before."""
+        if self.size(2) < 2:
+            pytest.skip("its meshes have one host: no other size can be asked for")
+        job = make({"ones": 2}, "differs")
+        before = addresses(up(job.apply(), self.up_s))
+        other = Job.of(job.spec.resized("ones", 1), **place_of(job))
+        with pytest.raises(JobMismatch) as raised:
+            other.apply()
+        assert raised.value.differences == (("meshes.ones.hosts", 2, 1),)
+        assert addresses(job.status()) == before
+        other.apply(replace=True)
+        assert len(addresses(up(other, self.up_s))) == 1
+
+    def test_killing_leaves_nothing_and_can_be_done_twice(self, make: JobFactory) -> None:
+        """No worker, no file, and a job that can be applied anew."""
+        job = make({"ones": self.size(2)}, "killed")
+        job.apply()
+        up(job, self.up_s)
+        order_id = order_id_of(job)
+        job.kill()
+        job.kill()
+        assert not Path(job.folder).exists()
+        with pytest.raises(JobError, match="not applied"):
+            job.status()
+        assert self.workers(order_id) == 0
+
+    def test_what_is_not_up_yet_can_be_killed(self, make: JobFactory) -> None:
+        """A job is given back also before it runs."""
+        job = make({"ones": self.size(2)}, "early")
+        job.apply()
+        order_id = order_id_of(job)
+        job.kill()
+        assert not Path(job.folder).exists()
+        assert self.workers(order_id) == 0
+
+    def test_who_lacks_the_secret_is_refused(self, make: JobFactory) -> None:
+        """Whoever reaches a worker does not get at it, and its owner still does."""
+        self.need_workers()
+        job = make({"ones": 1}, "secret")
+        up(job.apply(), self.up_s)
+        assert "pids" not in run_program("intrude", job)
+        assert len(run_program("use", job)["pids"]["ones"]) == 1
+
+    def test_the_keys_are_for_their_owner_alone(self, make: JobFactory) -> None:
+        """Nobody else can read what the job's links are proved with."""
+        job = make({"ones": 1}, "private")
+        job.apply()
+        keys = Path(job.folder, "keys")
+        open_to_others = [path for path in [keys, *keys.rglob("*")] if path.stat().st_mode & 0o77]
+        assert open_to_others == []
+
+    def test_two_jobs_at_once_do_not_meet(self, make: JobFactory) -> None:
+        """The end of one is nothing to the other."""
+        one, other = make({"ones": 1}, "left"), make({"ones": 1}, "right")
+        one.apply()
+        other.apply()
+        ones, others = one.state(timeout=self.up_s).ones, other.state(timeout=self.up_s).ones
+        if self.has_workers:
+            assert addresses(one.status()) != addresses(other.status())
+        assert set(pids_on(ones)).isdisjoint(pids_on(others))
+        one.kill()
+        assert len(pids_on(others)) == 1
+
+    def test_a_lost_host_is_reported_and_the_others_go_on(self, make: JobFactory) -> None:
+        """The job is not over because one host is."""
+        job = make({"ones": 2, "others": 1}, "lossy")
+        state = job.state(timeout=self.up_s)
+        others = state.others
+        # Who dies on the way to us is looked for until the time to attach is over.
+        state.ones.initialized.get(timeout=self.up_s)
+        before = {(host.mesh, host.rank): host for host in job.status().hosts}
+        self.lose_host(job, "ones", 1)
+
+        def is_noticed() -> bool:
+            now = job.status().of("ones")[1]
+            return not now.is_up or now.epoch > before["ones", 1].epoch
+
+        wait_for(is_noticed, self.notice_s)
+        status = job.status()
+        assert status.state is not Phase.ENDED
+        assert status.of("others")[0] == before["others", 0]
+        assert len(pids_on(others)) == 1
+
+    def test_what_stays_pending_says_why_and_can_be_killed(self, factory: JobFactory) -> None:
+        """Nobody waits for ever without knowing for what."""
+        job = self.exhaust(factory)
+        try:
+            job.apply()
+            with pytest.raises(JobPending) as raised:
+                job.state(timeout=_SHORT_S)
+            assert raised.value.reason
+            assert raised.value.reason in str(raised.value)
+            order_id = order_id_of(job)
+        finally:
+            job.kill()
+        assert not Path(job.folder).exists()
+        assert self.workers(order_id) == 0
+
+    def test_a_scheduler_that_does_not_answer_costs_nothing(self, make: JobFactory) -> None:
+        """Silence is no end: nothing is killed, nothing is asked for twice."""
+        job = make({"ones": self.size(2)}, "silent")
+        before = up(job.apply(), self.up_s)
+        order_id = order_id_of(job)
+        with self.block_scheduler():
+            asks = (job.status, lambda: job.state(timeout=_SHORT_S), job.apply)
+            # At the same time: commands of some schedulers take long to give up.
+            with ThreadPoolExecutor(len(asks)) as pool:
+                asked = [pool.submit(cast("Callable[[], object]", ask)) for ask in asks]
+            for one in asked:
+                with pytest.raises(SchedulerUnreachable):
+                    one.result()
+            with pytest.raises(SchedulerUnreachable):
+                job.kill()
+        assert order_id_of(job) == order_id
+        # The kill that nobody heard is done now, and not before somebody asks for it.
+        again = Job.of(job.spec, **place_of(job))
+        assert self.workers(order_id) == len(before.hosts)
+        again.kill()
+        assert self.workers(order_id) == 0
+
+    def test_hosts_are_used_again_during_and_after_the_silence(self, make: JobFactory) -> None:
+        """A program that finds the workers of the one before needs no scheduler."""
+        silence = self.block_scheduler()
+        job = make({"ones": 1}, "back")
+        before = up(job.apply(), self.up_s)
+        assert len(pids_on(job.state(timeout=self.up_s).ones)) == 1
+        ticket = read_json(Path(job.folder, "job.json"))["ticket"]
+        way = load_backend(job.spec.backend, job.spec.options).gateway(ticket)
+        if is_reusable(way):
+            wait_for(Path(job.folder, HOST_CACHE_FILE).exists, self.up_s)
+        job.detach()
+        with silence:
+            with pytest.raises(SchedulerUnreachable):
+                job.apply()
+            if is_reusable(way):
+                assert len(run_program("find-again", job)["ones"]) == 1
+        job.apply()
+        assert addresses(up(job, self.up_s)) == addresses(before)
+
+    def test_what_nobody_heard_can_be_asked_again(self, make: JobFactory) -> None:
+        """A job that could not be submitted is submitted later, and once."""
+        job = make({"ones": self.size(2)}, "unheard")
+        with self.block_scheduler(), pytest.raises(JobError):
+            job.apply()
+        job.apply()
+        up(job, self.up_s)
+        self.check_workers(order_id_of(job), self.size(2))
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_program_killed_while_it_applied_is_carried_on(
+        self, make: JobFactory, when: str
+    ) -> None:
+        """Between the id of the order and the ticket, on both sides of the submission."""
+        job = make({"ones": self.size(2)}, f"killed-{when}")
+        run_program(f"die-{when}-allocate", job, dies=True)
+        order_id = order_id_of(job)
+        job.apply()
+        assert order_id_of(job) == order_id
+        assert len(set(pids_on(job.state(timeout=self.up_s).ones))) == self.size(2)
+        self.check_workers(order_id, self.size(2))
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_what_a_killed_program_had_begun_can_be_killed(
+        self, make: JobFactory, when: str
+    ) -> None:
+        """Nobody needs the ticket to give it back."""
+        job = make({"ones": self.size(2)}, f"orphan-{when}")
+        run_program(f"die-{when}-allocate", job, dies=True)
+        order_id = order_id_of(job)
+        job.kill()
+        assert not Path(job.folder).exists()
+        assert self.workers(order_id) == 0
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_kill_that_was_killed_is_finished(self, make: JobFactory, when: str) -> None:
+        """Whoever applies next finishes it, and gets hosts of its own."""
+        job = make({"ones": 1}, f"halfway-{when}")
+        up(job.apply(), self.up_s)
+        order_id = order_id_of(job)
+        run_program(f"die-{when}-release", job, dies=True)
+        with pytest.raises(JobError, match="given back"):
+            job_load(**place_of(job)).state(timeout=self.up_s)
+        job.apply()
+        assert order_id_of(job) != order_id
+        up(job, self.up_s)
+        assert self.workers(order_id) == 0
+
+    def test_hosts_of_a_killed_program_serve_the_next(self, make: JobFactory) -> None:
+        """A program that is killed while it runs leaves its hosts to others."""
+        job = make({"ones": self.size(2)}, "survived")
+        run_program("run-and-die", job, dies=True)
+        assert len(set(run_program("use", job)["pids"]["ones"])) == self.size(2)
+
+    @pytest.mark.parametrize("when", ["applied", "run", "killed"])
+    def test_what_nobody_uses_ends_by_itself(self, make: JobFactory, when: str) -> None:
+        """A program that was killed for good while it did that leaves nothing that costs."""
+        self.need_workers()
+        # A program that is to come must have the time for it, on a machine that has much to do.
+        ttl_s = 6.0 if when == "run" else 2.0
+        job = make({"ones": self.size(2)}, f"forgotten-{when}", ttl_s=ttl_s)
+        if when == "killed":
+            job.apply()
+        dies = {
+            "applied": "die-after-allocate",
+            "run": "run-and-die",
+            "killed": "die-before-release",
+        }
+        run_program(dies[when], job, dies=True)
+        order_id = order_id_of(job)
+        wait_for(lambda: self.workers(order_id) == 0, self.end_s)
+        if when == "run":
+            wait_for(lambda: job.status().state is Phase.ENDED, self.end_s)
+
+    def test_a_client_script_runs_inside_and_its_end_is_that_of_the_job(
+        self, make: JobFactory
+    ) -> None:
+        """Also when whoever has applied it was killed before he could note it."""
+        job = make({"ones": self.size(2)}, "batch")
+        spec = self.batch(job, "inside")
+        run_program("die-after-allocate", Job.of(spec, **place_of(job)), dies=True)
+        job = job_load(**place_of(job))
+        ended = Job.of(spec, **place_of(job)).apply().wait(timeout=2 * self.up_s)
+        assert ended.exit_code == CLIENT_STATUS, f"{ended}\n{job.client_logs()}"
+        assert str(CLIENT_STATUS) in ended.reason or "FAILED" in ended.reason
+        said = [line for line in job.client_logs().splitlines() if line.startswith("{")]
+        assert len(set(json.loads(said[0])["pids"]["ones"])) == self.size(2)
+        assert self.workers(ended.order_id) == 0
+
+    def test_a_client_script_ends_with_its_job(self, make: JobFactory) -> None:
+        """To kill the job is to kill what runs inside."""
+        job = make({"ones": 1}, "halted")
+        batch = Job.of(self.batch(job, "wait-inside"), **place_of(job)).apply()
+        wait_for(lambda: "waits" in batch.client_logs(), self.up_s)
+        order_id = order_id_of(job)
+        with pytest.raises(JobMismatch, match="client"):
+            job.status()
+        batch.kill()
+        assert not Path(job.folder).exists()
+        assert self.workers(order_id) == 0
+
+    def batch(self, job: Job, action: str) -> JobSpec:
+        """Gives the spec of a job, with a program of the kit as its client script."""
+        place, spec = place_of(job), json.dumps(job.spec.to_json())
+        words = ["-m", "mesh_jobs._conformance.program", action, str(place["folder"])]
+        client = ClientSpec((*words, str(place["context"]), spec), os.getcwd())
+        if not type(load_backend(job.spec.backend, job.spec.options)).runs_clients:
+            with pytest.raises(NotSupported, match="runs no client scripts"):
+                job.apply("train.py")
+            pytest.skip("this backend cannot run client scripts")
+        return replace(job.spec, client=client)
+
+    def test_a_mesh_grows_and_shrinks(self, make: JobFactory) -> None:
+        """The hosts that stay are not touched."""
+        job = make({"ones": 1}, "elastic")
+        before = addresses(up(job.apply(), self.up_s))
+        try:
+            job.resize(mesh="ones", hosts=2)
+        except NotSupported as error:
+            pytest.skip(f"this backend cannot resize: {error}")
+        assert addresses(up(job, self.up_s))[:1] == before
+        assert len(run_program("use", job)["pids"]["ones"]) == 2
+        job.resize(mesh="ones", hosts=1)
+        assert addresses(up(job, self.up_s)) == before
+        assert self.workers(order_id_of(job)) == 1
+
+    def test_the_output_of_workers_is_kept(self, make: JobFactory) -> None:
+        """What a worker said can be read while it runs."""
+        job = make({"ones": 1}, "logged")
+        up(job.apply(), self.up_s)
+        try:
+            assert "mesh worker serves" in job.logs("ones", 0)
+        except NotSupported as error:
+            pytest.skip(f"this backend keeps no output: {error}")
+
+    def test_what_happened_is_told_in_order(self, make: JobFactory) -> None:
+        """Events have times, and the first is that somebody applied the job."""
+        job = make({"ones": 1}, "told")
+        up(job.apply(), self.up_s)
+        events = job.events()
+        assert "applied" in [event.kind for event in events]
+        assert [event.at for event in events] == sorted(event.at for event in events)

@@ -1,0 +1,1 @@
+"""Diagnostics: probes between hosts, and what is wrong with them."""

@@ -1,0 +1,218 @@
+"""Diagnosis of a mesh: probes each host and each pair of hosts, and reports findings."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from mesh_core import MeshError
+from mesh_jobs._diagnostics.probe import HostFacts, HostProbe, PairFacts, core_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mesh_core import HostMesh
+
+__all__ = ["Diagnosis", "Finding", "Thresholds", "examine", "rounds"]
+
+_CLOCK_SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Limits above which a measurement is reported."""
+
+    clock_s: float = 1.0
+    """Difference between two clocks, in seconds."""
+    latency_s: float = 0.01
+    slow_link: float = 0.25
+    """Share of the median bandwidth below which a link is reported as slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem, and how to fix it."""
+
+    where: str
+    what: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The result for one mesh."""
+
+    mesh: str
+    hosts: tuple[HostFacts, ...]
+    clock_ahead_s: tuple[float, ...]
+    """Offset of the clock of each host from the local clock, in seconds."""
+    pairs: dict[tuple[int, int], PairFacts]
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the diagnosis as values that JSON can hold."""
+        return {
+            "mesh": self.mesh,
+            "hosts": [
+                {**asdict(facts), "clock_ahead_s": ahead}
+                for facts, ahead in zip(self.hosts, self.clock_ahead_s, strict=True)
+            ],
+            "pairs": [
+                {"from": one, "to": other, **asdict(facts)}
+                for (one, other), facts in self.pairs.items()
+            ],
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def examine(
+    name: str,
+    host_mesh: HostMesh,
+    *,
+    payload_len: int,
+    limits: Thresholds | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Diagnosis:
+    """Probe each host of a mesh, and the connection of each ordered pair of hosts.
+
+    Args:
+        name: The name of the mesh, for the result.
+        host_mesh: The hosts.
+        payload_len: Bytes that each host sends to each other host; 0 skips the bandwidth test.
+        limits: Limits above which a measurement becomes a finding.
+        progress: Called before each round with the number of finished rounds and of all rounds.
+
+    Raises:
+        MeshError: A host is lost.
+    """
+    procs = host_mesh.spawn_procs(name="doctor")
+    try:
+        probes = procs.spawn("probes", HostProbe)
+        members = [probes] if len(probes) == 1 else [probes[at] for at in range(len(procs))]
+        hosts = tuple(probes.facts.call().get().values())
+        ahead = tuple(_clock_ahead(member) for member in members)
+        pairs: dict[tuple[int, int], PairFacts] = {}
+        plan = list(rounds(len(members)))
+        for done, pairings in enumerate(plan):
+            progress(done, len(plan))
+            # The pairs of a round share no host, so their transfers do not compete for a link.
+            calls = {
+                (one, other): members[one].examine.call_one(
+                    members[other], hosts[other].name, payload_len
+                )
+                for one, other in pairings
+            }
+            for pair, call in calls.items():
+                pairs[pair] = _outcome(call)
+    finally:
+        procs.stop().exception()
+    found = tuple(_findings(hosts, ahead, pairs, limits or Thresholds()))
+    return Diagnosis(name, hosts, ahead, dict(sorted(pairs.items())), found)
+
+
+def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield all ordered pairs, in rounds in which no index occurs twice."""
+    # The circle method of round-robin tournaments: the first slot is fixed, the others rotate.
+    slots: list[int | None] = [*range(count), *([None] if count % 2 else [])]
+    for _ in range(len(slots) - 1):
+        half = len(slots) // 2
+        opposite = zip(slots[:half], reversed(slots[half:]), strict=True)
+        pairings = [(a, b) for a, b in opposite if a is not None and b is not None]
+        if pairings:
+            yield pairings
+            yield [(b, a) for a, b in pairings]
+        slots = [slots[0], slots[-1], *slots[1:-1]]
+
+
+def _outcome(call: Any) -> PairFacts:
+    try:
+        facts: PairFacts = call.get()
+    except MeshError as error:
+        return PairFacts((), problem=str(error).partition("\n")[0])
+    return facts
+
+
+def _clock_ahead(member: HostProbe) -> float:
+    """Measure the offset of a clock; the sample with the shortest round trip is the most exact."""
+    best = (float("inf"), 0.0)
+    for _ in range(_CLOCK_SAMPLES):
+        began = time.time()
+        there = member.clock.call_one().get()
+        took_s = time.time() - began
+        best = min(best, (took_s, there - (began + took_s / 2)))
+    return best[1]
+
+
+def _findings(
+    hosts: Sequence[HostFacts],
+    ahead: Sequence[float],
+    pairs: dict[tuple[int, int], PairFacts],
+    limits: Thresholds,
+) -> Iterator[Finding]:
+    for at, host in enumerate(hosts):
+        yield from _of_host(at, host)
+    for (one, other), facts in sorted(pairs.items()):
+        where = f"host {one} to host {other}"
+        difference_s = ahead[other] - ahead[one]
+        # Once for both directions, by the one that is behind.
+        if difference_s > limits.clock_s:
+            yield Finding(
+                where,
+                f"the clock of {hosts[other].name} is {difference_s:.1f} s ahead",
+                f"set the clocks of {hosts[one].name} and {hosts[other].name}, by NTP say",
+            )
+        yield from _of_pair(where, hosts[other].name, facts, limits)
+    yield from _slow_links(pairs, limits)
+
+
+def _of_host(at: int, facts: HostFacts) -> Iterator[Finding]:
+    ours = {"Python": platform.python_version(), "mesh-core": core_version()}
+    theirs = {"Python": facts.python, "mesh-core": facts.mesh}
+    for what, there in theirs.items():
+        here = ours[what]
+        if there.split(".")[:2] != here.split(".")[:2]:
+            yield Finding(
+                f"host {at}",
+                f"{facts.name} has {what} {there}, and {here} is here",
+                f"install {what} {here} there, or {there} here",
+            )
+
+
+def _of_pair(
+    where: str, other_name: str, facts: PairFacts, limits: Thresholds
+) -> Iterator[Finding]:
+    if facts.problem:
+        yield Finding(
+            where,
+            f"cannot call it: {facts.problem}",
+            "open the port of its worker in firewalls between them",
+        )
+    if not facts.resolved:
+        yield Finding(
+            where,
+            f"the name {other_name} is not known there",
+            "add it to the DNS or to /etc/hosts: programs that use names need it, Mesh does not",
+        )
+    if facts.latency_s is not None and facts.latency_s > limits.latency_s:
+        yield Finding(
+            where,
+            f"a call takes {facts.latency_s * 1e3:.1f} ms",
+            "look for load on either, or a path through another site",
+        )
+
+
+def _slow_links(pairs: dict[tuple[int, int], PairFacts], limits: Thresholds) -> Iterator[Finding]:
+    speeds = {pair: one.bytes_per_s for pair, one in pairs.items() if one.bytes_per_s is not None}
+    if len(speeds) < 3:
+        return  # Nothing to compare with.
+    usual = median(speeds.values())
+    for (one, other), speed in sorted(speeds.items()):
+        if speed < usual * limits.slow_link:
+            yield Finding(
+                f"host {one} to host {other}",
+                f"{speed / 1e6:.0f} MB/s, where {usual / 1e6:.0f} MB/s are usual in the mesh",
+                "look at its cable, its port of the switch, and other traffic",
+            )

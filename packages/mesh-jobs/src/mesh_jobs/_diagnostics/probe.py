@@ -1,0 +1,109 @@
+"""The actor that probes a host and its connections: one runs on each host and calls the others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import socket
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+
+from mesh_core import Actor, MeshError, concurrent_endpoint
+
+__all__ = ["HostFacts", "HostProbe", "PairFacts", "core_version"]
+
+_PINGS = 20
+_PAIR_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a host reports about itself."""
+
+    name: str
+    python: str
+    mesh: str
+    cpus: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """What one host measured of another; None where the measurement failed."""
+
+    resolved: tuple[str, ...]
+    """The addresses that the name of the other host resolves to here; empty if it does not."""
+    latency_s: float | None = None
+    """Median round-trip time of an empty call."""
+    bytes_per_s: float | None = None
+    problem: str = ""
+    """Why the other host could not be called; empty if it could."""
+
+
+class HostProbe(Actor):
+    """Describes its host, and probes other hosts."""
+
+    @concurrent_endpoint
+    async def facts(self) -> HostFacts:
+        """Describe this host."""
+        return HostFacts(
+            socket.gethostname(),
+            platform.python_version(),
+            core_version(),
+            os.cpu_count() or 1,
+            os.getpid(),
+        )
+
+    @concurrent_endpoint
+    async def clock(self) -> float:
+        """Return the time of this host's clock, in seconds since the epoch."""
+        return time.time()
+
+    @concurrent_endpoint
+    async def take(self, payload: bytes) -> int:
+        """Receive a payload and return its length."""
+        return len(payload)
+
+    @concurrent_endpoint
+    async def examine(self, other: HostProbe, name: str, payload_len: int) -> PairFacts:
+        """Resolve the name of another host, then measure latency and bandwidth to it."""
+        resolved = await asyncio.to_thread(_look_up, name)
+        try:
+            async with asyncio.timeout(_PAIR_LIMIT_S):
+                latencies = [await _timed(other, b"") for _ in range(_PINGS)]
+                took_s = await _timed(other, bytes(payload_len)) if payload_len else None
+        except TimeoutError:
+            why = f"no answer in {_PAIR_LIMIT_S:g} s"
+            return PairFacts(resolved, problem=why)
+        except MeshError as error:
+            return PairFacts(resolved, problem=str(error).partition("\n")[0])
+        # The first calls establish the connection.
+        latency_s = median(latencies[_PINGS // 2 :])
+        if took_s is None:
+            return PairFacts(resolved, latency_s)
+        return PairFacts(resolved, latency_s, payload_len / max(took_s - latency_s, 1e-6))
+
+
+async def _timed(other: HostProbe, payload: bytes) -> float:
+    began = time.perf_counter()
+    await other.take.call_one(payload)
+    return time.perf_counter() - began
+
+
+def _look_up(name: str) -> tuple[str, ...]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return ()
+    return tuple(dict.fromkeys(str(one[4][0]) for one in found))
+
+
+def core_version() -> str:
+    """Return the installed version of mesh-core."""
+    try:
+        return version("mesh-core")
+    except PackageNotFoundError:
+        return "not installed"  # It runs from its source.

@@ -1,0 +1,71 @@
+"""Reachability of the workers of a job from this machine, checked without attaching to them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh_jobs._backend.report import THIS_HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_jobs._backend.report import HostReport
+
+__all__ = ["Reachability", "check_reachability"]
+
+_CONNECT_LIMIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reachability:
+    """Whether a worker accepts connections from here."""
+
+    host: HostReport
+    connect_s: float | None = None
+    """Time to connect; None if that failed."""
+    problem: str = ""
+    advice: str = ""
+
+
+def check_reachability(hosts: Sequence[HostReport]) -> list[Reachability]:
+    """Connect to the workers of all hosts concurrently, and close the connections."""
+    found: list[Reachability | None] = [None] * len(hosts)
+
+    def one(at: int) -> None:
+        found[at] = _check(hosts[at])
+
+    callers = [threading.Thread(target=one, args=(at,), daemon=True) for at in range(len(hosts))]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    return [reach for reach in found if reach is not None]
+
+
+def _check(host: HostReport) -> Reachability:
+    if host.address == THIS_HOST:
+        return Reachability(host, 0.0)
+    if not host.is_up or host.address is None:
+        why = f"it is {host.state}" + (f": {host.reason}" if host.reason else "")
+        return Reachability(host, None, why, "wait for it, or look at mesh logs")
+    name, _, port = host.address.partition("://")[2].rpartition(":")
+    began = time.perf_counter()
+    try:
+        socket.create_connection((name.strip("[]"), int(port)), _CONNECT_LIMIT_S).close()
+    except socket.gaierror:
+        advice = "add it to the DNS or to /etc/hosts here, or use a gateway"
+        return Reachability(host, None, f"the name {name} is not known here", advice)
+    except ConnectionRefusedError:
+        why = f"nobody listens at {host.address}"
+        return Reachability(host, None, why, "its worker has ended: look at mesh logs")
+    except TimeoutError:
+        why = f"{host.address} gives no answer in {_CONNECT_LIMIT_S:g} s"
+        return Reachability(host, None, why, "open its port in firewalls, or use a gateway")
+    except OSError as error:
+        why = f"{host.address} cannot be reached: {error.strerror or error}"
+        return Reachability(host, None, why, "look at the routes from here, or use a gateway")
+    return Reachability(host, time.perf_counter() - began)

@@ -1,0 +1,100 @@
+"""A command on every rank of a host mesh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mesh_jobs._exec.execution import Execution
+from mesh_jobs._exec.rank_environment import rank_environment
+from mesh_jobs._exec.rank_output import RankOutput
+from mesh_jobs._exec.supervised_process import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+
+    from mesh_core import Future, HostMesh, Point, ValueMesh
+
+__all__ = ["CommandOrder", "exec_command", "first_failure"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOrder:
+    """The same command for all ranks, which are told their places."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        cmd: str | Sequence[str],
+        env: Mapping[str, str] | None = None,
+        workdir: str | PathLike[str] | None = None,
+    ) -> CommandOrder:
+        """Makes an order of a line for the shell, or of a program and its arguments.
+
+        Raises:
+            ValueError: The command is empty.
+        """
+        if not cmd or (isinstance(cmd, str) and not cmd.strip()):
+            raise ValueError("the command is empty: say what to run")
+        argv = ("/bin/sh", "-c", cmd) if isinstance(cmd, str) else tuple(map(str, cmd))
+        return cls(argv, dict(env or {}), None if workdir is None else str(workdir))
+
+    def command(self, place: Point) -> Command:
+        """Gives the command of one rank."""
+        env = {**rank_environment(place, place.extent), **self.env}
+        return Command(self.argv, env, self.workdir)
+
+
+def exec_command(
+    host_mesh: HostMesh,
+    cmd: str | Sequence[str],
+    env: Mapping[str, str] | None = None,
+    workdir: str | PathLike[str] | None = None,
+    output_dir: str | PathLike[str] | None = None,
+    per_host: Mapping[str, int] | None = None,
+    *,
+    name: str = "mesh",
+) -> Future[int]:
+    """Runs a command on every rank of a host mesh.
+
+    What the ranks say is printed here line by line, each line behind the name of its rank. When a
+    command has ended, so has all that it has started. The command finds its place in
+    `MESH_RANK_<DIM>` and `MESH_SIZE_<DIM>`, and the worker's Python as `python`.
+
+    Example:
+        >>> exec_command(hosts, "nvidia-smi -L").get()          # doctest: +SKIP
+        [mesh hosts=0] GPU 0: ...
+        0
+
+    Args:
+        host_mesh: Where to run it.
+        cmd: A line for `/bin/sh`, or a program and its arguments.
+        env: Added to the environment of the workers.
+        workdir: Where it runs; where the worker was started when left out.
+        output_dir: A folder here, where what each rank says is kept under the name of the mesh, as
+            `output_dir/mesh/hosts-0/stdout.txt` and `stderr.txt`, beside its `exit_code.txt`.
+        per_host: Dimensions to add, with their sizes, for several ranks on each host.
+        name: What the mesh is called in what is printed and kept.
+
+    Returns:
+        A future of the exit status: that of the first rank whose status is not zero, as a shell
+        says it. To cancel it ends the command everywhere.
+
+    Raises:
+        ValueError: The command is empty, or a size is not a positive number.
+        MeshError: From the future: a rank was lost. The command is ended on the others.
+    """
+    order = CommandOrder.of(cmd, env, workdir)
+    execution = Execution(host_mesh, per_host=per_host, name=name)
+    output = RankOutput(name, execution.extent, folder=output_dir)
+    return execution.in_background(lambda: first_failure(execution.run(order, output)))
+
+
+def first_failure(statuses: ValueMesh[int]) -> int:
+    """Gives the first status that is not zero, or zero."""
+    return next((status for status in statuses.values() if status), 0)

@@ -1,0 +1,122 @@
+"""One command on every rank of a mesh, from the start of its processes to its last exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from mesh_core import Channel, ValueMesh, configured, returns_future
+from mesh_jobs._exec.rank_runner import OUTPUT_WINDOW, RankRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mesh_core import Future, HostMesh, Port, PortReceiver, ProcMesh
+    from mesh_jobs._exec.rank_output import RankOutput
+    from mesh_jobs._exec.rank_runner import Order, RankNews
+
+__all__ = ["Execution"]
+
+T = TypeVar("T")
+
+
+class Execution:
+    """Runs an order on new processes of a host mesh, and ends them when it is over."""
+
+    def __init__(
+        self, host_mesh: HostMesh, *, per_host: Mapping[str, int] | None = None, name: str
+    ) -> None:
+        with configured(mailbox_len_max=OUTPUT_WINDOW):
+            self._procs = host_mesh.spawn_procs(per_host, name=name)
+            self._port, self._news = _open_channel()
+        self._runners = self._procs.spawn("runners", RankRunner)
+        self.extent = self._procs.extent
+        self.statuses: dict[int, int] = {}
+        """The exit statuses so far, in the order in which ranks ended."""
+        self.is_cancelled = False
+        """Whether the program has cancelled it: ranks that end now do so by its own wish."""
+
+    def run(
+        self,
+        order: Order | Callable[[], Order],
+        output: RankOutput,
+        *,
+        on_exit: Callable[[int, int], object] | None = None,
+        on_error: Callable[[int, bytes], object] | None = None,
+    ) -> ValueMesh[int]:
+        """Runs the command everywhere, and waits for its end; gives the exit statuses.
+
+        Args:
+            order: What to run, or what makes that once the processes are there.
+            output: Takes what the ranks say.
+            on_exit: Called with the rank and the status of each that has ended.
+            on_error: Called before, with what the rank has left in its file for errors.
+
+        Raises:
+            MeshError: A rank is lost; the others are ended.
+        """
+        try:
+            made = order() if callable(order) else order
+            self._runners.start.call(made, self._port).get()
+            while len(self.statuses) < len(self._procs):
+                rank, about, said = self._news.recv().get()
+                if isinstance(said, bytes) and about == "error":
+                    if on_error is not None:
+                        on_error(rank, said)
+                    continue
+                if isinstance(said, bytes):
+                    output.take(rank, about, said)
+                    continue
+                output.ended(rank, said)
+                self.statuses[rank] = said
+                if on_exit is not None:
+                    on_exit(rank, said)
+        finally:
+            self._procs.stop().exception()
+        statuses = [self.statuses[rank] for rank in range(len(self._procs))]
+        return ValueMesh(self.extent, statuses)
+
+    def first_of_hosts(self, per_host: int) -> ProcMesh:
+        """Gives the first process of each host."""
+        return self._procs.flatten("rank").slice(rank=slice(0, None, per_host))
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the command on all ranks that still run."""
+        for rank in self._running():
+            self._runners[rank].signal.broadcast(number)
+
+    def end(self) -> None:
+        """Ends the command on all ranks that still run, by force where that takes too long."""
+        for rank in self._running():
+            self._runners[rank].end.broadcast()
+
+    def in_background(self, work: Callable[[], T]) -> Future[T]:
+        """Does the work in a thread; to cancel the future ends the command."""
+        outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def settle() -> None:
+            try:
+                outcome.set_result(work())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        threading.Thread(target=settle, name="mesh-exec", daemon=True).start()
+        return self._outcome_of(outcome)
+
+    @returns_future
+    async def _outcome_of(self, outcome: concurrent.futures.Future[T]) -> T:
+        try:
+            return await asyncio.shield(asyncio.wrap_future(outcome))
+        except asyncio.CancelledError:
+            self.is_cancelled = True
+            self.end()
+            raise
+
+    def _running(self) -> list[int]:
+        return [rank for rank in range(len(self._procs)) if rank not in self.statuses]
+
+
+def _open_channel() -> tuple[Port[RankNews], PortReceiver[RankNews]]:
+    return Channel.open()

@@ -1,0 +1,135 @@
+"""The actor that runs a command on a rank, and sends home what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from mesh_core import Actor, current_rank, endpoint
+from mesh_jobs._exec.supervised_process import Command, SupervisedProcess
+
+if TYPE_CHECKING:
+    from mesh_core import Point, Port
+
+__all__ = ["OUTPUT_WINDOW", "Order", "RankNews", "RankRunner"]
+
+# Rank, what it is about (stdout, stderr, error or exit), and the bytes or the status.
+RankNews: TypeAlias = "tuple[int, str, bytes | int]"
+
+# How many pieces of output a rank may have under way. When the program is slower than its ranks,
+# their commands wait in their writes as they would for a slow terminal.
+OUTPUT_WINDOW = 64
+_PIECE_LEN_MAX = 32 * 1024
+
+
+class Order(Protocol):
+    """What a mesh runs."""
+
+    def command(self, place: Point) -> Command:
+        """Gives the command of one rank; called there."""
+        ...
+
+
+class RankRunner(Actor):
+    """Runs one command."""
+
+    def __init__(self) -> None:
+        self._process: SupervisedProcess | None = None
+
+    @endpoint
+    def start(self, order: Order, news: Port[RankNews]) -> None:
+        """Starts the command. News comes until its exit status, which is last."""
+        place = current_rank()
+        command, error_file = _with_error_file(order.command(place))
+        process = SupervisedProcess(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=(pipes := _Pipes()).stdout[1],
+            stderr=pipes.stderr[1],
+        )
+        self._process = process
+        pipes.close_writers()
+        threading.Thread(
+            target=_report,
+            args=(process, pipes, place.rank, news, error_file),
+            name="report",
+            daemon=True,
+        ).start()
+
+    @endpoint
+    def signal(self, number: int) -> None:
+        """Sends a signal to the command and what it has started, as a terminal does."""
+        if self._process is not None:
+            self._process.signal(number)
+
+    @endpoint
+    def end(self) -> None:
+        """Ends the command, by force where it takes more than 5 s."""
+        if self._process is not None:
+            self._process.end()
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        if self._process is not None:
+            self._process.end()
+
+
+class _Pipes:
+    """Two pipes, for what a command says."""
+
+    def __init__(self) -> None:
+        self.stdout = os.pipe()
+        self.stderr = os.pipe()
+
+    def close_writers(self) -> None:
+        """Leaves the writing ends to the command alone."""
+        os.close(self.stdout[1])
+        os.close(self.stderr[1])
+
+
+def _with_error_file(command: Command) -> tuple[Command, Path | None]:
+    """Gives the command, told of a file where it may say why it fails, if it wants one."""
+    if command.error_variable is None:
+        return command, None
+    path = Path(tempfile.mkdtemp(prefix="mesh-rank-")) / "error.json"
+    return replace(command, env={command.error_variable: str(path), **command.env}), path
+
+
+def _last_word(path: Path) -> bytes:
+    """Reads what a command has left in its file, and removes that."""
+    said = b""
+    with suppress(OSError):
+        with path.open("rb") as file:
+            said = file.read(_PIECE_LEN_MAX)
+        path.unlink()
+    with suppress(OSError):
+        path.parent.rmdir()
+    return said
+
+
+def _report(
+    process: SupervisedProcess,
+    pipes: _Pipes,
+    rank: int,
+    news: Port[RankNews],
+    error_file: Path | None,
+) -> None:
+    errors = threading.Thread(target=_copy, args=(pipes.stderr[0], rank, "stderr", news))
+    errors.start()
+    _copy(pipes.stdout[0], rank, "stdout", news)
+    errors.join()
+    status = process.wait()
+    if error_file is not None and (said := _last_word(error_file)) and status:
+        news.send((rank, "error", said))
+    news.send((rank, "exit", status))
+
+
+def _copy(fd: int, rank: int, stream: str, news: Port[RankNews]) -> None:
+    with open(fd, "rb", buffering=0) as pipe:
+        while piece := pipe.read(_PIECE_LEN_MAX):
+            news.send((rank, stream, piece))

@@ -1,0 +1,1 @@
+"""Job extensions: what other packages open on the hosts of a job."""

@@ -1,0 +1,1 @@
+"""TCP port forwarding through the mesh."""

@@ -1,0 +1,1 @@
+"""The host as its worker sees it: processes, output, stacks. Does not import gRPC."""

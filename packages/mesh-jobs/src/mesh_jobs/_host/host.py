@@ -1,0 +1,126 @@
+"""What a worker knows of itself: who it is, whom it serves, what was printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from dataclasses import dataclass
+
+from mesh_jobs._host.log_buffer import WorkerLog
+from mesh_jobs._host.processes import HostProcess, Kind, host_processes
+
+__all__ = ["SERVES_JOB", "Program", "ServedHost"]
+
+SERVES_JOB = re.compile(
+    r"mesh worker serves a job of (?P<owner>.*?)(?P<beside> beside others)?"
+    r" in process (?P<session>[0-9]+)"
+)
+_HAS_ENDED = "mesh worker has ended the job"
+_HAS_PROCESS = re.compile(r"mesh worker has process ([0-9]+): (.*)")
+_NAMES_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that uses the host.
+
+    Attributes:
+        owner: Who and where it is, in words.
+        since: When it came, in seconds since 1970.
+        agent: The pid of the process that serves it.
+    """
+
+    owner: str
+    since: float
+    agent: int
+
+
+class ServedHost:
+    """One host, as its worker sees it.
+
+    Args:
+        name: What the machine calls itself.
+        mesh: The mesh that the host belongs to.
+        rank: Its place there.
+        epoch: How many workers had this place before.
+        order: The id of the order.
+    """
+
+    def __init__(self, name: str, mesh: str, rank: int, epoch: int, order: str) -> None:
+        self.name = name
+        self.mesh = mesh
+        self.rank = rank
+        self.epoch = epoch
+        self.order = order
+        self.address = ""
+        self.started: float = time.time()
+        self.log: WorkerLog = WorkerLog()
+        self._program: Program | None = None
+        self._guests: list[Program] = []
+        self._names: dict[int, str] = {}
+        # Printed lines come on another thread than questions.
+        self._lock = threading.Lock()
+
+    def record_line(self, line: str, is_error: bool = False) -> None:
+        """Takes a line that the worker or what it runs has printed."""
+        self.log.add(line, is_error)
+        if is_error:
+            return
+        if serves := SERVES_JOB.fullmatch(line):
+            program = Program(serves["owner"], time.time(), int(serves["session"]))
+            with self._lock:
+                # Who looks in beside the program is not the one who uses the host.
+                if serves["beside"] is None:
+                    self._program = program
+                    self._names.clear()
+                else:
+                    self._guests = [one for one in self._guests if _is_there(one.agent)]
+                    self._guests.append(program)
+        elif line.startswith(_HAS_ENDED):
+            with self._lock:
+                self._program = None
+        elif found := _HAS_PROCESS.fullmatch(line):
+            with self._lock:
+                if len(self._names) < _NAMES_MAX:
+                    self._names[int(found[1])] = found[2]
+
+    def processes(self) -> list[HostProcess]:
+        """Lists the processes of the host, parents before their children."""
+        with self._lock:
+            names = dict(self._names)
+        return host_processes(os.getpid(), names)
+
+    def program_among(self, processes: list[HostProcess]) -> Program | None:
+        """Gives the program that the host serves; None when it is free."""
+        with self._lock:
+            program = self._program
+        # What serves it may have been killed, and then has said nothing.
+        is_served = program is not None and any(
+            one.kind is Kind.AGENT and one.pid == program.agent for one in processes
+        )
+        return program if is_served else None
+
+    def owners_among(self, processes: list[HostProcess]) -> dict[int, str]:
+        """Gives the program that each process is there for, by pid; what is for none is not in it.
+
+        Args:
+            processes: Those of the host, parents before their children.
+        """
+        with self._lock:
+            guests = {one.agent: one.owner for one in self._guests}
+        program = self.program_among(processes)
+        owners: dict[int, str] = {}
+        for one in processes:
+            owner = owners.get(one.parent, "" if program is None else program.owner)
+            if one.kind is Kind.AGENT:
+                is_main = program is not None and one.pid == program.agent
+                owner = owner if is_main else guests.get(one.pid, "")
+            if owner and one.kind is not Kind.WORKER:
+                owners[one.pid] = owner
+        return owners
+
+
+def _is_there(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")

@@ -1,0 +1,1 @@
+"""Jobs: allocation, status, hosts as meshes."""

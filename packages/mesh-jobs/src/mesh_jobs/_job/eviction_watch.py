@@ -1,0 +1,92 @@
+"""Hosts that are about to go, told to the program while there is time to save what they have."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from mesh_jobs._backend.follower import Follower
+from mesh_jobs._backend.report import HostLeaving
+from mesh_jobs._errors import JobError
+
+__all__ = ["LeavingWatch"]
+
+#: How long `stop` waits at most for a wait for the scheduler.
+_SLICE_S = 0.25
+
+
+class LeavingWatch:
+    """Looks from time to time whether hosts are leaving, and says so once for each.
+
+    It looks at once where the scheduler tells of changes. It ends with `stop`, at the end of a
+    `with` block, or with the program.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Sequence[HostLeaving]],
+        tell: Callable[[HostLeaving], object],
+        poll_s: float,
+        follow: Callable[[], AbstractContextManager[Follower]],
+        look_here: Callable[[], Sequence[HostLeaving]],
+    ) -> None:
+        self._look = look
+        self._tell = tell
+        self._poll_s = poll_s
+        self._follow = follow
+        self._look_here = look_here
+        self._told: set[tuple[str, int, str, int]] = set()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="mesh-leaving", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Looks no more; what is being told is told first."""
+        self._is_over.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def __enter__(self) -> LeavingWatch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _watch(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                with self._follow() as follower:
+                    while not self._is_over.is_set():
+                        self._tell_new(self._look())
+                        self._wait(follower)
+            except JobError:
+                # The job is not applied any more, or the scheduler does not answer now.
+                self._is_over.wait(self._poll_s)
+
+    def _wait(self, follower: Follower) -> None:
+        """Waits until something may have changed, or it is time to look in any case."""
+        until = time.monotonic() + self._poll_s
+        while not self._is_over.is_set() and (left_s := until - time.monotonic()) > 0:
+            if follower.wait(min(left_s, _SLICE_S)) is not False:
+                return
+            if any(self._is_new(one) for one in self._look_here()):
+                return
+
+    def _tell_new(self, leaving: Iterable[HostLeaving]) -> None:
+        for one in leaving:
+            if self._is_new(one):
+                self._told.add((one.mesh, one.rank, one.reason, one.epoch))
+                self._tell(one)
+
+    def _is_new(self, one: HostLeaving) -> bool:
+        """Whether nothing was told of a host for this reason, nor that its worker ends."""
+        told = {(one.mesh, one.rank, reason, one.epoch) for reason in (one.reason, "end")}
+        return not told & self._told

@@ -1,0 +1,208 @@
+"""Holds extensions of a job while no program does: `python -m mesh_jobs._job.extension_daemon`.
+
+It is started by `_extensions.daemon_client`, attaches to the hosts beside whatever program uses
+them, and ends when it holds nothing any more, when the job is over, and when all its hosts are
+lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mesh_core import MeshError, shutdown_context
+from mesh_jobs._errors import JobError
+from mesh_jobs._extensions.extension import load_extension
+from mesh_jobs._job.job import Job
+from mesh_jobs._state.folder import StateFolder
+
+if TYPE_CHECKING:
+    from mesh_core import HostMesh
+    from mesh_jobs._extensions.extension import OpenEquipment
+
+__all__: list[str] = []
+
+#: How often it is looked whether the job is still there, and whether its hosts are.
+_POLL_S = 0.5
+_HOSTS_S = 5.0
+_ANSWER_S = 10.0
+_UP_S = 60.0
+#: Who has started it asks at once, or was killed.
+_FIRST_S = 60.0
+_END_S = 15.0
+_ORDER_LEN_MAX = 1 << 20
+
+
+@dataclass(frozen=True)
+class _HeldExtension:
+    fields: dict[str, Any]
+    extension: OpenEquipment
+
+
+class _ExtensionDaemon:
+    """What is held, and who asks for it.
+
+    Args:
+        folder: The state of the job.
+        listener: Where commands ask.
+    """
+
+    def __init__(self, folder: StateFolder, listener: socket.socket) -> None:
+        record = folder.read()
+        if record is None:
+            raise JobError(f"no job is applied in {folder.path}")
+        self._folder = folder
+        self._listener = listener
+        self._order_id = record.order_id
+        self._job = Job._loaded(folder, record)
+        self._meshes: dict[str, HostMesh] = {}
+        self._held: dict[tuple[str, str], _HeldExtension] = {}
+
+    def run(self) -> None:
+        """Answers until there is nothing to hold."""
+        looked = began = time.monotonic()
+        answered = False
+        while self._held or not (answered or time.monotonic() - began > _FIRST_S):
+            if select.select([self._listener], [], [], _POLL_S)[0]:
+                answered = self._serve_next() or answered
+            if not self._is_applied():
+                return
+            if self._held and time.monotonic() - looked >= _HOSTS_S:
+                if not self._has_reachable_host():
+                    return
+                looked = time.monotonic()
+
+    def close(self) -> None:
+        """Lets go of all, and leaves the hosts."""
+        self._close_all()
+        if self._meshes:
+            with suppress(MeshError, TimeoutError):
+                self._job.detach()
+        with suppress(MeshError, TimeoutError):
+            shutdown_context().get(timeout=_END_S)
+
+    def _is_applied(self) -> bool:
+        record = self._folder.read()
+        is_same = record is not None and record.order_id == self._order_id
+        return is_same and record is not None and not record.is_ending
+
+    def _has_reachable_host(self) -> bool:
+        """Says whether some host is; has others in the places of those that are lost."""
+        count = lost = 0
+        for hosts in self._meshes.values():
+            flat = hosts.flatten("host")
+            count += len(flat)
+            lost += sum(not _is_reachable(flat.slice(host=rank)) for rank in range(len(flat)))
+        if lost:
+            with suppress(MeshError):
+                self._attach(_ANSWER_S)
+                return True
+        return lost < count
+
+    def _serve_next(self) -> bool:
+        """Answers one command; says whether it was one."""
+        stream, _ = self._listener.accept()
+        with stream:
+            stream.settimeout(_ANSWER_S)
+            with suppress(OSError):
+                said = b""
+                while not said.endswith(b"\n") and len(said) < _ORDER_LEN_MAX:
+                    part = stream.recv(1 << 16)
+                    if not part:
+                        return False  # It only looked whether we are there.
+                    said += part
+                stream.sendall(json.dumps(self._handle(json.loads(said))).encode())
+                return True
+        return False
+
+    def _handle(self, order: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if order["do"] == "open":
+                return {"answer": self._open(order["kind"], order["name"], order["fields"])}
+            if order["do"] == "close":
+                held = self._held.pop((order["kind"], order["name"]), None)
+                if held is not None:
+                    held.extension.close()
+                return {"answer": None if held is None else {}}
+            if order["do"] == "end":
+                self._close_all()
+                return {"answer": {}}
+            return {"answer": self._statuses(order["kind"])}
+        except (MeshError, ValueError, OSError) as error:
+            return {"error": str(error).partition("\n")[0]}
+
+    def _open(self, kind: str, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+        held = self._held.get((kind, name))
+        if held is not None and held.fields != fields:
+            changed = ", ".join(one for one in fields if held.fields.get(one) != fields[one])
+            raise JobError(f"there is a {kind} {name!r} with another {changed}: close it first")
+        if not self._meshes:
+            self._attach(_UP_S)
+        if held is not None:
+            held.extension.refresh()
+        else:
+            opened = load_extension(kind, fields).open(self._meshes)
+            held = self._held[kind, name] = _HeldExtension(fields, opened)
+        return {"name": name, **held.extension.status()}
+
+    def _statuses(self, kind: str) -> list[dict[str, Any]]:
+        found = []
+        for (one, name), held in self._held.items():
+            if one == kind:
+                try:
+                    found.append({"name": name, **held.extension.status()})
+                except MeshError as error:
+                    found.append({"name": name, "problem": str(error).partition("\n")[0]})
+        return found
+
+    def _close_all(self) -> None:
+        while self._held:
+            _, held = self._held.popitem()
+            # Hosts that are lost have nothing any more.
+            with suppress(MeshError):
+                held.extension.close()
+
+    def _attach(self, timeout_s: float) -> None:
+        state = self._job.state(timeout_s, beside=True)
+        self._meshes = {name: state[name] for name in state}
+
+
+def _is_reachable(host: HostMesh) -> bool:
+    try:
+        host.initialized.get(timeout=_ANSWER_S)
+    except (MeshError, TimeoutError):
+        return False
+    return True
+
+
+def _end(number: int, frame: object) -> None:
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    """Runs `FOLDER FD`: the state of the job, and the socket that listens."""
+    folder, number = StateFolder(Path(sys.argv[1])), int(sys.argv[2])
+    os.set_inheritable(number, False)
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, _end)
+    with socket.socket(fileno=number) as listener:
+        daemon = _ExtensionDaemon(folder, listener)
+        try:
+            daemon.run()
+        finally:
+            # Who asks from now on finds nobody, and starts another daemon.
+            listener.close()
+            daemon.close()
+
+
+if __name__ == "__main__":
+    main()

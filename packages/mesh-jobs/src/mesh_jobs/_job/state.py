@@ -1,0 +1,232 @@
+"""The hosts of a job that are up, as meshes, and what of them this program has attached to."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from mesh_core import Credentials, Future, HostMesh, MeshError, attach_to_workers, this_host
+from mesh_core.spi import host_numbers, leaving_hosts
+from mesh_jobs._backend.report import THIS_HOST, HostLeaving, HostReport
+from mesh_jobs._errors import JobError
+from mesh_jobs._job.host_cache import CachedHosts
+from mesh_jobs._state.shared_credentials import share_credentials
+
+__all__ = [
+    "JobState",
+    "attach_cached_hosts",
+    "attach_mesh",
+    "attached_hosts",
+    "detach_meshes",
+    "leaving_here",
+]
+
+_SHUTDOWN_S = 15.0
+# Longer than the three heartbeats after which a silent host is lost, unless they are very slow.
+_NOTICE_S = 60.0
+_LOOK_S = 0.05
+# Workers that wait for a program answer in a fraction of it.
+_ANSWER_S = 3.0
+
+
+class JobState:
+    """The meshes of a job, each as an attribute and by its name: `state.trainers`."""
+
+    def __init__(self, meshes: Mapping[str, HostMesh]) -> None:
+        self.__meshes = dict(meshes)
+
+    def __getattr__(self, name: str) -> HostMesh:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self.__meshes[name]
+        except KeyError:
+            known = ", ".join(self.__meshes) or "none"
+            raise AttributeError(f"the job has no mesh {name!r}: it has {known}") from None
+
+    def __getitem__(self, name: str) -> HostMesh:
+        if name not in self.__meshes:
+            known = ", ".join(self.__meshes) or "none"
+            raise KeyError(f"the job has no mesh {name!r}: it has {known}")
+        return self.__meshes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__meshes)
+
+    def __len__(self) -> int:
+        return len(self.__meshes)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.__meshes]
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={mesh.extent}" for name, mesh in self.__meshes.items())
+        return f"<JobState {sizes}>"
+
+
+@dataclass
+class _Attached:
+    mesh: HostMesh
+    # Address and epoch: a worker may come again where the one before it was.
+    workers: list[tuple[str, int]]
+
+
+# A worker serves one program once: two `Job` objects of a program share what it has attached to.
+_attached: dict[tuple[int, str, str], _Attached] = {}
+
+
+def attach_mesh(
+    order_id: str,
+    hosts: tuple[HostReport, ...],
+    credentials: Credentials,
+    gateway: str | None,
+    *,
+    is_beside: bool = False,
+) -> HostMesh:
+    """Attaches to the hosts of one mesh, or gives what this program has attached to already.
+
+    A host that has another worker than before takes its place with an empty mesh of processes.
+
+    Raises:
+        JobError: The mesh has another size than when this program attached to it.
+    """
+    name = hosts[0].mesh
+    addresses = [host.address or "" for host in hosts]
+    workers = [(host.address or "", host.epoch) for host in hosts]
+    if addresses[0] == THIS_HOST:
+        return this_host()
+    key = (os.getpid(), order_id, name)
+    known = _attached.get(key)
+    if known is None:
+        others = sum(pid == os.getpid() and other != order_id for pid, other, _ in _attached)
+        share_credentials(credentials, is_attaching=True, others=others)
+        mesh = attach_to_workers(
+            addresses, credentials=credentials, gateway=gateway, beside=is_beside
+        )
+        _attached[key] = _Attached(mesh, workers)
+        return mesh
+    if len(known.workers) != len(workers):
+        raise JobError(
+            f"mesh {name!r} had {len(known.workers)} hosts when this program attached to it, "
+            f"and has {len(workers)} now: call job.detach(), which stops what runs there, and "
+            "then job.state()"
+        )
+    for rank, (before, now) in enumerate(zip(known.workers, workers, strict=True)):
+        if before != now:
+            _replace(known.mesh, rank, now[0])
+            known.workers[rank] = now
+    return known.mesh
+
+
+def leaving_here(order_id: str) -> list[HostLeaving]:
+    """Returns the hosts of an order that this program uses and whose workers were told to end."""
+    if not any(pid == os.getpid() and order == order_id for pid, order, _ in _attached):
+        return []
+    leaving = leaving_hosts()
+    return [
+        HostLeaving(name, rank, "end", leaving[number], epoch)
+        for (pid, order, name), one in list(_attached.items())
+        if pid == os.getpid() and order == order_id
+        for rank, (number, (_, epoch)) in enumerate(
+            zip(host_numbers(one.mesh), one.workers, strict=False)
+        )
+        if number in leaving
+    ]
+
+
+def attach_cached_hosts(
+    order_id: str,
+    names: Sequence[str],
+    cached: CachedHosts,
+    credentials: Credentials,
+    *,
+    is_beside: bool = False,
+) -> dict[str, HostMesh] | None:
+    """Attach to the workers in the host cache, and wait until they have joined.
+
+    Args:
+        order_id: The id of the order.
+        names: The names of the meshes.
+        cached: The hosts of all meshes.
+        credentials: The credentials of the job.
+        is_beside: Whether to attach beside the program that uses the hosts.
+
+    Returns:
+        The meshes by name. None if a worker does not answer in time or serves another program, in
+        which case the other workers are detached again, or if this program is already attached.
+
+    Raises:
+        JobError: The program is attached to a job with another authority.
+    """
+    keys = {name: (os.getpid(), order_id, name) for name in names}
+    if any(key in _attached for key in keys.values()):
+        return None
+    others = sum(pid == os.getpid() for pid, _, _ in _attached)
+    share_credentials(credentials, is_attaching=True, others=others)
+    found: dict[str, _Attached] = {}
+    for name in names:
+        hosts, worker_ids = cached.of(name)
+        addresses = [host.address or "" for host in hosts]
+        mesh = attach_to_workers(
+            addresses,
+            credentials=credentials,
+            gateway=cached.gateway,
+            beside=is_beside,
+            worker_ids=worker_ids,
+        )
+        found[name] = _Attached(mesh, [(host.address or "", host.epoch) for host in hosts])
+    until = time.monotonic() + _ANSWER_S
+    try:
+        for one in found.values():
+            one.mesh.initialized.get(timeout=max(until - time.monotonic(), 0.0))
+    except (MeshError, TimeoutError):
+        _settle([one.mesh.detach() for one in found.values()])
+        return None
+    _attached.update((keys[name], one) for name, one in found.items())
+    return {name: one.mesh for name, one in found.items()}
+
+
+def attached_hosts(order_id: str) -> dict[str, int]:
+    """Says how many hosts of each mesh of a job this program has attached to."""
+    return {
+        mesh: len(one.mesh)
+        for (pid, order, mesh), one in list(_attached.items())
+        if (pid, order) == (os.getpid(), order_id)
+    }
+
+
+def _replace(mesh: HostMesh, rank: int, address: str) -> None:
+    """Puts another worker in a place.
+
+    A scheduler may know of a death before this program does, whose links are silent for a while.
+    """
+    deadline = time.monotonic() + _NOTICE_S
+    while True:
+        try:
+            mesh.replace(rank, address)
+        except RuntimeError as error:
+            if type(error) is not RuntimeError or time.monotonic() >= deadline:
+                raise
+            time.sleep(_LOOK_S)
+        else:
+            return
+
+
+def detach_meshes(order_id: str) -> None:
+    """Stops what this program runs on a job's hosts, and leaves them to the next program."""
+    mine = [key for key in _attached if key[:2] == (os.getpid(), order_id)]
+    meshes = [_attached.pop(key).mesh for key in mine]
+    # Who is still on the way to a worker cannot leave it: it would arrive after the good-bye.
+    _settle([mesh.initialized for mesh in meshes])
+    _settle([mesh.detach() for mesh in meshes])
+
+
+def _settle(pending: Sequence[Future[Any]]) -> None:
+    """Waits for all; a host that is lost already needs neither welcome nor good-bye."""
+    for one in pending:
+        with suppress(MeshError, TimeoutError):
+            one.get(timeout=_SHUTDOWN_S)

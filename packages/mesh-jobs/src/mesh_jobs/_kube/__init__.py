@@ -1,0 +1,1 @@
+"""Hosts that are pods of a Kubernetes cluster."""

@@ -1,0 +1,216 @@
+"""Pods that somebody else has made, as hosts of a job: a MeshJob's, or any with a label."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mesh_core import ConfigError
+from mesh_jobs._backend.attachment import Attachment
+from mesh_jobs._backend.follower import Follower
+from mesh_jobs._backend.order import Order
+from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
+from mesh_jobs._errors import JobError, JobPending
+from mesh_jobs._kube.follower import followed
+from mesh_jobs._kube.manifests import MESH_LABEL, ORDER_LABEL, RANK_LABELS
+from mesh_jobs._kube.mesh_job import finished_at, order_id
+from mesh_jobs._kube.pod_status import host
+from mesh_jobs._kube.report import summed
+from mesh_jobs._kube.secret import unpacked
+from mesh_jobs._kube_api.client import KubeApi, KubeMissing
+from mesh_jobs._spec import JobSpec, MeshSpec
+
+__all__ = [
+    "attached_follow",
+    "attached_host_pods",
+    "attached_pods",
+    "attached_report",
+    "attached_ticket",
+    "attachment",
+    "is_attaching",
+    "set_hosts",
+]
+
+_ORDINAL = re.compile(r"-(\d+)$")
+
+Object = dict[str, Any]
+
+
+def is_attaching(spec: JobSpec) -> bool:
+    """Says whether a job uses what others have made."""
+    return bool(spec.options.get("mesh_job") or spec.options.get("credentials_secret"))
+
+
+def attachment(api: KubeApi, spec: JobSpec) -> Attachment:
+    """Gives what there is to attach to.
+
+    Raises:
+        JobPending: It is not made yet.
+        SchedulerUnreachable: The server does not answer.
+        JobError: There is no such thing, or it is none.
+    """
+    name = spec.options.get("mesh_job")
+    if name is None:
+        secret, meshes = str(spec.options["credentials_secret"]), spec.meshes
+    else:
+        found = _mesh_job(api, name)
+        secret = (found.get("status") or {}).get("secret", "")
+        if not secret:
+            raise JobPending(
+                f"nobody has made anything of MeshJob {name} yet: see whether an operator runs, "
+                "and call it again"
+            )
+        meshes = tuple(_meshes(found))
+    try:
+        contents = api.get("secrets", secret).get("data") or {}
+    except KubeMissing as error:
+        raise JobError(
+            f"there is no secret {secret}: it has to hold the credentials of the workers"
+        ) from error
+    return Attachment(meshes, unpacked(secret, contents))
+
+
+def _mesh_job(api: KubeApi, name: str) -> Object:
+    try:
+        return api.get("meshjobs", name)
+    except KubeMissing as error:
+        raise JobError(
+            f"there is no MeshJob {name} in namespace {api.namespace}: apply one"
+        ) from error
+
+
+def _meshes(mesh_job: Object) -> Iterator[MeshSpec]:
+    spec = mesh_job["spec"]
+    for mesh in spec["meshes"]:
+        selector = f"{ORDER_LABEL}={order_id(mesh_job)},{MESH_LABEL}={mesh['name']}"
+        options = {
+            "port": mesh.get("port", 26600),
+            "label_selector": selector,
+            "pod_rank_label": RANK_LABELS[spec.get("workload", "job")],
+        }
+        yield MeshSpec(mesh["name"], mesh["hosts"], options=options)
+
+
+def attached_ticket(api: KubeApi, order: Order) -> Ticket:
+    """With what the pods are found again.
+
+    Raises:
+        SchedulerUnreachable: The server does not answer.
+        JobError: It is not there.
+    """
+    name = order.spec.options.get("mesh_job")
+    return {
+        "attached": True,
+        "order": order.id,
+        "namespace": api.namespace,
+        "mesh_job": name,
+        "uid": None if name is None else _mesh_job(api, name)["metadata"]["uid"],
+        "meshes": [
+            {
+                "name": mesh.name,
+                "hosts": mesh.hosts,
+                "port": mesh.options["port"],
+                "selector": mesh.options["label_selector"],
+                "rank_label": mesh.options["pod_rank_label"],
+            }
+            for mesh in order.spec.meshes
+        ],
+    }
+
+
+def attached_report(api: KubeApi, ticket: Ticket) -> Report:
+    """Looks at the pods, and at their MeshJob."""
+    mesh_jobs: list[Object] = []
+    if ticket["mesh_job"] is not None:
+        try:
+            mesh_jobs = [api.get("meshjobs", ticket["mesh_job"])]
+        except KubeMissing:
+            mesh_jobs = []
+    return _reading(ticket, [mesh_jobs, *(_pods(api, mesh) for mesh in ticket["meshes"])])
+
+
+@contextmanager
+def attached_follow(api: KubeApi, ticket: Ticket) -> Iterator[Follower]:
+    """Watches the pods and their MeshJob."""
+    watched = [("pods", mesh["selector"]) for mesh in ticket["meshes"]]
+    has_mesh_job = ticket["mesh_job"] is not None
+    if has_mesh_job:
+        watched.insert(0, ("meshjobs", ""))
+
+    def reading(known: Sequence[list[Object]]) -> Report:
+        return _reading(ticket, known if has_mesh_job else [[], *known])
+
+    with followed(api, watched, reading, lambda: attached_report(api, ticket)) as follower:
+        yield follower
+
+
+def attached_pods(api: KubeApi, ticket: Ticket) -> list[Object]:
+    """Gives all pods that a job is attached to; each has the name of its mesh as `mesh`."""
+    found = ((mesh["name"], _pods(api, mesh)) for mesh in ticket["meshes"])
+    return [{**pod, "mesh": name} for name, pods in found for pod in pods]
+
+
+def attached_host_pods(
+    ticket: Ticket, pods: Sequence[Object], mesh: str, rank: int
+) -> list[Object]:
+    """Gives those of them that are or were a host."""
+    labels = {one["name"]: one["rank_label"] for one in ticket["meshes"]}
+    return [pod for pod in pods if pod["mesh"] == mesh and _rank(labels[mesh], pod) == rank]
+
+
+def set_hosts(api: KubeApi, order: Order) -> None:
+    """Changes the sizes of a MeshJob to those of an order; nothing when it has them.
+
+    Raises:
+        ConfigError: The pods are nobody's that could be told.
+        SchedulerUnreachable: The server does not answer.
+        JobError: It refuses.
+    """
+    name = order.spec.options.get("mesh_job")
+    if name is None:
+        raise ConfigError("the pods were made by somebody else: have them make more, or fewer")
+    meshes = _mesh_job(api, name)["spec"]["meshes"]
+    wanted = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+    if any(wanted.get(mesh["name"], mesh["hosts"]) != mesh["hosts"] for mesh in meshes):
+        # The list is replaced as a whole: that is what a merge patch does with one.
+        sized = [{**mesh, "hosts": wanted.get(mesh["name"], mesh["hosts"])} for mesh in meshes]
+        api.patch("meshjobs", name, {"spec": {"meshes": sized}})
+
+
+def _pods(api: KubeApi, mesh: Object) -> list[Object]:
+    return api.list("pods", mesh["selector"])
+
+
+def _rank(label: str, pod: Object) -> int:
+    """The place of a pod: by its label, else by the number at the end of its name; else -1."""
+    told = (pod["metadata"].get("labels") or {}).get(label, "")
+    if told.isdecimal():
+        return int(told)
+    found = _ORDINAL.search(pod["metadata"]["name"])
+    return int(found[1]) if found else -1
+
+
+def _reading(ticket: Ticket, known: Sequence[list[Object]]) -> Report:
+    """Makes a report of the MeshJobs there are, and of the pods of each mesh."""
+    ended = ""
+    if name := ticket["mesh_job"]:
+        mine = [one for one in known[0] if one["metadata"]["uid"] == ticket["uid"]]
+        if not mine:
+            ended = f"MeshJob {name} was deleted"
+        elif finished_at(mine[0]) is not None:
+            told = {one["type"]: one for one in mine[0]["status"].get("conditions") or []}
+            ended = f"MeshJob {name} has ended: {told.get('Failed', {}).get('message', '')}"
+    hosts: list[HostReport] = []
+    for mesh, pods in zip(ticket["meshes"], known[1:], strict=True):
+        by_rank: dict[int, list[Object]] = {}
+        for pod in pods:
+            by_rank.setdefault(_rank(mesh["rank_label"], pod), []).append(pod)
+        hosts += [
+            host(mesh["name"], rank, by_rank.get(rank, []), mesh["port"], ended, True)
+            for rank in range(mesh["hosts"])
+        ]
+    if ended:
+        return Report(Phase.ENDED, ended, tuple(hosts))
+    return summed(hosts)

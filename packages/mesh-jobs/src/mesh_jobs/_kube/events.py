@@ -1,0 +1,109 @@
+"""What a cluster tells of the pods of a job and of what made them, as events of the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from mesh_jobs._backend.report import JobEvent
+from mesh_jobs._kube.pod_status import worker_of
+
+__all__ = ["Place", "events_of"]
+
+_NUMBER = re.compile(r"-(\d+)(?=-|$)")
+
+Object = Mapping[str, Any]
+#: A mesh and a rank there, each None where it is not known.
+Place = tuple[str | None, int | None]
+
+
+def events_of(
+    names: Mapping[str, str | None],
+    places: Mapping[str, Place],
+    events: Sequence[Object],
+    pods: Sequence[Object],
+) -> list[JobEvent]:
+    """Gives the events of a job.
+
+    Args:
+        names: What the names of its objects begin with, and the mesh that these are of.
+        places: Where each pod is that is there now, by its name.
+        events: All that the cluster has in the namespace. It forgets them after a while, an hour
+            on most clusters, and tells not all that it knows in this way.
+        pods: The pods that are there, which know more of their own ends.
+    """
+    found: list[JobEvent] = []
+    told: set[tuple[str, str]] = set()
+    for event in events:
+        name = str((event.get("involvedObject") or {}).get("name") or "")
+        if name not in places and not any(_begins(name, prefix) for prefix in names):
+            continue
+        mesh, rank = places.get(name) or _place(name, names)
+        kind = str(event.get("reason") or event.get("type") or "Event")
+        told.add((name, kind))
+        text = f"{(event.get('involvedObject') or {}).get('kind', '')} {name}".strip().lower()
+        times = int(event.get("count") or (event.get("series") or {}).get("count") or 1)
+        often = f" ({times} times)" if times > 1 else ""
+        message = str(event.get("message") or "")
+        found.append(JobEvent(_when(event), kind, f"{text}: {message}{often}", mesh, rank))
+    for pod in pods:
+        name = str(pod["metadata"]["name"])
+        mesh, rank = places.get(name, (None, None))
+        for at, kind, message in _own_words(pod):
+            if (name, kind) not in told:
+                found.append(JobEvent(_seconds(at), kind, f"pod {name}: {message}", mesh, rank))
+    return sorted(found, key=lambda event: event.at)
+
+
+def _begins(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}-")
+
+
+def _place(name: str, names: Mapping[str, str | None]) -> Place:
+    """Where a pod was that is gone, by its name."""
+    for prefix, mesh in names.items():
+        if mesh is not None and _begins(name, prefix):
+            number = _NUMBER.match(name, len(prefix))
+            return mesh, int(number[1]) if number else None
+    return None, None
+
+
+def _when(event: Object) -> float:
+    series = event.get("series") or {}
+    meta = event.get("metadata") or {}
+    for told in (
+        series.get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event.get("firstTimestamp"),
+        meta.get("creationTimestamp"),
+    ):
+        if told:
+            return _seconds(told)
+    return 0.0
+
+
+def _seconds(told: str) -> float:
+    return datetime.fromisoformat(told).timestamp()
+
+
+def _own_words(pod: Object) -> Iterator[tuple[str, str, str]]:
+    """What the status of a pod tells of what has happened to it: when, one word, and a sentence."""
+    status, made = pod["status"], str(pod["metadata"]["creationTimestamp"])
+    for one in status.get("conditions") or []:
+        at = str(one.get("lastTransitionTime") or made)
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            yield at, "FailedScheduling", f"{one.get('reason', '')}: {one.get('message', '')}"
+        if one["type"] == "DisruptionTarget" and one["status"] == "True":
+            yield at, str(one.get("reason") or "Disrupted"), str(one.get("message") or "")
+    worker = worker_of(pod)
+    for state in (worker.get("lastState") or {}, worker.get("state") or {}):
+        ended = state.get("terminated")
+        if ended:
+            at = str(ended.get("finishedAt") or made)
+            reason = str(ended.get("reason") or "Error")
+            yield at, reason, f"its worker ended with exit status {ended.get('exitCode')}"
+    if status.get("reason"):
+        yield made, str(status["reason"]), str(status.get("message") or "")

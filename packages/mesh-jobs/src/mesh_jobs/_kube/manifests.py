@@ -1,0 +1,270 @@
+"""What an order is in Kubernetes: for each mesh a workload and a service, and one secret."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mesh_jobs._backend.order import Order
+from mesh_jobs._kube.pod_template import secret_key, template
+from mesh_jobs._spec import MeshSpec
+
+__all__ = [
+    "JOB_LABEL",
+    "KINDS",
+    "MESH_LABEL",
+    "ORDER_LABEL",
+    "PLURALS",
+    "RANK_LABELS",
+    "manifests",
+    "mesh_name",
+    "secret",
+    "secret_keys",
+    "secret_name",
+    "size",
+    "ticket_of",
+]
+
+ORDER_LABEL = "mesh-jobs/order"
+MESH_LABEL = "mesh-jobs/mesh"
+JOB_LABEL = "mesh-jobs/job"
+_RANK_LABEL = "mesh-jobs/rank"
+
+#: The labels that say which rank a pod is, by what made it.
+RANK_LABELS = {
+    "job": "batch.kubernetes.io/job-completion-index",
+    "statefulset": "apps.kubernetes.io/pod-index",
+    "jobset": "batch.kubernetes.io/job-completion-index",
+    "pods": _RANK_LABEL,
+}
+
+#: What meshes may be made of, as the API names it.
+PLURALS = {
+    "job": "jobs",
+    "jobset": "jobsets",
+    "statefulset": "statefulsets",
+    "pods": "pods",
+}
+
+#: What owns the rest of an order: version and kind.
+KINDS = {
+    "job": ("batch/v1", "Job"),
+    "jobset": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    "statefulset": ("apps/v1", "StatefulSet"),
+    "pods": ("v1", "Pod"),
+}
+
+_NAME_LEN_MAX = 40
+# Of what a JobSet makes pod names: its own name, that of a mesh, and three numbers.
+_SET_NAME_LEN_MAX = 16
+_ID_LEN = 8
+# Lost pods count, whatever for: a policy that does not count evictions would replace no pod of a
+# silent node before that node is gone for good. Each place is counted by itself, so that one that
+# often fails keeps no other waiting; older clusters know the sum alone.
+_FAILURES_OF_HOST_MAX = 20
+_STAYS_S = 600.0
+
+Object = dict[str, Any]
+
+
+def secret_name(order: Order) -> str:
+    """The name of the order's Secret."""
+    return f"{_short(order.spec.name)}-{order.id[:_ID_LEN]}"
+
+
+def mesh_name(order: Order, mesh: MeshSpec) -> str:
+    """The name of a mesh's workload and of its service."""
+    place = order.spec.meshes.index(mesh)
+    return f"{_short(f'{order.spec.name}-{mesh.name}')}-{place}-{order.id[:_ID_LEN]}"
+
+
+def _short(name: str) -> str:
+    """As much of a name as leaves room for what controllers append, without a dash at its end."""
+    return re.sub(r"[^a-z0-9-]", "-", name)[:_NAME_LEN_MAX].rstrip("-")
+
+
+def _meta(order: Order, name: str, mesh: MeshSpec | None = None) -> Object:
+    labels = {
+        "app.kubernetes.io/name": "mesh-worker",
+        "app.kubernetes.io/managed-by": "mesh-jobs",
+        JOB_LABEL: order.spec.name,
+        ORDER_LABEL: order.id,
+    }
+    if mesh is None:
+        return {"name": name, "labels": labels}
+    labels = {**(mesh.options.get("labels") or {}), **labels, MESH_LABEL: mesh.name}
+    meta: Object = {"name": name, "labels": labels}
+    if mesh.options.get("annotations"):
+        meta["annotations"] = dict(mesh.options["annotations"])
+    return meta
+
+
+def secret(order: Order, contents: dict[str, str]) -> Object:
+    """The Secret of an order; contents by key, in base 64."""
+    meta = _meta(order, secret_name(order))
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": contents}
+
+
+def manifests(order: Order, kind: str) -> list[tuple[MeshSpec, str, Object]]:
+    """All that an order is but its Secret, with the mesh and the plural of each, in order."""
+    made: list[tuple[MeshSpec, str, Object]] = []
+    for mesh in order.spec.meshes:
+        made.append((mesh, "services", _service(order, mesh)))
+        made += [(mesh, PLURALS[kind], one) for one in _workloads(order, mesh, kind)]
+    if kind == "jobset":
+        # One for all meshes: they come and go as one.
+        made.append((order.spec.meshes[0], PLURALS[kind], _job_set(order)))
+    return made
+
+
+def size(kind: str, hosts: int) -> Object:
+    """What of a workload's spec says how many pods it has."""
+    if kind == "job":
+        return {"completions": hosts, "parallelism": hosts}
+    return {"replicas": hosts}
+
+
+def ticket_of(order: Order, kind: str, namespace: str) -> Object:
+    """With what the order is found again, and its report made."""
+    return {
+        "order": order.id,
+        "namespace": namespace,
+        "workload": kind,
+        "meshes": [
+            {
+                "name": mesh.name,
+                "hosts": mesh.hosts,
+                "port": mesh.options["port"],
+                "object": _set_name(order) if kind == "jobset" else mesh_name(order, mesh),
+            }
+            for mesh in order.spec.meshes
+        ],
+    }
+
+
+def _service(order: Order, mesh: MeshSpec) -> Object:
+    """The headless Service that gives each pod of a mesh a name."""
+    port = {"name": "mesh", "port": mesh.options["port"]}
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {ORDER_LABEL: order.id, MESH_LABEL: mesh.name},
+        "ports": [port],
+    }
+    meta = _meta(order, mesh_name(order, mesh), mesh)
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+
+
+def _workloads(order: Order, mesh: MeshSpec, kind: str) -> list[Object]:
+    """What makes the pods of a mesh: one job, one stateful set, or the pods themselves."""
+    if kind == "job":
+        return [_job(order, mesh)]
+    if kind == "statefulset":
+        return [_stateful_set(order, mesh)]
+    if kind == "jobset":
+        return []
+    return [_pod(order, mesh, rank) for rank in range(mesh.hosts)]
+
+
+def _template(order: Order, mesh: MeshSpec, kind: str, rank: Object, spec: Object) -> Object:
+    labels = _meta(order, "", mesh)["labels"]
+    extra = {
+        "secret": secret_name(order),
+        "rank": rank,
+        "spec": {"subdomain": mesh_name(order, mesh), **spec},
+    }
+    return template(order, mesh, labels, extra)
+
+
+def _job(order: Order, mesh: MeshSpec) -> Object:
+    """An indexed job: a worker whose lease is over has ended well, and the job goes with it."""
+    path = f"metadata.annotations['{RANK_LABELS['job']}']"
+    rank = {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _meta(order, mesh_name(order, mesh), mesh),
+        "spec": {
+            "completionMode": "Indexed",
+            **size("job", mesh.hosts),
+            "backoffLimitPerIndex": _FAILURES_OF_HOST_MAX,
+            "backoffLimit": _FAILURES_OF_HOST_MAX * mesh.hosts,
+            "ttlSecondsAfterFinished": int(min(order.spec.ttl_s, _STAYS_S)),
+            "template": _template(order, mesh, "job", rank, {"restartPolicy": "Never"}),
+        },
+    }
+
+
+def _set_name(order: Order) -> str:
+    name = _short(order.spec.name)[:_SET_NAME_LEN_MAX].rstrip("-")
+    return f"{name}-{order.id[:_ID_LEN]}"
+
+
+def _job_set(order: Order) -> Object:
+    """A set of indexed jobs, one for each mesh, for what schedules such sets as a gang."""
+    jobs = []
+    for place, mesh in enumerate(order.spec.meshes):
+        job = _job(order, mesh)
+        del job["spec"]["ttlSecondsAfterFinished"]
+        meta = {
+            key: job["metadata"][key] for key in ("labels", "annotations") if key in job["metadata"]
+        }
+        name = f"{_short(mesh.name)[:_SET_NAME_LEN_MAX].rstrip('-')}-{place}"
+        template = {"metadata": meta, "spec": job["spec"]}
+        jobs.append({"name": name, "replicas": 1, "template": template})
+    # What a queue wants of a job it wants of the whole set.
+    labels = {key: value for mesh in order.spec.meshes for key, value in _own(mesh, "labels")}
+    notes = {key: value for mesh in order.spec.meshes for key, value in _own(mesh, "annotations")}
+    meta = _meta(order, _set_name(order))
+    meta["labels"] = {**labels, **meta["labels"]}
+    if notes:
+        meta["annotations"] = notes
+    version, kind = KINDS["jobset"]
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": meta,
+        "spec": {
+            # The services of the meshes give names already.
+            "network": {"enableDNSHostnames": False},
+            "successPolicy": {"operator": "All"},
+            "failurePolicy": {"maxRestarts": 0},
+            "ttlSecondsAfterFinished": int(min(order.spec.ttl_s, _STAYS_S)),
+            "replicatedJobs": jobs,
+        },
+    }
+
+
+def _own(mesh: MeshSpec, what: str) -> list[tuple[str, str]]:
+    return list((mesh.options.get(what) or {}).items())
+
+
+def _stateful_set(order: Order, mesh: MeshSpec) -> Object:
+    path = f"metadata.labels['{RANK_LABELS['statefulset']}']"
+    rank = {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _meta(order, mesh_name(order, mesh), mesh),
+        "spec": {
+            **size("statefulset", mesh.hosts),
+            "serviceName": mesh_name(order, mesh),
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {ORDER_LABEL: order.id, MESH_LABEL: mesh.name}},
+            "template": _template(order, mesh, "statefulset", rank, {}),
+        },
+    }
+
+
+def _pod(order: Order, mesh: MeshSpec, rank: int) -> Object:
+    name = f"{mesh_name(order, mesh)}-{rank}"
+    more = {"restartPolicy": "Never", "hostname": name}
+    made = _template(order, mesh, "pods", {"value": str(rank)}, more)
+    made["metadata"]["labels"][_RANK_LABEL] = str(rank)
+    made["metadata"]["name"] = name
+    return {"apiVersion": "v1", "kind": "Pod", **made}
+
+
+def secret_keys(order: Order) -> list[tuple[str, MeshSpec]]:
+    """The keys of the order's Secret, with the mesh that each is for."""
+    return [(secret_key(mesh.name), mesh) for mesh in order.spec.meshes]

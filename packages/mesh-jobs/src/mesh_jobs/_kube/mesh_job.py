@@ -1,0 +1,195 @@
+"""The custom resource MeshJob: what it asks for, and what is told of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from mesh_jobs._backend.report import HostReport, Phase, Report
+from mesh_jobs._kube.image_spec import ImageSpec
+from mesh_jobs._spec import JobSpec, MeshSpec
+
+__all__ = [
+    "MESH_JOB_LABEL",
+    "Outcome",
+    "crd",
+    "fingerprints",
+    "finished_at",
+    "job_spec",
+    "order_id",
+    "status_of",
+]
+
+#: On everything that an operator has made: the name of its MeshJob.
+MESH_JOB_LABEL = "mesh-jobs/mesh-job"
+
+_REASON = re.compile(r": ([A-Z][A-Za-z]+)\b")
+_MESSAGE_LEN_MAX = 1024
+
+Object = dict[str, Any]
+
+
+@cache
+def crd() -> str:
+    """Gives the definition of the custom resource, as YAML."""
+    return files("mesh_jobs._kube").joinpath("mesh_job_crd.yaml").read_text()
+
+
+def order_id(mesh_job: Object) -> str:
+    """The id of the one order that a MeshJob ever is."""
+    return str(mesh_job["metadata"]["uid"]).replace("-", "")
+
+
+def job_spec(mesh_job: Object) -> JobSpec:
+    """Gives what a MeshJob asks for.
+
+    Raises:
+        ConfigError: A name or a number is not one.
+    """
+    spec, name = mesh_job["spec"], mesh_job["metadata"]["name"]
+    meshes = tuple(_mesh(one, name) for one in spec["meshes"])
+    options = {"namespace": mesh_job["metadata"]["namespace"], "workload": _workload(spec)}
+    return JobSpec(name, "kubernetes", meshes, options, float(spec.get("ttlSeconds", 3600)))
+
+
+def _workload(spec: Object) -> str:
+    return str(spec.get("workload", "job"))
+
+
+def _mesh(mesh: Object, mesh_job: str) -> MeshSpec:
+    image = ImageSpec(
+        mesh.get("image", ""),
+        mesh.get("resources"),
+        python=mesh.get("python", "python"),
+        env=mesh.get("env") or {},
+        pull_secrets=mesh.get("pullSecrets") or (),
+        pull_policy=mesh.get("pullPolicy"),
+        shared_memory=mesh.get("sharedMemory"),
+        run_as_user=mesh.get("runAsUser", 1000) or None,
+    )
+    options = {
+        "image_spec": image.to_json(),
+        "port": mesh.get("port", 26600),
+        "pod_template": mesh.get("podTemplate"),
+        "labels": {**(mesh.get("labels") or {}), MESH_JOB_LABEL: mesh_job},
+        "annotations": mesh.get("annotations") or {},
+        "node_selector": mesh.get("nodeSelector") or {},
+        "tolerations": mesh.get("tolerations") or [],
+    }
+    return MeshSpec(mesh["name"], mesh["hosts"], options=options)
+
+
+def fingerprints(mesh_job: Object) -> dict[str, str]:
+    """Gives for each mesh what stands for all of it but its size.
+
+    It is noted on what is made of the mesh. What a cluster fills in by itself is no part of it.
+    """
+    spec = mesh_job["spec"]
+    found = {}
+    for mesh in spec["meshes"]:
+        kept = {key: value for key, value in mesh.items() if key != "hosts"}
+        whole = [_workload(spec), spec.get("ttlSeconds", 3600), kept]
+        text = json.dumps(whole, sort_keys=True).encode()
+        found[mesh["name"]] = hashlib.sha256(text).hexdigest()[:16]
+    return found
+
+
+def finished_at(mesh_job: Object) -> datetime | None:
+    """When all hosts of a MeshJob had ended; None when that is not so."""
+    told = (mesh_job.get("status") or {}).get("finishedAt")
+    return None if told is None else datetime.fromisoformat(told)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an operator has come to.
+
+    Attributes:
+        report: How the hosts are; None when there can be none.
+        problem: Reason and message of why a MeshJob is not followed, as it is asked for now.
+        is_finished: Whether nothing of it runs, or ever will again.
+        is_unused: Whether that is so because no program used it, as it is meant to end.
+    """
+
+    report: Report | None
+    problem: tuple[str, str] | None = None
+    is_finished: bool = False
+    is_unused: bool = False
+
+
+def status_of(mesh_job: Object, secret: str, outcome: Outcome) -> Object:
+    """Gives the status of a MeshJob; conditions that have not changed keep their time."""
+    old, generation = mesh_job.get("status") or {}, mesh_job["metadata"]["generation"]
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    before = {one["type"]: one for one in old.get("conditions") or []}
+    hosts = outcome.report.hosts if outcome.report is not None else ()
+    conditions = []
+    for type, (is_true, reason, message) in _conditions(outcome, hosts).items():
+        found = {
+            "type": type,
+            "status": str(is_true),
+            "reason": reason,
+            "message": message[:_MESSAGE_LEN_MAX],
+            "observedGeneration": generation,
+            "lastTransitionTime": now,
+        }
+        if before.get(type, {}).get("status") == found["status"]:
+            found["lastTransitionTime"] = before[type]["lastTransitionTime"]
+        conditions.append(found)
+    status: Object = {
+        "observedGeneration": generation,
+        "order": order_id(mesh_job),
+        "secret": secret,
+        "hosts": sum(int(mesh["hosts"]) for mesh in mesh_job["spec"]["meshes"]),
+        "up": sum(host.is_up for host in hosts),
+        "meshes": [_mesh_status(mesh, hosts) for mesh in mesh_job["spec"]["meshes"]],
+        "conditions": conditions,
+    }
+    if outcome.is_finished:
+        status["finishedAt"] = old.get("finishedAt") or now
+    return status
+
+
+def _mesh_status(mesh: Mapping[str, Any], hosts: Sequence[HostReport]) -> Object:
+    up = sum(host.is_up for host in hosts if host.mesh == mesh["name"])
+    return {
+        "name": mesh["name"],
+        "hosts": mesh["hosts"],
+        "up": up,
+        "port": mesh.get("port", 26600),
+    }
+
+
+def _conditions(outcome: Outcome, hosts: Sequence[HostReport]) -> dict[str, tuple[bool, str, str]]:
+    lost = [host for host in hosts if host.state is Phase.ENDED]
+    waits = [host for host in hosts if host.state is Phase.PENDING]
+    is_ready = bool(hosts) and all(host.is_up for host in hosts)
+    ready = (is_ready, "AllHostsUp", "") if is_ready else (False, *_why([*lost, *waits]))
+    failed = (True, *_why(lost)) if lost else (False, "NoHostFailed", "")
+    if outcome.is_unused:
+        failed = (False, "Unused", "no program used its workers for as long as ttlSeconds says")
+    if outcome.problem is not None:
+        failed = (True, *outcome.problem) if not is_ready else failed
+        ready = ready if hosts else (False, *outcome.problem)
+        return {"Ready": ready, "Progressing": (False, *outcome.problem), "Failed": failed}
+    if outcome.is_finished:
+        progressing = (False, "Finished", "")
+    elif waits:
+        progressing = (True, *_why(waits))
+    else:
+        progressing = (False, "AllHostsUp" if is_ready else "HostsFailed", "")
+    return {"Ready": ready, "Progressing": progressing, "Failed": failed}
+
+
+def _why(hosts: Sequence[HostReport]) -> tuple[str, str]:
+    """The scheduler's own word for it, and its sentence."""
+    told = next((host.reason for host in hosts if host.reason), "")
+    found = _REASON.search(told)
+    return (found[1] if found else "HostsNotUp"), told

@@ -1,0 +1,195 @@
+"""What pods say of the hosts of a job: which are up, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from mesh_jobs._backend.report import HostReport, Phase
+from mesh_jobs._kube.pod_template import CONTAINER, control_port
+
+__all__ = [
+    "address_of",
+    "condition",
+    "epoch_of",
+    "host",
+    "is_going",
+    "latest",
+    "why_ended",
+    "worker_of",
+]
+
+#: What a container waits for that does not come by itself.
+_HOPELESS = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+
+#: How a worker ends that could not begin: it would not begin the next time either.
+_CANNOT_BEGIN = frozenset({1, 2, 126, 127, 128})
+#: Who has worked for so long has begun.
+_BEGINNING_S = 60.0
+
+#: What every container waits for, for a moment.
+_BEGINS = ("", "ContainerCreating", "PodInitializing")
+
+_OVER = ("Succeeded", "Failed")
+# Restarts of one container are told apart within a second.
+_RESTARTS_MAX = 1000
+
+Object = Mapping[str, Any]
+
+
+def host(
+    mesh: str, rank: int, pods: Sequence[Object], port: int, ended: str, is_replaced: bool
+) -> HostReport:
+    """Gives the state of one host.
+
+    Args:
+        mesh: Its mesh.
+        rank: Its place there.
+        pods: All pods that are or were this host.
+        port: Where its worker listens.
+        ended: Why the mesh has ended; empty when it has not.
+        is_replaced: Whether another pod comes when one has ended.
+    """
+    pod = latest(pods)
+    if ended:
+        return HostReport(mesh, rank, Phase.ENDED, reason=why_ended(pod) or ended)
+    if pod is None:
+        if is_replaced:
+            return HostReport(mesh, rank, Phase.PENDING, reason="it has no pod yet")
+        return HostReport(mesh, rank, Phase.ENDED, reason="its pod was deleted")
+    status = pod["status"]
+    if status.get("phase") in _OVER or is_going(pod):
+        comes_again = is_replaced and not _never_began(pod)
+        state = Phase.PENDING if comes_again else Phase.ENDED
+        reason = why_ended(pod) or f"pod {_name(pod)} ends"
+        return HostReport(mesh, rank, state, reason=reason)
+    if _is_ready(pod):
+        where = address_of(pod, port)
+        name = where.removeprefix("tcp://").removesuffix(f":{port}")
+        control = f"grpcs://{name}:{control_port(port)}"
+        return HostReport(mesh, rank, Phase.RUNNING, where, epoch=epoch_of(pod), control=control)
+    reason, is_hopeless = _why_waiting(pod)
+    state = Phase.ENDED if is_hopeless else Phase.PENDING
+    return HostReport(mesh, rank, state, reason=reason)
+
+
+def address_of(pod: Object, port: int) -> str:
+    """Where the worker of a pod listens; empty before the pod has an address."""
+    address = pod["status"].get("podIP") or ""
+    named = f"[{address}]" if ":" in address else address
+    return f"tcp://{named}:{port}" if named else ""
+
+
+def latest(pods: Sequence[Object]) -> Object | None:
+    """Gives the pod that counts of all that had one place: one that runs, else the youngest."""
+
+    def order(pod: Object) -> tuple[bool, bool, str]:
+        is_over = pod["status"].get("phase") in _OVER
+        return not is_over, not is_going(pod), pod["metadata"]["creationTimestamp"]
+
+    return max(pods, key=order, default=None)
+
+
+def condition(one: Object, type: str) -> Object | None:
+    """Gives a condition of a pod or a job that is true; None when it is not."""
+    for found in (one.get("status") or {}).get("conditions") or []:
+        if found["type"] == type and found["status"] == "True":
+            return dict(found)
+    return None
+
+
+def is_going(pod: Object) -> bool:
+    """Says whether a pod was deleted and only has its last seconds."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _is_ready(pod: Object) -> bool:
+    return condition(pod, "Ready") is not None and bool(pod["status"].get("podIP"))
+
+
+def epoch_of(pod: Object) -> int:
+    """A number that is larger for each later worker: when it began, and how often."""
+    worker = worker_of(pod)
+    began = worker.get("state", {}).get("running", {}).get("startedAt")
+    began = began or pod["metadata"]["creationTimestamp"]
+    seconds = int(datetime.fromisoformat(began).timestamp())
+    restarts = int(worker.get("restartCount", 0))
+    return seconds * _RESTARTS_MAX + min(restarts, _RESTARTS_MAX - 1)
+
+
+def worker_of(pod: Object) -> Object:
+    """The status of the worker's container, or of the first; empty before there is any."""
+    statuses = pod["status"].get("containerStatuses") or []
+    named = [one for one in statuses if one["name"] == CONTAINER]
+    return dict(next(iter([*named, *statuses]), {}))
+
+
+def _never_began(pod: Object) -> bool:
+    """Says whether a pod failed in a way in which its successor will too."""
+    ended = (worker_of(pod).get("state") or {}).get("terminated")
+    if pod["status"].get("phase") != "Failed" or not ended:
+        return False
+    if ended.get("exitCode") not in _CANNOT_BEGIN:
+        return False
+    if not (ended.get("startedAt") and ended.get("finishedAt")):
+        return True
+    began, over = (datetime.fromisoformat(ended[key]) for key in ("startedAt", "finishedAt"))
+    return (over - began).total_seconds() < _BEGINNING_S
+
+
+def _why_waiting(pod: Object) -> tuple[str, bool]:
+    """Why a pod is not ready, and whether it will never be."""
+    name = _name(pod)
+    for one in pod["status"].get("conditions") or []:
+        if one["type"] == "PodScheduled" and one["status"] != "True":
+            return f"pod {name}: {one.get('reason', '')}: {one.get('message', '')}", False
+    first = pod["status"].get("initContainerStatuses") or []
+    for one in [*first, *(pod["status"].get("containerStatuses") or [])]:
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason", "")
+        if reason not in _BEGINS:
+            told = f"pod {name}: {reason}: {waiting.get('message', '')}".rstrip(": ")
+            last = _how_ended((one.get("lastState") or {}).get("terminated"))
+            return f"{told} ({last})" if last else told, reason in _HOPELESS
+    phase = pod["status"].get("phase")
+    if phase == "Running":
+        return f"pod {name} runs on {pod['spec'].get('nodeName')}, and is not ready", False
+    return f"pod {name} starts on {pod['spec'].get('nodeName', 'a node')}", False
+
+
+def why_ended(pod: Object | None) -> str:
+    """Why a pod has ended, as the cluster tells it; empty when it has not."""
+    if pod is None:
+        return ""
+    status, name = pod["status"], _name(pod)
+    if status.get("reason"):
+        return f"pod {name}: {status['reason']}: {status.get('message', '')}".rstrip(": ")
+    disruption = condition(pod, "DisruptionTarget")
+    if disruption:
+        told = disruption.get("message", "")
+        return f"pod {name}: {disruption.get('reason', 'disrupted')}: {told}".rstrip(": ")
+    ended = _how_ended((worker_of(pod).get("state") or {}).get("terminated"))
+    return f"pod {name}: {ended}" if ended else ""
+
+
+def _how_ended(ended: Object | None) -> str:
+    if not ended:
+        return ""
+    told = f": {ended['message']}" if ended.get("message") else ""
+    return f"{ended.get('reason', 'Error')}, exit status {ended.get('exitCode')}{told}"
+
+
+def _name(pod: Object) -> str:
+    return str(pod["metadata"]["name"])

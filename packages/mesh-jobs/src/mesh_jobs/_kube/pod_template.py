@@ -1,0 +1,215 @@
+"""The pod of one worker, as its template: it needs no privilege, and keeps nothing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from mesh_jobs._backend.order import Order
+from mesh_jobs._errors import JobError
+from mesh_jobs._spec import MeshSpec
+
+__all__ = ["CONTAINER", "RANK", "SECRET", "control_port", "secret_key", "template"]
+
+#: The container of the worker; a pod template that has one of this name adds to it.
+CONTAINER = "worker"
+
+#: Variables of the worker's environment.
+RANK = "MESH_RANK"
+SECRET = "MESH_WORKER_SECRET"
+_ADDRESS = "POD_IP"
+
+_GRACE_S = 10
+# Of the grace period of a pod, what the worker needs to stop the processes that are left.
+_STOP_S = 3
+# A pod that is deleted has not done its work: without this a job would take its index for done.
+_TOLD_STATUS = 143
+_READINESS = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
+# A worker that is taken for dead takes all with it that runs there: only after five minutes.
+_LIVENESS = {"periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 30}
+# A pod of a lost node is replaced after so long. The cluster's own choice is five minutes.
+_LOST_S = 60
+_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+Object = dict[str, Any]
+
+
+def secret_key(mesh: str) -> str:
+    """Under what key the secret of a mesh's workers is in the Secret of the order."""
+    return f"worker.{mesh}"
+
+
+def control_port(port: int) -> int:
+    """The port of the control service of a worker that listens at a port."""
+    return port + 1
+
+
+def _health_port(port: int) -> int:
+    """The port where the kubelet asks, which proves nothing."""
+    return port + 2
+
+
+def template(order: Order, mesh: MeshSpec, labels: Mapping[str, str], extra: Object) -> Object:
+    """Gives the template of a mesh's pods: the user's own, with the worker in it.
+
+    Args:
+        order: What is asked for.
+        mesh: The mesh.
+        labels: What the pods are found by.
+        extra: `rank`, from where the worker reads its rank; `secret`, the name of the Secret;
+            `spec`, what the workload wants of the pod.
+
+    Raises:
+        JobError: No image is given.
+    """
+    options = mesh.options
+    given = copy.deepcopy(dict(options.get("pod_template") or {}))
+    meta, spec = given.get("metadata") or {}, given.get("spec") or {}
+    containers = spec.get("containers") or []
+    own: Object = next((one for one in containers if one.get("name") == CONTAINER), {})
+    others = [one for one in containers if one.get("name") != CONTAINER]
+    grace_s = {**spec, **extra["spec"]}.get("terminationGracePeriodSeconds") or _GRACE_S
+    worker = _container(order, mesh, own, extra, max(0, grace_s - _STOP_S))
+    meta["labels"] = {**(meta.get("labels") or {}), **(options.get("labels") or {}), **labels}
+    notes = {**(meta.get("annotations") or {}), **(options.get("annotations") or {})}
+    if notes:
+        meta["annotations"] = notes
+    image = options.get("image_spec") or {}
+    filled = {
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": bool(spec.get("serviceAccountName")),
+        **spec,
+        **extra["spec"],
+        "terminationGracePeriodSeconds": grace_s,
+        "securityContext": {**_security(image), **(spec.get("securityContext") or {})},
+        "containers": [worker, *others],
+        "tolerations": _tolerations(
+            [*(spec.get("tolerations") or []), *_list(mesh, "tolerations")]
+        ),
+        "volumes": [*(spec.get("volumes") or []), _shared_memory(image)],
+    }
+    if selector := {**(spec.get("nodeSelector") or {}), **(options.get("node_selector") or {})}:
+        filled["nodeSelector"] = selector
+    if image.get("pull_secrets"):
+        filled["imagePullSecrets"] = [{"name": name} for name in image["pull_secrets"]]
+    return {"metadata": meta, "spec": filled}
+
+
+def _list(mesh: MeshSpec, name: str) -> list[Any]:
+    return list(mesh.options.get(name) or [])
+
+
+def _container(
+    order: Order, mesh: MeshSpec, own: Object, extra: Object, leave_grace_s: int
+) -> Object:
+    image, port = mesh.options.get("image_spec") or {}, mesh.options["port"]
+    name = image.get("image") or own.get("image")
+    if not name:
+        raise JobError(
+            f"mesh {mesh.name!r} has no image: give image_spec, or a pod_template with a container "
+            f"{CONTAINER!r} that has one"
+        )
+    command = order.worker(
+        mesh.name,
+        f"env:{RANK}",
+        python=image.get("python", "python"),
+        listen=f"tcp://env:{_ADDRESS}:{port}",
+        report=None,
+        secret=f"env:{SECRET}",
+    )
+    key = {"name": extra["secret"], "key": secret_key(mesh.name)}
+    plain = {"PYTHONUNBUFFERED": "1", **command.env, **(image.get("env") or {})}
+    env = [
+        {"name": _ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": RANK, **extra["rank"]},
+        {"name": SECRET, "valueFrom": {"secretKeyRef": key}},
+        *({"name": name, "value": value} for name, value in plain.items()),
+        *(own.get("env") or []),
+    ]
+    health = {"grpc": {"port": _health_port(port)}}
+    own_ports = [
+        "--control-port",
+        str(control_port(port)),
+        "--health-port",
+        str(_health_port(port)),
+        "--leave-grace",
+        str(leave_grace_s),
+    ]
+    filled = {
+        "readinessProbe": {**health, **_READINESS},
+        "livenessProbe": {**health, **_LIVENESS},
+        **own,
+        "name": CONTAINER,
+        "image": name,
+        "command": [*command.argv, *own_ports, "--told-status", str(_TOLD_STATUS)],
+        "env": env,
+        "ports": [
+            *(own.get("ports") or []),
+            {"name": "mesh", "containerPort": port},
+            {"name": "mesh-control", "containerPort": control_port(port)},
+            {"name": "mesh-health", "containerPort": _health_port(port)},
+        ],
+        "resources": _resources(mesh, own.get("resources") or {}),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            **(own.get("securityContext") or {}),
+        },
+        "volumeMounts": [
+            *(own.get("volumeMounts") or []),
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
+        ],
+    }
+    if image.get("pull_policy"):
+        filled["imagePullPolicy"] = image["pull_policy"]
+    return filled
+
+
+def _resources(mesh: MeshSpec, own: Object) -> Object:
+    """What the pod asks for is what it gets: requests and limits are alike."""
+    asked = dict((mesh.options.get("image_spec") or {}).get("resources") or {})
+    if mesh.cpus is not None:
+        asked["cpu"] = mesh.cpus
+    if mesh.memory is not None:
+        asked["memory"] = mesh.memory
+    if mesh.gpus:
+        asked[mesh.options.get("gpu_resource") or "nvidia.com/gpu"] = mesh.gpus
+    if not asked:
+        return own
+    asked = {name: str(amount) for name, amount in asked.items()}
+    return {
+        **own,
+        "requests": {**(own.get("requests") or {}), **asked},
+        "limits": {**(own.get("limits") or {}), **asked},
+    }
+
+
+def _security(image: Object) -> Object:
+    """What the restricted profile wants of a pod."""
+    security: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    user = image.get("run_as_user", 1000)
+    if user is not None:
+        security |= {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
+    return security
+
+
+def _tolerations(given: list[Object]) -> list[Object]:
+    known = {one.get("key") for one in given}
+    lost = [
+        {
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": _LOST_S,
+        }
+        for key in _LOST
+        if key not in known
+    ]
+    return [*given, *lost]
+
+
+def _shared_memory(image: Object) -> Object:
+    """The 64 MB that a container has by itself are too few for what processes share."""
+    limit = {"sizeLimit": image["shared_memory"]} if image.get("shared_memory") else {}
+    return {"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}}

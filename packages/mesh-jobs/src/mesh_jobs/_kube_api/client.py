@@ -1,0 +1,332 @@
+"""Requests to the API server of a cluster: plain values in and out, and errors that say what to do.
+
+The client library brings what it is good at: kubeconfig files, tokens, proxies and TLS. Its typed
+calls differ between versions, so requests go through its connection pool.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+import urllib3
+from kubernetes import client, config
+
+from mesh_core import ConfigError
+from mesh_jobs._errors import JobError, SchedulerUnreachable
+from mesh_jobs._kube_api.watch_stream import KubeStream
+
+__all__ = [
+    "CRD_GROUP",
+    "CRD_VERSION",
+    "KubeApi",
+    "KubeConflict",
+    "KubeMissing",
+    "KubeTooOld",
+]
+
+_TIMEOUT_S = 10.0
+# Of each request that fails before it is answered, so many more are tried at once.
+_RETRIES = 1
+_BUSY = (429, 500, 502, 503, 504)
+_PATCH = "application/merge-patch+json"
+# A server ends a watch after so long, and one that says nothing for longer is not there any more.
+_WATCH_S = 10
+_WATCH_SILENT_S = 15.0
+
+CRD_GROUP = "mesh-jobs.dev"
+CRD_VERSION = "v1alpha1"
+
+_GROUPS = {
+    "pods": "api/v1",
+    "services": "api/v1",
+    "secrets": "api/v1",
+    "events": "api/v1",
+    "statefulsets": "apis/apps/v1",
+    "jobs": "apis/batch/v1",
+    "jobsets": "apis/jobset.x-k8s.io/v1alpha2",
+    "leases": "apis/coordination.k8s.io/v1",
+    "meshjobs": f"apis/{CRD_GROUP}/{CRD_VERSION}",
+}
+
+# The library has no types in some versions.
+_load_kube_config: Any = config.load_kube_config
+_load_incluster_config: Any = config.load_incluster_config
+
+_METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
+# What a server says whose cache is behind the version that it is to watch from.
+_TOO_NEW = "Too large resource version"
+# What a server says when no role allows something.
+_NO_RIGHT = " cannot "
+
+Object = dict[str, Any]
+Objects = list[Object]
+
+
+class KubeMissing(JobError):
+    """There is no such object."""
+
+
+class KubeConflict(JobError):
+    """There is such an object already, or it has changed."""
+
+
+class KubeTooOld(JobError):
+    """What has changed since a version is not known any more, or not yet: list anew."""
+
+
+_ERRORS: dict[int, type[JobError]] = {404: KubeMissing, 409: KubeConflict}
+
+
+class KubeApi:
+    """One namespace of one cluster, as one user.
+
+    Args:
+        namespace: The namespace; empty is all of them, for lists and watches.
+        kubeconfig: The file that says where the cluster is; when left out the service account of
+            the pod that this program runs in, else the user's own file.
+        context: The context in that file; its current one when left out.
+
+    Raises:
+        ConfigError: There is no such file, or nothing useful in it.
+    """
+
+    def __init__(self, namespace: str, kubeconfig: str | None, context: str | None) -> None:
+        self.namespace = namespace
+        settings: Any = client.Configuration()
+        try:
+            if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+                _load_incluster_config(client_configuration=settings)
+            else:
+                _load_kube_config(kubeconfig, context, client_configuration=settings)
+        except (config.ConfigException, OSError) as error:
+            where = kubeconfig or "the kubeconfig of this user"
+            raise ConfigError(f"{where} cannot be used: {error}: give kubeconfig=") from error
+        self._settings = settings
+        self._client: Any = client.ApiClient(settings)
+        self._pool: Any = self._client.rest_client.pool_manager
+
+    def within(self, namespace: str) -> KubeApi:
+        """Gives the same cluster and user, and another namespace."""
+        other = object.__new__(KubeApi)
+        other.namespace = namespace
+        other._settings, other._pool, other._client = self._settings, self._pool, self._client
+        return other
+
+    @property
+    def client(self) -> Any:
+        """What the client library sends requests with."""
+        return self._client
+
+    def list(self, plural: str, selector: str = "") -> Objects:
+        """Gives all objects with some labels, as they are now.
+
+        Raises:
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses.
+        """
+        return self.listed(plural, selector)[0]
+
+    def listed(self, plural: str, selector: str, *, is_cached: bool = False) -> tuple[Objects, str]:
+        """Gives all objects with some labels, and of which version of the cluster they are.
+
+        Args:
+            plural: Their kind.
+            selector: Their labels.
+            is_cached: Let the server give what it has at hand. That may be a little old, and is
+                what it can watch from.
+
+        Raises:
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses.
+        """
+        query = {"labelSelector": selector} if selector else {}
+        if is_cached:
+            query["resourceVersion"] = "0"
+        found = self._request("list", plural, "", query=query)
+        return list(found.get("items") or []), str(found["metadata"]["resourceVersion"])
+
+    def watch(self, plural: str, selector: str, version: str) -> KubeStream:
+        """Begins to be told what changes among objects with some labels.
+
+        Args:
+            plural: Their kind.
+            selector: Their labels.
+            version: Since when.
+
+        Raises:
+            KubeTooOld: The server cannot tell from there.
+            SchedulerUnreachable: It does not answer.
+            JobError: It refuses.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        if selector:
+            query["labelSelector"] = selector
+        return KubeStream(self._request("watch", plural, "", query=query))
+
+    def create(self, plural: str, body: Object, is_dry_run: bool = False) -> Object:
+        """Makes an object.
+
+        Raises:
+            KubeConflict: There is one of that name.
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses.
+        """
+        query = {"dryRun": "All"} if is_dry_run else {}
+        return self._object("create", plural, "", body=body, query=query)
+
+    def get(self, plural: str, name: str) -> Object:
+        """Gives an object.
+
+        Raises:
+            KubeMissing: There is none.
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses.
+        """
+        return self._object("get", plural, name)
+
+    def patch(self, plural: str, name: str, body: Object) -> Object:
+        """Changes an object, by a merge patch.
+
+        Raises:
+            KubeMissing: There is none.
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses.
+        """
+        return self._object("patch", plural, name, body=body)
+
+    def update(self, plural: str, name: str, body: Object) -> Object:
+        """Puts an object in the place of the one whose `resourceVersion` it has.
+
+        Raises:
+            KubeMissing: There is none.
+            KubeConflict: It has changed since.
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses.
+        """
+        return self._object("update", plural, name, body=body)
+
+    def delete(self, plural: str, name: str, uid: str | None = None) -> None:
+        """Deletes an object and what belongs to it; nothing when it is gone.
+
+        Args:
+            plural: Its kind.
+            name: Its name.
+            uid: Which one of that name; another is left alone.
+
+        Raises:
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses.
+        """
+        try:
+            body: Object = {"propagationPolicy": "Background"}
+            if uid is not None:
+                body["preconditions"] = {"uid": uid}
+            self._request("delete", plural, name, body=body)
+        except KubeMissing:
+            return
+        except KubeConflict:
+            if uid is None:
+                raise
+
+    def log(self, pod: str, container: str, lines: int, is_previous: bool) -> str:
+        """Gives the last lines of a container.
+
+        Raises:
+            SchedulerUnreachable: The server does not answer.
+            JobError: It refuses, or there is none.
+        """
+        query = {"container": container, "tailLines": str(lines)}
+        if is_previous:
+            query["previous"] = "true"
+        return str(self._request("get", "pods", f"{pod}/log", query=query))
+
+    def _object(self, verb: str, plural: str, name: str, **more: Any) -> Object:
+        found = self._request(verb, plural, name, **more)
+        assert isinstance(found, dict), f"{verb} of {plural} gave no object"
+        return found
+
+    def _request(
+        self,
+        verb: str,
+        plural: str,
+        name: str,
+        *,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> Any:
+        method = _METHODS.get(verb, "GET")
+        where = f"namespaces/{self.namespace}/" if self.namespace else ""
+        path = f"{_GROUPS[plural]}/{where}{plural}"
+        url = f"{self._settings.host.rstrip('/')}/{path}{f'/{name}' if name else ''}"
+        if query:
+            url += f"?{urllib.parse.urlencode(query)}"
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": _PATCH if verb == "patch" else "application/json",
+            **self._authorization(),
+        }
+        # What may have been done must not be tried again unseen: only the connection is.
+        retries = urllib3.Retry(total=_RETRIES, connect=_RETRIES, read=0, other=0)
+        silent_s = _WATCH_SILENT_S if verb == "watch" else _TIMEOUT_S
+        try:
+            answer = self._pool.request(
+                method,
+                url,
+                headers=headers,
+                body=None if body is None else json.dumps(body),
+                timeout=urllib3.Timeout(connect=_TIMEOUT_S, read=silent_s),
+                retries=retries,
+                preload_content=verb != "watch",
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise SchedulerUnreachable(
+                f"the API server {self._settings.host} does not answer: {error}: ask again later"
+            ) from error
+        return self._read(answer, verb, plural, name)
+
+    def _authorization(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for one in self._settings.auth_settings().values():
+            if one.get("in") == "header" and one.get("value"):
+                found[one["key"]] = one["value"]
+        return found
+
+    def _read(self, answer: Any, verb: str, plural: str, name: str) -> Any:
+        if verb == "watch" and answer.status < 300:
+            return answer
+        text = answer.data.decode(errors="replace")
+        if answer.status < 300:
+            return json.loads(text) if not name.endswith("/log") else text
+        try:
+            told = str(json.loads(text).get("message", text))
+        except (ValueError, AttributeError):
+            told = text[:200] or answer.reason
+        what = f"{plural}/{name}" if name else plural
+        if answer.status == 410 or (answer.status == 504 and _TOO_NEW in told):
+            raise KubeTooOld(f"the cluster cannot {verb} {what} from there: {told}: list them anew")
+        # Quotas and policies say 403 too, and so do namespaces that are being deleted.
+        if answer.status == 403 and _NO_RIGHT in told:
+            raise JobError(
+                f"no right to {verb} {what.partition('/')[0]} in namespace {self.namespace!r}: "
+                f"{told}: KubernetesJob.role() prints the role that is needed"
+            )
+        if answer.status == 401:
+            raise JobError(
+                f"the API server {self._settings.host} does not know who asks: {told}: log in again"
+            )
+        if answer.status in _BUSY:
+            raise SchedulerUnreachable(
+                f"the API server cannot {verb} {what} now: {told}: ask again later"
+            )
+        raise _ERRORS.get(answer.status, JobError)(
+            f"the cluster refuses to {verb} {what}: {told}: see plan()"
+        )

@@ -1,0 +1,175 @@
+"""A way to the workers through the API server, for programs outside of the cluster's network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from kubernetes import client
+from kubernetes.stream import portforward
+
+from mesh_jobs._errors import JobError, SchedulerUnreachable
+from mesh_jobs._kube_api.client import KubeApi
+
+__all__ = ["KubeForward", "forward_to", "is_any_reachable", "is_forwarded", "stop_forward"]
+
+_CHUNK_LEN = 1 << 16
+_REACH_S = 2.0
+_REACHED_MAX = 4
+
+#: The pod and the port of each worker that could be forwarded to now, the preferred one first.
+Choice = Callable[[], Sequence[tuple[str, int]]]
+
+# The library has no types in some versions.
+_portforward: Any = portforward
+
+
+class KubeForward:
+    """Listens here; each connection goes to a port of a pod, by a websocket of its own.
+
+    So there is nothing to restart: a connection that is lost is made again by whoever lost it, to
+    the same pod or, when that is not ready any more, to another.
+
+    Args:
+        api: The namespace of the pods.
+        choice: To where.
+
+    Raises:
+        SchedulerUnreachable: The server does not answer, or no worker is ready.
+        JobError: It refuses.
+    """
+
+    def __init__(self, api: KubeApi, choice: Choice) -> None:
+        self._api = api
+        self._choice = choice
+        self._last: tuple[str, int] | None = None
+        self._lock = threading.Lock()
+        # Who has no right to it is told so now, and not by a link that never comes up.
+        self._dial().close()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: str = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, name="kube-forward", daemon=True).start()
+
+    def close(self) -> None:
+        """Listens no more; connections that are open go on."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(
+                target=self._serve, args=[here], name="kube-forward", daemon=True
+            ).start()
+
+    def _serve(self, here: socket.socket) -> None:
+        try:
+            there = self._dial()
+        except JobError:
+            here.close()  # Whoever has called calls again.
+            return
+        back = threading.Thread(target=_copy, args=[there, here], name="kube-forward", daemon=True)
+        back.start()
+        _copy(here, there)
+        back.join()
+        here.close()
+        there.close()
+
+    def _dial(self) -> Any:
+        """Connects to a worker; gives what behaves as a socket."""
+        found = list(self._choice())
+        with self._lock:
+            # All links of a program go by the same worker, as long as that is there.
+            if self._last in found:
+                found.insert(0, self._last)
+        if not found:
+            raise SchedulerUnreachable("no worker is ready to be forwarded to: call again later")
+        pod, port = found[0]
+        # Of its own: the library changes it while it opens a websocket.
+        core: Any = client.CoreV1Api(client.ApiClient(self._api.client.configuration))
+        try:
+            opened = _portforward(
+                core.connect_get_namespaced_pod_portforward,
+                pod,
+                self._api.namespace,
+                ports=str(port),
+            )
+        except client.ApiException as error:
+            told = str(error.reason or error)
+            if "403" in told or "orbidden" in told:
+                raise JobError(
+                    f"no right to create pods/portforward in namespace {self._api.namespace!r}: "
+                    f"{told}: KubernetesJob.role() of a job with port_forward=True prints the role "
+                    "that is needed"
+                ) from error
+            raise SchedulerUnreachable(
+                f"the API server does not forward to pod {pod}: {told}: ask again later"
+            ) from error
+        with self._lock:
+            self._last = (pod, port)
+        return opened.socket(port)
+
+
+def _copy(one: Any, other: Any) -> None:
+    try:
+        while read := one.recv(_CHUNK_LEN):
+            other.sendall(read)
+    except OSError:
+        pass
+    for end in (one, other):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+# A program attaches to a job once, and all its `Job` objects share the way there.
+_forwards: dict[tuple[int, str], KubeForward] = {}
+
+
+def forward_to(order_id: str, api: KubeApi, choice: Choice) -> str:
+    """Gives the address here behind which a worker of an order is.
+
+    Raises:
+        SchedulerUnreachable: The server does not answer.
+        JobError: It refuses.
+    """
+    key = (os.getpid(), order_id)
+    if key not in _forwards:
+        _forwards[key] = KubeForward(api, choice)
+    return _forwards[key].address
+
+
+def is_forwarded(order_id: str) -> bool:
+    """Says whether this program has such a way already."""
+    return (os.getpid(), order_id) in _forwards
+
+
+def stop_forward(order_id: str) -> None:
+    """Closes the way to an order, when there is one."""
+    known = _forwards.pop((os.getpid(), order_id), None)
+    if known is not None:
+        known.close()
+
+
+def is_any_reachable(addresses: Sequence[str]) -> bool:
+    """Says whether one of some workers can be connected to from here."""
+    asked = addresses[:_REACHED_MAX]
+    with ThreadPoolExecutor(max(1, len(asked))) as pool:
+        return any(pool.map(_is_reachable, asked))
+
+
+def _is_reachable(address: str) -> bool:
+    name, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((name.strip("[]"), int(port)), _REACH_S).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,103 @@
+"""The machine of the program as its only host: no worker, nothing to wait for."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+
+from mesh_jobs._backend.backend import Backend
+from mesh_jobs._backend.order import Order
+from mesh_jobs._backend.report import THIS_HOST, HostReport, Phase, Report, Ticket
+from mesh_jobs._client.process import (
+    client_argv,
+    client_log,
+    client_output,
+    client_status,
+    end_client,
+    running_client,
+    start_client,
+)
+from mesh_jobs._errors import JobError
+from mesh_jobs._job.job import Job
+
+__all__ = ["LocalBackend", "LocalJob"]
+
+_CLIENT_OPTIONS = ("--grace", "5")
+
+
+class LocalJob(Job):
+    """A job whose every mesh is the machine where the program runs.
+
+        hosts = LocalJob().state().hosts
+
+    Args:
+        hosts: The names of the meshes; each is `this_host()`.
+        name: What the job is called.
+        context: Under what name it is applied.
+        folder: In which folder the state is; the current one when left out.
+    """
+
+    def __init__(
+        self,
+        hosts: Iterable[str] = ("hosts",),
+        *,
+        name: str = "mesh",
+        context: str | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            dict.fromkeys(hosts, 1), backend="local", name=name, context=context, folder=folder
+        )
+
+
+class LocalBackend(Backend):
+    """Gives what is there already; a client script is the only process that it starts."""
+
+    poll_s = 0.1
+    runs_clients = True
+
+    def plan(self, order: Order) -> str:
+        """Says that nothing is started, but for the client."""
+        lines = [f"{mesh.name}: this machine" for mesh in order.spec.meshes]
+        if order.spec.client is not None:
+            lines.append(shlex.join(client_argv(order, more=_CLIENT_OPTIONS)))
+        return "\n".join(lines) + "\n"
+
+    def allocate(self, order: Order) -> Ticket:
+        """Starts the client, if there is one."""
+        meshes = [mesh.name for mesh in order.spec.meshes]
+        if order.spec.client is None:
+            return {"meshes": meshes}
+        try:
+            start_client(order, {}, _CLIENT_OPTIONS)
+        except OSError as error:
+            raise JobError(f"the client cannot be started: {error}: see plan()") from error
+        return {"meshes": meshes, "order": order.id, "folder": str(order.folder)}
+
+    def report(self, ticket: Ticket) -> Report:
+        """Says that all is up, until the client has ended."""
+        if "order" not in ticket:
+            return Report(Phase.RUNNING, hosts=_hosts(ticket, Phase.RUNNING))
+        is_running = running_client(ticket["order"]) is not None
+        client = client_status(ticket["folder"])
+        status = None if client is None else client.status
+        if is_running:
+            return Report(Phase.RUNNING, "", _hosts(ticket, Phase.RUNNING), status)
+        how = "was killed" if status is None else f"has ended with status {status}"
+        hosts = _hosts(ticket, Phase.ENDED)
+        return Report(Phase.ENDED, f"the client script {how}", hosts, status)
+
+    def release(self, ticket: Ticket) -> None:
+        """Ends the client; what a program has started on its own machine ends with it."""
+        if "order" in ticket:
+            end_client(ticket["order"])
+
+    def client_output(self, ticket: Ticket, start: int) -> bytes:
+        """Reads the log of the client script."""
+        return client_output(client_log(ticket["folder"]), start) if "folder" in ticket else b""
+
+
+def _hosts(ticket: Ticket, state: Phase) -> tuple[HostReport, ...]:
+    address = THIS_HOST if state is Phase.RUNNING else None
+    return tuple(HostReport(mesh, 0, state, address) for mesh in ticket["meshes"])

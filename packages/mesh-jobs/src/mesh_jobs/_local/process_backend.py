@@ -1,0 +1,179 @@
+"""Hosts that are processes of this machine: to try a program, and to test it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mesh_jobs._atomic_files import read_json
+from mesh_jobs._backend.backend import Backend
+from mesh_jobs._backend.log_tail import tail
+from mesh_jobs._backend.order import Order, WorkerCommand
+from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
+from mesh_jobs._client.process import (
+    client_argv,
+    client_log,
+    client_output,
+    client_status,
+    end_client,
+    running_client,
+    start_client,
+)
+from mesh_jobs._errors import JobError
+from mesh_jobs._job.job import Job
+from mesh_jobs._spec import MeshSpec
+from mesh_jobs._worker.local_workers import all_workers, end_workers, running_workers, start_worker
+
+__all__ = ["ProcessBackend", "ProcessJob"]
+
+_STARTING = "its worker has not reported yet"
+# The script ends before whoever ends the job would end us by force.
+_CLIENT_OPTIONS = ("--ends-workers", "--grace", "5")
+
+
+class ProcessJob(Job):
+    """A job whose hosts are processes of this machine; they outlive the program.
+
+        job = ProcessJob({"trainers": 2})
+        hosts = job.state(timeout=60).trainers
+
+    Args:
+        meshes: How many hosts each mesh has.
+        env: What to add to the environment of the workers.
+        name: What the job is called.
+        ttl_s: How long the hosts stay when no program uses them.
+        context: Under what name it is applied.
+        folder: In which folder the state is; the current one when left out.
+    """
+
+    def __init__(
+        self,
+        meshes: Mapping[str, int] | Sequence[MeshSpec] = (),
+        env: Mapping[str, str] | None = None,
+        *,
+        name: str = "mesh",
+        ttl_s: float = 3600.0,
+        context: str | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            meshes,
+            backend="process",
+            name=name,
+            options={"env": dict(env or {})},
+            ttl_s=ttl_s,
+            context=context,
+            folder=folder,
+        )
+
+
+class ProcessBackend(Backend):
+    """Starts workers as processes of this machine, and finds them by their command lines."""
+
+    poll_s = 0.1
+    runs_clients = True
+
+    def plan(self, order: Order) -> str:
+        """Gives the commands."""
+        lines = [shlex.join(self._command(order, *host).argv) for host in order.hosts()]
+        if order.spec.client is not None:
+            lines.append(shlex.join(client_argv(order, more=_CLIENT_OPTIONS)))
+        return "\n".join(lines) + "\n"
+
+    def allocate(self, order: Order) -> Ticket:
+        """Starts each worker that does not run yet, and the client unless it was started."""
+        running = running_workers(order.id)
+        for mesh, rank in order.hosts():
+            if (mesh, rank) not in running:
+                self._start(order, mesh, rank)
+        if order.spec.client is not None:
+            _start(lambda: start_client(order, self.options.get("env", {}), _CLIENT_OPTIONS))
+        return _ticket(order)
+
+    def find(self, order: Order) -> Ticket | None:
+        """Gives the ticket: what runs is found by the order's id."""
+        return _ticket(order)
+
+    def report(self, ticket: Ticket) -> Report:
+        """Looks which workers run, and which of them have reported."""
+        running = running_workers(ticket["order"])
+        hosts = tuple(
+            _host(ticket, mesh, rank, running.get((mesh, rank), set()))
+            for mesh, count in ticket["meshes"].items()
+            for rank in range(count)
+        )
+        states = {host.state for host in hosts}
+        # It ends the workers, and notes then how the script has ended.
+        is_client_there = running_client(ticket["order"]) is not None
+        client = client_status(ticket["folder"])
+        status = None if client is None else client.status
+        if states == {Phase.ENDED} and not is_client_there:
+            return Report(Phase.ENDED, _end(status), hosts, status)
+        state = Phase.PENDING if Phase.PENDING in states else Phase.RUNNING
+        return Report(state, _STARTING if state is Phase.PENDING else "", hosts, status)
+
+    def release(self, ticket: Ticket) -> None:
+        """Ends the client and the workers, and what they run."""
+        end_client(ticket["order"])
+        end_workers(all_workers(ticket["order"]))
+
+    def resize(self, ticket: Ticket, order: Order) -> Ticket:
+        """Starts the workers that are new, and ends those that are too many."""
+        wanted = set(order.hosts())
+        unwanted = running_workers(order.id).keys() - wanted
+        end_workers(all_workers(order.id, unwanted))
+        return self.allocate(order)
+
+    def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
+        """Reads the log of a worker."""
+        return tail(Path(ticket["folder"], "logs", f"{mesh}-{rank}.log"), lines)
+
+    def client_output(self, ticket: Ticket, start: int) -> bytes:
+        """Reads the log of the client script."""
+        return client_output(client_log(ticket["folder"]), start)
+
+    def _command(self, order: Order, mesh: str, rank: int) -> WorkerCommand:
+        return order.worker(mesh, rank, listen="tcp://127.0.0.1:0")
+
+    def _start(self, order: Order, mesh: str, rank: int) -> None:
+        command = self._command(order, mesh, rank)
+        command.save_secret()
+        env = {**self.options.get("env", {}), **command.env}
+        _start(lambda: start_worker(command.argv, env, order.log_file(mesh, rank)))
+
+
+def _start(start: Callable[[], None]) -> None:
+    try:
+        start()
+    except OSError as error:
+        raise JobError(f"a process cannot be started: {error}: see plan()") from error
+
+
+def _end(status: int | None) -> str:
+    if status is None:
+        return "all workers have ended"
+    return f"the client script has ended with status {status}"
+
+
+def _ticket(order: Order) -> dict[str, Any]:
+    meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+    return {"order": order.id, "folder": str(order.folder), "meshes": meshes}
+
+
+def _host(ticket: Ticket, mesh: str, rank: int, pids: set[int]) -> HostReport:
+    told = read_json(Path(ticket["folder"], "workers", f"{mesh}-{rank}.json"))
+    if not pids:
+        return HostReport(mesh, rank, Phase.ENDED, reason="its worker has ended")
+    if told is None or told["pid"] not in pids:
+        return HostReport(mesh, rank, Phase.PENDING, reason=_STARTING)
+    return HostReport(
+        mesh,
+        rank,
+        Phase.RUNNING,
+        told["address"],
+        epoch=told["epoch"],
+        control=told.get("control"),
+    )

@@ -1,0 +1,1 @@
+"""The Kubernetes operator, which reconciles MeshJob resources."""

@@ -1,0 +1,118 @@
+"""What an operator needs in its cluster: the custom resource, its rights, and where it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from mesh_jobs._kube.mesh_job import crd
+from mesh_jobs._kube_api.client import CRD_GROUP
+
+__all__ = ["operator_manifests", "operator_rules"]
+
+_NAME = "mesh-operator"
+_RBAC = "rbac.authorization.k8s.io"
+
+Object = dict[str, Any]
+
+
+def operator_rules() -> list[Object]:
+    """The rights of an operator where it looks after MeshJobs, and no more."""
+    workload = ["create", "list", "patch", "watch"]
+    wanted = [
+        (CRD_GROUP, "meshjobs", ["delete", "list", "watch"]),
+        (CRD_GROUP, "meshjobs/status", ["patch"]),
+        # Clusters may ask for this right of whoever makes what a deletion waits for.
+        (CRD_GROUP, "meshjobs/finalizers", ["update"]),
+        ("", "secrets", ["create", "get"]),
+        ("", "services", ["create"]),
+        ("", "pods", ["create", "delete", "list", "watch"]),
+        ("batch", "jobs", workload),
+        ("apps", "statefulsets", workload),
+    ]
+    return [_rule(*one) for one in wanted]
+
+
+def lease_rules() -> list[Object]:
+    """The rights with which operators agree on one that works, in the namespace of the Lease."""
+    return [_rule("coordination.k8s.io", "leases", ["create", "get", "update"])]
+
+
+def _rule(group: str, resource: str, verbs: list[str]) -> Object:
+    return {"apiGroups": [group], "resources": [resource], "verbs": verbs}
+
+
+def operator_manifests(namespace: str, image: str, *, is_cluster_wide: bool) -> str:
+    """Gives all of it as YAML, to be applied by an administrator.
+
+    Args:
+        namespace: Where the operator runs.
+        image: An image that has `mesh-jobs[kubernetes]` installed.
+        is_cluster_wide: Whether it looks after MeshJobs of all namespaces, or of its own alone.
+    """
+    meta: Object = {"name": _NAME, "namespace": namespace}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
+    own = lease_rules() if is_cluster_wide else [*operator_rules(), *lease_rules()]
+    made = [account, *_role("Role", meta, own, meta)]
+    if is_cluster_wide:
+        made += _role("ClusterRole", {"name": _NAME}, operator_rules(), meta)
+    made.append(_deployment(meta, image, is_cluster_wide))
+    return crd() + "".join(f"---\n{yaml.safe_dump(one, sort_keys=False)}" for one in made)
+
+
+def _role(kind: str, meta: Object, rules: list[Object], account: Object) -> list[Object]:
+    subject = {"kind": "ServiceAccount", **account}
+    named = {"apiVersion": f"{_RBAC}/v1", "metadata": dict(meta)}
+    return [
+        {**named, "kind": kind, "rules": rules},
+        {
+            **named,
+            "kind": f"{kind}Binding",
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": _NAME},
+            "subjects": [subject],
+        },
+    ]
+
+
+def _deployment(meta: Object, image: str, is_cluster_wide: bool) -> Object:
+    labels = {"app.kubernetes.io/name": _NAME}
+    where = ["--all-namespaces"] if is_cluster_wide else ["--namespace", meta["namespace"]]
+    container = {
+        "name": "operator",
+        "image": image,
+        "command": ["python", "-m", "mesh_jobs.operator", *where],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        # Credentials are made in files, which are gone a moment later.
+        "volumeMounts": [{"name": "keys", "mountPath": "/tmp"}],
+    }
+    pod = {
+        "serviceAccountName": _NAME,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "runAsGroup": 1000,
+            "fsGroup": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "keys", "emptyDir": {"medium": "Memory"}}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": dict(meta),
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }

@@ -1,0 +1,1 @@
+"""A shell on a host, under a pseudo-terminal."""

@@ -1,0 +1,91 @@
+"""The actor that runs a command under a terminal of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import struct
+import termios
+import threading
+from typing import TYPE_CHECKING, TypeAlias
+
+from mesh_core import Actor, current_rank, endpoint
+from mesh_jobs._exec.supervised_process import SupervisedProcess
+
+if TYPE_CHECKING:
+    from mesh_core import Port
+    from mesh_jobs._exec.rank_runner import Order
+
+__all__ = ["PtyActor", "PtyNews", "WindowSize"]
+
+# What the terminal shows, or at the end the exit status.
+PtyNews: TypeAlias = "bytes | int"
+# Rows and columns.
+WindowSize: TypeAlias = "tuple[int, int]"
+
+_PIECE_LEN_MAX = 16 * 1024
+
+
+class PtyActor(Actor):
+    """A pseudo-terminal, and the command whose terminal it is."""
+
+    def __init__(self) -> None:
+        self._process: SupervisedProcess | None = None
+        self._terminal = -1
+        self._ended = threading.Event()
+
+    @endpoint
+    def start(self, order: Order, size: WindowSize, news: Port[PtyNews]) -> None:
+        """Starts the command. News comes until its exit status, which is last."""
+        self._terminal, theirs = os.openpty()
+        os.set_blocking(self._terminal, False)
+        _set_size(self._terminal, size)
+        command = order.command(current_rank())
+        self._process = SupervisedProcess(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, is_tty=True
+        )
+        os.close(theirs)
+        threading.Thread(target=self._report, args=(news,), name="report", daemon=True).start()
+
+    @endpoint
+    def write(self, typed: bytes) -> None:
+        """Types; waits as long as the command does not read."""
+        while typed and not self._ended.is_set():
+            # Looked up now and then whether anybody will ever read it.
+            if select.select([], [self._terminal], [], 0.2)[1]:
+                typed = typed[os.write(self._terminal, typed) :]
+
+    @endpoint
+    def resize(self, size: WindowSize) -> None:
+        """Gives the terminal another size, of which the command is told."""
+        if not self._ended.is_set():
+            _set_size(self._terminal, size)
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        if self._process is not None:
+            self._process.end()
+
+    def _report(self, news: Port[PtyNews]) -> None:
+        assert self._process is not None
+        while piece := self._read():
+            news.send(piece)
+        status = self._process.wait()
+        self._ended.set()
+        news.send(status)
+
+    def _read(self) -> bytes:
+        """Gives what is shown next; nothing when no process has the terminal open any more."""
+        while True:
+            select.select([self._terminal], [], [])
+            try:
+                return os.read(self._terminal, _PIECE_LEN_MAX)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return b""  # EIO: Linux says so when the last of them has closed it.
+
+
+def _set_size(terminal: int, size: WindowSize) -> None:
+    rows, columns = size
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -1,0 +1,130 @@
+"""A shell on one host, under a real terminal there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from mesh_core import Channel, configured
+from mesh_jobs._exec.exec_command import CommandOrder
+from mesh_jobs._shell.pty_actor import PtyActor
+from mesh_jobs._shell.terminal import on_resize, raw, typed, window_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+
+    from mesh_core import HostMesh, Port, PortReceiver
+    from mesh_jobs._shell.pty_actor import PtyNews
+
+__all__ = ["shell"]
+
+# How many pieces may be under way in either direction.
+_WINDOW = 32
+# As a terminal that is no file says it: nothing more will be typed.
+_END_OF_INPUT = b"\x04"
+_END_PAUSE_S = 0.3
+_SHELL = ("/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -i')
+
+
+def shell(
+    host_mesh: HostMesh,
+    cmd: str | Sequence[str] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    workdir: str | PathLike[str] | None = None,
+) -> int:
+    """Opens a shell on a host: a terminal there, behind the one of this program.
+
+    Keys go there as they are, Ctrl-C too; the size of the window is passed on. Where stdin is no
+    terminal, it is typed there and then ended.
+
+    Args:
+        host_mesh: One host.
+        cmd: What to run in place of the user's shell there.
+        env: Added to the environment of the worker.
+        workdir: Where it runs; where the worker was started when left out.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        ValueError: The mesh is not of one host.
+        MeshError: The host is lost.
+    """
+    if len(host_mesh) != 1:
+        raise ValueError(f"a shell is for one host, not for {len(host_mesh)}: slice the mesh")
+    told = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
+    order = CommandOrder.of(_SHELL if cmd is None else cmd, told, workdir)
+    with configured(mailbox_len_max=_WINDOW):
+        procs = host_mesh.spawn_procs(name="shell")
+        port, news = _open_channel()
+        remote = procs.spawn("terminal", PtyActor)
+    try:
+        stdin = sys.stdin.fileno()
+        remote.start.call(order, window_size(stdin), port).get()
+        with (
+            raw(stdin),
+            on_resize(lambda: remote.resize.broadcast(window_size(stdin))),
+            _Screen(news) as screen,
+        ):
+            for piece in typed(stdin, screen.is_over):
+                remote.write.broadcast(piece)
+            # Once for the command, and once for each that reads after it has ended.
+            while not screen.is_over_within(_END_PAUSE_S):
+                remote.write.broadcast(_END_OF_INPUT)
+            return screen.outcome()
+    finally:
+        procs.stop().exception()
+
+
+def _open_channel() -> tuple[Port[PtyNews], PortReceiver[PtyNews]]:
+    return Channel.open()
+
+
+class _Screen:
+    """Shows what comes from the other terminal, in a thread of its own."""
+
+    def __init__(self, news: PortReceiver[PtyNews]) -> None:
+        self._news = news
+        self._outcome: int | BaseException = 0
+        self.is_over, self._over = os.pipe()
+        """Can be read from when the other side has ended."""
+        self._thread = threading.Thread(target=self._show, name="mesh-shell", daemon=True)
+
+    def is_over_within(self, limit_s: float) -> bool:
+        """Whether the other side ends before the time is over."""
+        self._thread.join(limit_s)
+        return not self._thread.is_alive()
+
+    def outcome(self) -> int:
+        """Gives the exit status, or raises what was in its way."""
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+    def _show(self) -> None:
+        try:
+            while isinstance(said := self._news.recv().get(), bytes):
+                _write_all(sys.stdout.fileno(), said)
+            self._outcome = said
+        except BaseException as error:
+            self._outcome = error
+        finally:
+            os.close(self._over)
+
+    def __enter__(self) -> _Screen:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._news.close()
+        self._thread.join()
+        os.close(self.is_over)
+
+
+def _write_all(fd: int, shown: bytes) -> None:
+    while shown:
+        shown = shown[os.write(fd, shown) :]

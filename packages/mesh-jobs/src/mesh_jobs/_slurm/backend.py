@@ -1,0 +1,195 @@
+"""SLURM as a backend: one batch job for all meshes of a job."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from mesh_jobs._backend.backend import Backend
+from mesh_jobs._backend.log_tail import tail
+from mesh_jobs._backend.order import Order
+from mesh_jobs._backend.report import HostLeaving, JobEvent, Phase, Report, Ticket
+from mesh_jobs._client.process import client_output
+from mesh_jobs._errors import JobError, SchedulerUnreachable
+from mesh_jobs._slurm.batch_script import BATCH_LOG, render, ticket_of, worker
+from mesh_jobs._slurm.cancellation import end_jobs
+from mesh_jobs._slurm.commands import Slurm
+from mesh_jobs._slurm.eviction_notices import leaving, noted
+from mesh_jobs._slurm.job_array import (
+    array_plan,
+    array_report,
+    array_script,
+    forget_tasks,
+    note_tasks,
+    prepare_tasks,
+    task_names,
+    task_ticket,
+)
+from mesh_jobs._slurm.report import Place, report
+from mesh_jobs._slurm.resize import shrunk
+from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket, shares_of
+
+__all__ = ["SlurmBackend"]
+
+#: How long to wait for a program that was killed while it submitted: its `sbatch` may go on.
+_SUBMISSION_LIMIT_S = 90.0
+
+
+class SlurmBackend(Backend):
+    """Submits one job for all meshes; its workers report in a folder that all nodes see."""
+
+    runs_clients = True
+
+    def plan(self, order: Order) -> str:
+        """Gives the batch script."""
+        if self.options.get("array"):
+            return array_plan(order, self.options)
+        (job,) = ticket_of(order, self.options).jobs
+        return render(order, self.options, job).script
+
+    def allocate(self, order: Order) -> Ticket:
+        """Submits the script, unless that was done."""
+        if "array_name" in self.options:
+            return self._task(order)
+        ticket = ticket_of(order, self.options)
+        if self.options.get("array"):
+            return self._array(order, ticket)
+        (job,) = ticket.jobs
+        for mesh in order.spec.meshes:
+            worker(order, mesh.name, self.options).save_secret()
+        return replace(ticket, jobs=(self._submitted(order, ticket, job),)).to_json()
+
+    def find(self, order: Order) -> Ticket | None:
+        """Gives the ticket of the job of that order, None when there is none."""
+        if "array_name" in self.options:
+            found = task_ticket(order, self.options)
+            return None if found is None else found.to_json()
+        ticket = ticket_of(order, self.options)
+        (job,) = ticket.jobs
+        with _submitting(order):
+            job_id = Slurm().find(job.name)
+        return (
+            None if job_id is None else replace(ticket, jobs=(replace(job, id=job_id),)).to_json()
+        )
+
+    def report(self, ticket: Ticket) -> Report:
+        """Says how the job is, by what the scheduler says and its workers have reported."""
+        given = SlurmTicket.from_json(ticket)
+        return array_report(given) if given.array else report(given)
+
+    def release(self, ticket: Ticket) -> None:
+        """Cancels the job, and waits until it has ended on all nodes."""
+        given = SlurmTicket.from_json(ticket)
+        # Also what a program has submitted that died before it could note it.
+        names = task_names(given) if given.array else (given.name,)
+        ids = {job.id for job in given.jobs}
+        end_jobs(lambda job_id, name: job_id in ids or name.startswith(names))
+        if given.array:
+            forget_tasks(given)
+
+    def resize(self, ticket: Ticket, order: Order) -> Ticket:
+        """Gives back nodes of a mesh, or gets more by another batch job, also for lost ones."""
+        old = SlurmTicket.from_json(ticket)
+        sizes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+        smaller = replace(old, meshes={one: min(sizes[one], old.meshes[one]) for one in sizes})
+        surplus = set(old.places()) - set(smaller.places())
+        new = shrunk(smaller, surplus) if surplus else old
+        wanted = replace(new, meshes=sizes)
+        missing = set(wanted.places()) - set(smaller.places()) | _lost(new, smaller.places())
+        shares = shares_of([place for place in wanted.places() if place in missing])
+        if shares:
+            number = old.next_number
+            job = BatchJob("", f"{old.name}-{number}", number, shares)
+            job = self._submitted(order, old, job)
+            wanted = replace(wanted, jobs=(*new.jobs, job), next_number=number + 1)
+        return wanted.to_json()
+
+    def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
+        """Gives the end of what a worker has printed, or of what the script has."""
+        given = SlurmTicket.from_json(ticket)
+        told = tail(given.log(mesh, rank), lines)
+        # A worker that was never started is what the script can tell of.
+        script = BATCH_LOG.replace("%j", given.job_of((mesh, rank)).id)
+        return told or tail(Path(given.batch_logs) / script, lines)
+
+    def client_output(self, ticket: Ticket, start: int) -> bytes:
+        """Reads the log of the client script."""
+        return client_output(SlurmTicket.from_json(ticket).client_log, start)
+
+    def events(self, ticket: Ticket) -> Sequence[JobEvent]:
+        """Gives what the scripts have noted: starts, and warnings of the scheduler."""
+        return noted(SlurmTicket.from_json(ticket))
+
+    def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
+        """Gives the hosts of jobs that were told to end, and those on nodes that are drained."""
+        return leaving(SlurmTicket.from_json(ticket))
+
+    def _array(self, order: Order, ticket: SlurmTicket) -> Ticket:
+        prepare_tasks(order, self.options)
+        Path(ticket.batch_logs).mkdir(parents=True, exist_ok=True)
+        (job,) = ticket.jobs
+        with _submitting(order) as held:
+            job_id = Slurm().find(job.name)
+            if job_id is None:
+                job_id = Slurm().submit(array_script(order, self.options), held)
+        job = replace(job, id=job_id)
+        note_tasks(order, self.options, job)
+        return replace(ticket, jobs=(job,)).to_json()
+
+    def _task(self, order: Order) -> Ticket:
+        found = task_ticket(order, self.options)
+        if found is None:
+            raise JobError("the array of this task is not submitted: apply the array")
+        return found.to_json()
+
+    def _submitted(self, order: Order, ticket: SlurmTicket, job: BatchJob) -> BatchJob:
+        """Submits a batch job unless that was done, and returns it with its id."""
+        Path(ticket.batch_logs).mkdir(parents=True, exist_ok=True)
+        with _submitting(order) as held:
+            job_id = Slurm().find(job.name)
+            if job_id is None:
+                job_id = Slurm().submit(render(order, self.options, job), held)
+        return replace(job, id=job_id)
+
+
+def _lost(ticket: SlurmTicket, places: Sequence[Place]) -> set[Place]:
+    """Returns those of some hosts that have ended while the job has not."""
+    found = report(replace(ticket, meshes=dict(_sizes(places))))
+    if found.state is Phase.ENDED:
+        return set()
+    return {(host.mesh, host.rank) for host in found.hosts if host.state is Phase.ENDED}
+
+
+def _sizes(places: Sequence[Place]) -> Counter[str]:
+    return Counter(mesh for mesh, _ in places)
+
+
+@contextmanager
+def _submitting(order: Order) -> Iterator[int]:
+    """Waits until no other program submits for this job, nor one that was killed at it.
+
+    Gives the file descriptor that keeps others waiting for as long as anybody has it open.
+    """
+    path = order.folder / "workers" / "slurm-submission.lock"
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        until = time.monotonic() + _SUBMISSION_LIMIT_S
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise SchedulerUnreachable(
+                        "another program has been submitting this job for long: try again later"
+                    ) from None
+                time.sleep(0.1)
+        yield held
+    finally:
+        os.close(held)

@@ -1,0 +1,322 @@
+"""The batch script that runs the workers of all meshes, as one job."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mesh_core import ConfigError
+from mesh_jobs._backend.order import Order, WorkerCommand
+from mesh_jobs._client.process import client_argv
+from mesh_jobs._slurm.commands import Submission
+from mesh_jobs._slurm.ticket import BatchJob, Share, SlurmTicket
+
+__all__ = [
+    "BATCH_LOG",
+    "EVENTS",
+    "directive",
+    "output_directive",
+    "render",
+    "ticket_of",
+    "worker",
+]
+
+#: What the script writes into the job's folder.
+EVENTS = "workers/slurm-events"
+BATCH_LOG = "slurm-%j.log"
+
+#: What each task does: it runs its worker, and notes how that ended. The trap keeps the shell there
+#: when the scheduler ends the job, so that it can; the worker gets the signal itself.
+_TASK = """export MESH_RANK=$((MESH_FIRST + SLURM_PROCID))
+exec >> "$MESH_LOGS$MESH_NAME-$MESH_RANK.log" 2>&1
+trap told=yes TERM USR1
+"$@"; status=$?
+echo "$MESH_EPOCH $status" > "$MESH_WORKERS/$MESH_NAME-$MESH_RANK.ended"
+: > "$MESH_WORKERS/slurm-$MESH_EPOCH-$SLURMD_NODENAME.ended"
+# The script that waits for us may have been lost with its node: then the last of us ends the job.
+while [ -z "$told" ]; do
+    job=$(scontrol --oneliner show job "$SLURM_JOB_ID" 2>&1) || exit $status
+    waiter=$(expr "$job" : '.* BatchHost=\\([^ ]*\\)')
+    nodes=$(scontrol show hostnames "$(expr "$job" : '.* NodeList=\\([^ ]*\\)')")
+    for node in $nodes; do
+        [ "$node" = "$waiter" ] && continue
+        [ -e "$MESH_WORKERS/slurm-$MESH_EPOCH-$node.ended" ] || exit $status
+    done
+    case " $(echo $nodes) " in
+        *" $waiter "*) ;;
+        *) scancel "$SLURM_JOB_ID"; exit $status ;;
+    esac
+    [ -e "$MESH_WORKERS/slurm-$MESH_EPOCH-$waiter.ended" ] && exit $status
+    sleep 2
+done
+exit $status"""
+
+#: What the script does around the workers. `wait` ends early when a signal comes.
+_NOTE = """note() {
+    echo "$(date +%s) $MESH_EPOCH $*" >> "$MESH_FOLDER/EVENTS"
+} 2> /dev/null
+told() {
+    echo "now=$(date +%Y-%m-%dT%H:%M:%S)"
+    scontrol --oneliner show job "$SLURM_JOB_ID" | head -n 1 |
+        grep -oE ' (JobState|EndTime|PreemptTime|Restarts|RunTime|TimeLimit)=[^ ]*'
+} 2> /dev/null
+trap 'note leaving $(told)' USR1
+trap 'note stopping $(told)' TERM"""
+_WAIT = """failed=0
+for worker in $workers; do
+    while :; do
+        wait "$worker"; status=$?
+        [ $status -gt 128 ] && kill -0 "$worker" 2> /dev/null || break
+    done
+    [ $status -eq 0 ] || failed=1
+done
+note ended all workers have ended
+exit $failed"""
+
+#: With a client the job ends when that does, and with what is beside it: the nodes of a mesh that
+#: has grown are another job.
+_WAIT_FOR_CLIENT = """while :; do
+    wait "$client"; status=$?
+    [ $status -gt 128 ] && kill -0 "$client" 2> /dev/null || break
+done
+note ended the client script has ended with status $status
+squeue --noheader --user="$(id -u)" --format='%A %j' | while read -r id name; do
+    case "$name" in
+        JOB_NAME-*) scancel "$id" ;;
+    esac
+done
+exit $status"""
+
+#: What the variable would override, for options that a script may have.
+_VARIABLES = {
+    "account": "SBATCH_ACCOUNT",
+    "exclusive": "SBATCH_EXCLUSIVE",
+    "gpus_per_node": "SBATCH_GPUS_PER_NODE",
+    "mem": "SBATCH_MEM_PER_NODE",
+    "partition": "SBATCH_PARTITION",
+    "qos": "SBATCH_QOS",
+    "time_limit": "SBATCH_TIMELIMIT",
+}
+_ALWAYS_OURS = (
+    "SBATCH_ARRAY_INX",
+    "SBATCH_JOB_NAME",
+    "SBATCH_NO_KILL",
+    "SBATCH_NO_REQUEUE",
+    "SBATCH_OPEN_MODE",
+    "SBATCH_OUTPUT",
+    "SBATCH_REQUEUE",
+    "SBATCH_SIGNAL",
+)
+
+
+@dataclass(frozen=True)
+class _Resources:
+    """What each node of a mesh is to have."""
+
+    cpus: int | None
+    memory: str | None
+    gpus: int | None
+    partition: str | None
+    more: tuple[str, ...]
+
+    def options(self) -> Iterator[str]:
+        if self.partition is not None:
+            yield f"--partition={self.partition}"
+        if self.cpus is not None:
+            yield f"--cpus-per-task={self.cpus}"
+        if self.memory is not None:
+            yield f"--mem={self.memory}"
+        if self.gpus:
+            yield f"--gpus-per-node={self.gpus}"
+        yield from self.more
+
+
+def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submission:
+    """Returns the script for a batch job, which has no id yet.
+
+    Raises:
+        ConfigError: A value cannot be in a script.
+    """
+    is_heterogeneous = len({_of_share(order, options, share) for share in job.shares}) > 1
+    # Those that ask for unlike nodes are parts of their own.
+    parts = [[share] for share in job.shares] if is_heterogeneous else [list(job.shares)]
+    lines = ["#!/bin/sh", *_directives(order, options, job.name, parts), "", "umask 077"]
+    lines += _exports(order, options, job)
+    lines += _NOTE.replace("EVENTS", EVENTS).splitlines()
+    lines += [f"task={shlex.quote(_TASK)}", *options.get("setup", ()), ""]
+    lines += _note_nodes(len(parts))
+    offset = 0
+    for place, share in enumerate(job.shares):
+        words = _srun(order, options, share, place if is_heterogeneous else None, offset)
+        own = f"MESH_NAME={share.mesh} MESH_FIRST={share.first}"
+        lines += [f"{own} {words} &", 'workers="$workers $!"']
+        offset += share.hosts
+    if order.spec.client is not None and job.number == 0:
+        lines.append(f"{shlex.join(_client(order, options))} & client=$!")
+        name = ticket_of(order, options).name
+        lines += _WAIT_FOR_CLIENT.replace("JOB_NAME", name).splitlines()
+    else:
+        lines += _WAIT.splitlines()
+    named = [name for key, name in _VARIABLES.items() if options.get(key) is not None]
+    return Submission("\n".join(lines) + "\n", [*_ALWAYS_OURS, *named])
+
+
+def ticket_of(order: Order, options: Mapping[str, Any]) -> SlurmTicket:
+    """Returns the ticket of an order, with one batch job that has no id yet."""
+    meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
+    shares = tuple(Share(mesh, 0, hosts) for mesh, hosts in meshes.items())
+    # The order can be found by it.
+    name = f"{order.spec.name}-{order.id}"
+    folder = order.folder.absolute()
+    given = options.get("log_dir")
+    batch_logs = given or f"{folder}/logs"
+    # In a folder that the user names there may be other jobs' too.
+    logs = f"{given}/{name}-" if given else f"{folder}/logs/"
+    job = BatchJob("", name, 0, shares)
+    return SlurmTicket(
+        name, folder, logs, batch_logs, meshes, (job,), 1, options.get("array") or ""
+    )
+
+
+def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand:
+    """Returns what all tasks of a mesh run."""
+    folder = order.folder.absolute()
+    return order.worker(
+        mesh,
+        "env:MESH_RANK",
+        python=options.get("python_exe"),
+        listen=f"tcp://*:{options.get('port', 0)}",
+        advertise=options.get("advertise"),
+        report=f"{folder}/workers/{mesh}-{{rank}}.json",
+        secret=f"{folder}/keys/worker-{mesh}.json",
+        epoch="env:MESH_EPOCH",
+    )
+
+
+def _client(order: Order, options: Mapping[str, Any]) -> list[str]:
+    return client_argv(
+        order,
+        python=options.get("python_exe"),
+        epoch="env:MESH_EPOCH",
+        log=str(ticket_of(order, options).client_log),
+        # The tasks of an array have one script, which knows the name of the array alone.
+        context=options.get("array_of"),
+    )
+
+
+def _directives(
+    order: Order, options: Mapping[str, Any], name: str, parts: Sequence[Sequence[Share]]
+) -> list[str]:
+    lines = [
+        directive(f"--job-name={name}"),
+        output_directive(ticket_of(order, options)),
+        directive("--open-mode=append"),
+    ]
+    if warning := options.get("warning_s"):
+        # To the script alone: a worker would die of it.
+        lines.append(directive(f"--signal=B:USR1@{warning}"))
+    for number, shares in enumerate(parts):
+        if number:
+            lines.append("#SBATCH hetjob")
+        nodes = sum(share.hosts for share in shares)
+        lines += [directive(f"--nodes={nodes}"), directive("--ntasks-per-node=1")]
+        lines += map(directive, _everywhere(options))
+        lines += map(directive, _of_share(order, options, shares[0]).options())
+    return lines
+
+
+def _everywhere(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what each part of a heterogeneous job has to be told again."""
+    # The others go on when a node is lost.
+    yield "--no-kill"
+    yield "--requeue" if options.get("requeue", True) else "--no-requeue"
+    if options.get("exclusive", True):
+        yield "--exclusive"
+    if (limit := options.get("time_limit")) is not None:
+        yield f"--time={limit}"
+    for key in ("account", "qos"):
+        if (value := options.get(key)) is not None:
+            yield f"--{key}={value}"
+    for word in options.get("slurm_args", ()):
+        if not str(word).startswith("-"):
+            raise ConfigError(
+                f"slurm_args has {word!r}, which is no option: write --name=value as one word"
+            )
+        yield str(word)
+
+
+def _of_share(order: Order, options: Mapping[str, Any], share: Share) -> _Resources:
+    mesh = order.spec.mesh(share.mesh)
+
+    def of(own: Any, key: str) -> Any:
+        return options.get(key) if own is None else own
+
+    return _Resources(
+        cpus=of(mesh.cpus, "cpus_per_task"),
+        memory=of(mesh.memory, "mem"),
+        gpus=of(mesh.gpus, "gpus_per_node"),
+        partition=of(mesh.options.get("partition"), "partition"),
+        more=tuple(mesh.options.get("slurm_args", ())),
+    )
+
+
+def _exports(order: Order, options: Mapping[str, Any], job: BatchJob) -> list[str]:
+    folder = order.folder.absolute()
+    values = dict(worker(order, job.shares[0].mesh, options).env)
+    values |= {"MESH_FOLDER": str(folder), "MESH_WORKERS": f"{folder}/workers"}
+    values |= {"MESH_LOGS": ticket_of(order, options).logs}
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    epoch = f"$(({job.first_epoch} + ${{SLURM_RESTART_COUNT:-0}}))"
+    # A user may run more beside the workers, with srun --jobid.
+    return [*lines, f'export MESH_EPOCH="{epoch}" SLURM_OVERLAP=1']
+
+
+def _note_nodes(parts: int) -> list[str]:
+    if parts == 1:
+        names = ['"$SLURM_JOB_NODELIST"']
+    else:
+        names = [f'"$SLURM_JOB_NODELIST_HET_GROUP_{number}"' for number in range(parts)]
+    target = '"$MESH_WORKERS/slurm-$MESH_EPOCH.nodes"'
+    return [
+        f"printf '%s\\n' {' '.join(names)} > {target}",
+        f"note started on {' '.join(names)}",
+    ]
+
+
+def _srun(
+    order: Order, options: Mapping[str, Any], share: Share, part: int | None, offset: int
+) -> str:
+    """Returns the command that runs the workers of some hosts."""
+    wanted = _of_share(order, options, share)
+    # One that ends, or is lost with its node, takes no other with it.
+    words = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
+    words += [f"--nodes={share.hosts}", f"--ntasks={share.hosts}", "--ntasks-per-node=1"]
+    words.append(f"--relative={offset}" if part is None else f"--het-group={part}")
+    # All that the job has on the node is for the processes that the worker starts.
+    words.append("--cpu-bind=none")
+    if wanted.cpus is not None:
+        words.append(f"--cpus-per-task={wanted.cpus}")
+    if wanted.gpus:
+        words.append(f"--gpus-per-node={wanted.gpus}")
+    command = worker(order, share.mesh, options)
+    # The shell puts in the text of what each task does.
+    return f'{shlex.join(words)} sh -c "$task" mesh {shlex.join(command.argv)}'
+
+
+def output_directive(ticket: SlurmTicket) -> str:
+    """Returns the line that says where the output of the script goes."""
+    logs = ticket.batch_logs.replace("%", "%%")
+    return directive(f"--output={logs}/{BATCH_LOG}")
+
+
+def directive(option: str) -> str:
+    """Returns the line of a script that gives an option to `sbatch`.
+
+    Raises:
+        ConfigError: It cannot be in a script.
+    """
+    if any(mark in option for mark in '\n\r"\\'):
+        raise ConfigError(f"{option!r} cannot be in a batch script: use no quotes or line breaks")
+    return f'#SBATCH "{option}"' if any(mark in option for mark in " '#$") else f"#SBATCH {option}"

@@ -1,0 +1,123 @@
+"""Nodes that SLURM is about to take: what the scripts were told, and nodes that are drained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from mesh_jobs._backend.report import HostLeaving, JobEvent
+from mesh_jobs._slurm.batch_script import EVENTS
+from mesh_jobs._slurm.commands import Slurm, duration_s
+from mesh_jobs._slurm.report import Place, components, nodes_at_start
+from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket, restarts_of
+
+__all__ = ["leaving", "noted"]
+
+_WORDS = {
+    "timeout": "the time limit is near",
+    "preempt": "the nodes are taken for another job",
+    "drain": "the node is drained",
+    "end": "the scheduler ends the job",
+}
+
+
+@dataclass(frozen=True)
+class _Note:
+    """One line of a script."""
+
+    at: float
+    epoch: int
+    kind: str
+    words: tuple[str, ...]
+
+    def fields(self) -> dict[str, str]:
+        return dict(word.split("=", 1) for word in self.words if "=" in word)
+
+
+def noted(ticket: SlurmTicket) -> list[JobEvent]:
+    """Returns what the scripts have noted, oldest first."""
+    return [JobEvent(note.at, note.kind, _text(note)) for note in _notes(ticket)]
+
+
+def leaving(ticket: SlurmTicket) -> list[HostLeaving]:
+    """Returns the hosts that are about to go, each once, the most urgent news of it.
+
+    Raises:
+        SchedulerUnreachable: It cannot be asked which nodes are drained.
+    """
+    found: dict[Place, HostLeaving] = {}
+    for job in dict.fromkeys(map(ticket.job_of, ticket.places())):
+        mine = [place for place in job.places() if _has(ticket, place, job)]
+        found |= {one.place: one for one in _drained(ticket, job)}
+        notes = [note for note in _notes(ticket) if job.has_epoch(note.epoch)]
+        for note in notes:
+            if note.kind == "started":
+                # What was said before is over.
+                found = {place: one for place, one in found.items() if one.reason == "drain"}
+            elif note.kind in ("leaving", "stopping"):
+                reason, seconds = _why(note)
+                left = None if seconds is None else max(note.at + seconds - time.time(), 0.0)
+                found |= {place: HostLeaving(*place, reason, left, note.epoch) for place in mine}
+    return list(found.values())
+
+
+def _why(note: _Note) -> tuple[str, float | None]:
+    """Returns why a job is told to end, and how much time it had from then on."""
+    told = note.fields()
+    now, end = _moment(told.get("now", "")), _moment(told.get("EndTime", ""))
+    seconds = None if now is None or end is None else max((end - now).total_seconds(), 0.0)
+    if _moment(told.get("PreemptTime", "")) is not None:
+        return "preempt", seconds if told.get("JobState") == "RUNNING" else None
+    if told.get("Restarts", "0") != str(restarts_of(note.epoch)):
+        # It is on its way back into the queue.
+        return "preempt", None
+    if note.kind == "leaving":
+        # The scheduler sends this signal before the limit.
+        return "timeout", seconds
+    limit, run = (duration_s(told.get(key, "")) for key in ("TimeLimit", "RunTime"))
+    return "timeout" if limit is not None and run is not None and run >= limit else "end", None
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _text(note: _Note) -> str:
+    if note.kind in ("leaving", "stopping"):
+        reason, seconds = _why(note)
+        return _WORDS[reason] + ("" if seconds is None else f": {seconds:.0f} s are left")
+    again = restarts_of(note.epoch)
+    return " ".join(note.words) + (f", restart {again}" if note.kind == "started" and again else "")
+
+
+def _notes(ticket: SlurmTicket) -> Iterator[_Note]:
+    try:
+        text = (ticket.folder / EVENTS).read_text()
+    except FileNotFoundError:
+        return
+    for line in text.splitlines():
+        at, epoch, kind, *words = line.split()
+        yield _Note(float(at), int(epoch), kind, tuple(words))
+
+
+def _has(ticket: SlurmTicket, place: Place, job: BatchJob) -> bool:
+    return place in ticket.places() and ticket.job_of(place) == job
+
+
+def _drained(ticket: SlurmTicket, job: BatchJob) -> Iterator[HostLeaving]:
+    """Yields the hosts whose nodes get no new jobs: the administrator waits for them."""
+    parts = components(job)
+    if not parts or parts[0].is_over or parts[0].is_waiting:
+        return
+    epoch = job.first_epoch + parts[0].restarts
+    slurm = Slurm()
+    names = [name for nodes in nodes_at_start(ticket, epoch) for name in slurm.names(nodes)]
+    drained = {node.name for node in slurm.nodes(names) if "DRAIN" in node.state}
+    for place, name in zip(job.places(), names, strict=False):
+        if name in drained and _has(ticket, place, job):
+            yield HostLeaving(*place, "drain", None, epoch)

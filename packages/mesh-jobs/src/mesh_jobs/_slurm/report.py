@@ -1,0 +1,178 @@
+"""How an allocation is: what the scheduler says of its batch jobs, and what workers reported."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+
+from mesh_jobs._atomic_files import read_json
+from mesh_jobs._backend.report import HostReport, Phase, Report
+from mesh_jobs._client.process import client_status
+from mesh_jobs._slurm.commands import Slurm, SlurmComponent
+from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket
+
+__all__ = ["Place", "components", "nodes_at_start", "report"]
+
+#: How long a worker may take to answer of which the scheduler knows nothing.
+_CONNECT_LIMIT_S = 2.0
+
+Place = tuple[str, int]
+
+
+def report(ticket: SlurmTicket) -> Report:
+    """Puts together what is known of an allocation.
+
+    Raises:
+        SchedulerUnreachable: The scheduler cannot be asked.
+    """
+    places = ticket.places()
+    jobs = {job.number: job for job in map(ticket.job_of, places)}
+    reports = {number: _of_job(ticket, job) for number, job in jobs.items()}
+    hosts = {
+        (host.mesh, host.rank): (number, host)
+        for number, one in sorted(reports.items())
+        for host in one.hosts
+        if ticket.job_of((host.mesh, host.rank)).number == number
+    }
+    found = tuple(hosts[place][1] for place in places)
+    limits = [one.remaining_s for one in reports.values() if one.remaining_s is not None]
+    for state in (Phase.PENDING, Phase.RUNNING, Phase.ENDED):
+        of_state = [one for one in reports.values() if one.state is state]
+        if of_state:
+            reason = next((one.reason for one in of_state if one.reason), "")
+            exit_code = next((one.exit_code for one in reports.values()), None)
+            return Report(state, reason, found, exit_code, min(limits, default=None))
+    raise AssertionError("an allocation has hosts")
+
+
+def components(job: BatchJob) -> list[SlurmComponent]:
+    """Returns the parts of a batch job, none when the scheduler does not know it.
+
+    Raises:
+        SchedulerUnreachable: The scheduler cannot be asked.
+    """
+    # A scheduler that has lost its state counts from one again: that is somebody else's job.
+    return [part for part in Slurm().job(job.id) if part.name == job.name]
+
+
+def _of_job(ticket: SlurmTicket, job: BatchJob) -> Report:
+    wanted = [place for place in ticket.places() if place in job.places()]
+    parts = components(job)
+    if not parts:
+        return _unknown(ticket, job, wanted)
+    epoch = job.first_epoch + parts[0].restarts
+    exit_code = _exit_code(ticket, parts)
+    # A job of several parts is as far as the part that is least far.
+    for part in parts:
+        if part.is_over:
+            reason = f"job {job.id} is {part.state}{_in_brackets(part.reason)}"
+            # What is left of other parts is ended by the scheduler.
+            all_over = all(other.is_over for other in parts)
+            state = Phase.ENDED if all_over else Phase.PENDING
+            return Report(state, reason, tuple(_alike(wanted, state, reason, epoch)), exit_code)
+    for part in parts:
+        if part.is_waiting:
+            reason = f"{part.state}{_in_brackets(part.reason)}"
+            hosts = tuple(_alike(wanted, Phase.PENDING, reason, epoch))
+            return Report(Phase.PENDING, reason, hosts, remaining_s=parts[0].remaining_s)
+    lost = _lost(ticket, job, epoch, parts)
+    hosts = tuple(_host(ticket, place, epoch, lost.get(place)) for place in wanted)
+    return Report(Phase.RUNNING, "", hosts, exit_code, parts[0].remaining_s)
+
+
+def _exit_code(ticket: SlurmTicket, parts: Sequence[SlurmComponent]) -> int | None:
+    """Returns with what the client script has ended, where there is one."""
+    client = client_status(ticket.folder)
+    # The one of before the job was put into the queue again has ended for that.
+    if client is None or client.epoch != parts[0].restarts:
+        return None
+    return client.status if client.status is not None else parts[0].exit_code
+
+
+def _host(ticket: SlurmTicket, place: Place, epoch: int, lost: str | None) -> HostReport:
+    if lost is not None:
+        return HostReport(*place, Phase.ENDED, None, lost, epoch)
+    ended = _ended(ticket, place, epoch)
+    if ended is not None:
+        reason = f"its worker ended with status {ended}"
+        return HostReport(*place, Phase.ENDED, None, reason, epoch)
+    told = read_json(ticket.report_file(*place))
+    # After the job was put into the queue again there is what its workers reported before.
+    if told is None or told["epoch"] != epoch:
+        return HostReport(*place, Phase.PENDING, None, "its worker starts", epoch)
+    control = told.get("control")
+    return HostReport(*place, Phase.RUNNING, told["address"], "", epoch, control)
+
+
+def _ended(ticket: SlurmTicket, place: Place, epoch: int) -> int | None:
+    try:
+        words = ticket.ended_file(*place).read_text().split()
+    except FileNotFoundError:
+        return None
+    # Half a line is no end yet: the shell does not write it in one step on all file systems.
+    return int(words[1]) if len(words) == 2 and int(words[0]) == epoch else None
+
+
+def _lost(
+    ticket: SlurmTicket, job: BatchJob, epoch: int, parts: Sequence[SlurmComponent]
+) -> dict[Place, str]:
+    """Returns for each host whose node the job has no more, why."""
+    began = nodes_at_start(ticket, epoch)
+    now = [part.nodes for part in parts]
+    if began == now or len(began) != len(now):
+        return {}
+    slurm = Slurm()
+    kept = {name for nodes in now for name in slurm.names(nodes)}
+    names = [name for nodes in began for name in slurm.names(nodes)]
+    lost = {}
+    # One after another over all parts: that is the order in which workers are started.
+    for place, name in zip(job.places(), names, strict=False):
+        if name not in kept and place in ticket.places() and ticket.job_of(place) == job:
+            node = slurm.node(name)
+            lost[place] = f"node {name} is {node.state}{_in_brackets(node.reason)}"
+    return lost
+
+
+def nodes_at_start(ticket: SlurmTicket, epoch: int) -> list[str]:
+    """Returns the nodes that each part of a job began with, nothing when it has not begun."""
+    try:
+        return (ticket.folder / "workers" / f"slurm-{epoch}.nodes").read_text().split()
+    except FileNotFoundError:
+        return []
+
+
+def _unknown(ticket: SlurmTicket, job: BatchJob, wanted: Sequence[Place]) -> Report:
+    """Reports a job that the scheduler has forgotten: long ago, or before it could note it.
+
+    A controller that is killed has not saved what it was told last; the job's workers go on.
+    """
+    reason = f"the scheduler does not know job {job.id} any more"
+    hosts = []
+    for place in wanted:
+        told = read_json(ticket.report_file(*place))
+        if told is not None and _is_served(told["address"]):
+            control = told.get("control")
+            up = HostReport(*place, Phase.RUNNING, told["address"], "", told["epoch"], control)
+            hosts.append(up)
+        else:
+            hosts.append(HostReport(*place, Phase.ENDED, None, reason, job.first_epoch))
+    is_up = any(host.is_up for host in hosts)
+    return Report(Phase.RUNNING if is_up else Phase.ENDED, reason, tuple(hosts))
+
+
+def _is_served(address: str) -> bool:
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_LIMIT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _alike(places: Sequence[Place], state: Phase, reason: str, epoch: int) -> Iterator[HostReport]:
+    for place in places:
+        yield HostReport(*place, state, None, reason, epoch)
+
+
+def _in_brackets(reason: str) -> str:
+    return f" ({reason})" if reason else ""

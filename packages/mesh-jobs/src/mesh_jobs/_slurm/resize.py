@@ -1,0 +1,70 @@
+"""Fewer nodes for a job that runs, and more by another batch job."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from mesh_jobs._errors import JobError, NotSupported
+from mesh_jobs._slurm.cancellation import end_jobs
+from mesh_jobs._slurm.commands import Slurm
+from mesh_jobs._slurm.report import Place, components, nodes_at_start
+from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket
+
+__all__ = ["shrunk"]
+
+
+def shrunk(ticket: SlurmTicket, surplus: set[Place]) -> SlurmTicket:
+    """Gives back the nodes of some hosts; a batch job of which none is left is ended.
+
+    Raises:
+        NotSupported: SLURM takes no nodes from such a job.
+        JobError: The job does not run now.
+        SchedulerUnreachable: The scheduler cannot be asked.
+    """
+    kept, ended = [], set[str]()
+    for job in ticket.jobs:
+        mine = {place for place in job.places() if ticket.job_of(place) == job}
+        left = [place for place in mine if place not in surplus and place in ticket.places()]
+        if not left:
+            ended.add(job.name)
+            continue
+        if mine & surplus:
+            _take(ticket, job, surplus)
+        kept.append(job)
+    if ended:
+        end_jobs(lambda _, name: name in ended)
+    for mesh, rank in surplus:
+        # A task that loses its node is killed: it tidies nothing.
+        for path in (ticket.report_file(mesh, rank), ticket.ended_file(mesh, rank)):
+            with suppress(FileNotFoundError):
+                path.unlink()
+    return replace(ticket, jobs=tuple(kept))
+
+
+def _take(ticket: SlurmTicket, job: BatchJob, surplus: set[Place]) -> None:
+    parts = components(job)
+    if len(parts) > 1:
+        raise NotSupported(
+            f"job {job.id} is heterogeneous, and SLURM takes no nodes from it: kill the job, and "
+            "apply it anew"
+        )
+    if not parts or parts[0].is_waiting or parts[0].is_over:
+        state = parts[0].state if parts else "not known"
+        raise JobError(
+            f"job {job.id} is {state}: SLURM takes nodes from a job that runs: wait for it"
+        )
+    slurm = Slurm()
+    has = slurm.names(parts[0].nodes)
+    began = nodes_at_start(ticket, job.first_epoch + parts[0].restarts)
+    if not began:
+        raise JobError(f"job {job.id} is about to start: wait for its hosts")
+    names = slurm.names(began[0])
+    gone = {
+        name
+        for place, name in zip(job.places(), names, strict=False)
+        if place in surplus and ticket.job_of(place) == job
+    }
+    rest = [name for name in has if name not in gone]
+    if rest != has:
+        slurm.keep_nodes(job.id, rest, ticket.folder / "workers")

@@ -1,0 +1,1 @@
+"""Scripts written for torchrun."""

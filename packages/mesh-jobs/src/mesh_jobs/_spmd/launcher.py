@@ -1,0 +1,147 @@
+"""Scripts written for torchrun, on hosts that stay."""
+
+from __future__ import annotations
+
+import uuid
+from math import prod
+from typing import TYPE_CHECKING
+
+from mesh_jobs._exec.execution import Execution
+from mesh_jobs._exec.rank_output import RankOutput, show_with_prefix
+from mesh_jobs._spmd.first_failure import FirstFailure
+from mesh_jobs._spmd.interrupts import pass_interrupts_to
+from mesh_jobs._spmd.rank_command import SpmdOrder
+from mesh_jobs._spmd.rendezvous import MasterAddress, find_master_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from os import PathLike
+
+    from mesh_core import Future, HostMesh
+    from mesh_jobs._exec.rank_output import RankLine
+
+__all__ = ["SpmdRun", "run_spmd"]
+
+_MASTER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
+
+
+def run_spmd(
+    host_mesh: HostMesh,
+    script: str | PathLike[str] | None = None,
+    args: Sequence[str] = (),
+    *,
+    module: str | None = None,
+    per_host: int | Mapping[str, int] = 1,
+    env: Mapping[str, str] | None = None,
+    workdir: str | PathLike[str] | None = None,
+    output_dir: str | PathLike[str] | None = None,
+    name: str = "mesh",
+) -> Future[int]:
+    """Runs a script on every rank as torchrun would, once; run it again as often as you like.
+
+    Ranks find the variables of torchrun in their environment. `MASTER_ADDR` is a name of the first
+    host that all hosts can reach, and `MASTER_PORT` a port there that is kept free for the script.
+    When a rank fails, the others are ended, and its traceback is printed last: the one that torch
+    has written for a function with `@record`, else that of stderr. Ctrl-C reaches the ranks too.
+
+    Example:
+        >>> run_spmd(state.trainers, "train.py", per_host=8).get()  # doctest: +SKIP
+        0
+
+    Args:
+        host_mesh: The hosts, the first one that of rank 0.
+        script: A file there; in `workdir` unless it is absolute.
+        args: The arguments of the script.
+        module: What to run in place of a file, as `python -m` would.
+        per_host: How many ranks each host has, or dimensions with their sizes.
+        env: Added to the environment, and above all else in it.
+        workdir: Where the ranks run; where the worker was started when left out.
+        output_dir: A folder here, where what each rank says is kept; see `exec_command`.
+        name: What the mesh is called in what is printed and kept.
+
+    Returns:
+        A future of the exit status: that of the rank that failed first, or 0. To cancel it ends the
+        script everywhere.
+
+    Raises:
+        ValueError: There is no script or module, or both, or `per_host` is no positive number.
+        MeshError: From the future: a rank was lost, or the hosts cannot reach the first one.
+    """
+    run = SpmdRun(
+        host_mesh,
+        script,
+        args,
+        module=module,
+        per_host=per_host,
+        env=env,
+        workdir=workdir,
+        name=name,
+    )
+    pass_interrupts_to(run.execution)
+    return run.execution.in_background(lambda: run.run(output_dir))
+
+
+class SpmdRun:
+    """One run of a script."""
+
+    def __init__(
+        self,
+        host_mesh: HostMesh,
+        script: str | PathLike[str] | None,
+        args: Sequence[str],
+        *,
+        module: str | None,
+        per_host: int | Mapping[str, int],
+        env: Mapping[str, str] | None,
+        workdir: str | PathLike[str] | None,
+        name: str,
+    ) -> None:
+        if (script is None) == (module is None):
+            raise ValueError("a run is of a script or of a module: give one of them")
+        what = (str(script),) if script is not None else ("-m", str(module))
+        self._python_args = (*what, *map(str, args))
+        self._env = dict(env or {})
+        self._workdir = None if workdir is None else str(workdir)
+        self._name = name
+        dims = {"procs": per_host} if isinstance(per_host, int) else dict(per_host)
+        self._per_host = prod(dims.values())
+        self.execution = Execution(host_mesh, per_host=dims, name=name)
+
+    def run(
+        self,
+        output_dir: str | PathLike[str] | None = None,
+        show: Callable[[RankLine], object] = show_with_prefix,
+    ) -> int:
+        """Runs it to its end; gives the exit status of the rank that failed first, or 0.
+
+        Raises:
+            MeshError: A rank was lost, or the hosts cannot reach the first one.
+        """
+        execution = self.execution
+        first = FirstFailure(self._name, execution.extent, show)
+        output = RankOutput(self._name, execution.extent, folder=output_dir, show=first.show)
+
+        def exited(rank: int, status: int) -> None:
+            # Ranks of a cancelled run end by a signal of ours, which is no failure.
+            if not execution.is_cancelled and first.exited(rank, status):
+                execution.end()
+
+        execution.run(self._order, output, on_exit=exited, on_error=first.told)
+        first.print()
+        return first.status
+
+    def _order(self) -> SpmdOrder:
+        if all(name in self._env for name in _MASTER_VARIABLES):
+            master = MasterAddress(
+                self._env[_MASTER_VARIABLES[0]], int(self._env[_MASTER_VARIABLES[1]])
+            )
+        else:
+            master = find_master_address(self.execution.first_of_hosts(self._per_host))
+        return SpmdOrder(
+            self._python_args,
+            self._per_host,
+            master,
+            uuid.uuid4().hex,
+            self._env,
+            self._workdir,
+        )

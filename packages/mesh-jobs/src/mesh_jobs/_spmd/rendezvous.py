@@ -1,0 +1,165 @@
+"""Rendezvous of the ranks of a script: an address of the first host, and a port reserved there.
+
+Each host connects to the names of the first host, and a name counts as an address of that host only
+if a random token is served there. A socket that never listens stays bound to the reserved port
+until the run is over, so the system assigns the port to no other process. The script can still
+listen on it, as long as it sets SO_REUSEADDR, as servers usually do.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh_core import Actor, endpoint
+from mesh_jobs._errors import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh_core import ProcMesh
+
+__all__ = ["MasterAddress", "find_master_address"]
+
+_CALL_LIMIT_S = 3.0
+_TOKEN_LEN = 16
+# Documentation addresses: nothing is sent, but the system says from where it would be.
+_DOCUMENTATION_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+
+
+@dataclass(frozen=True, slots=True)
+class MasterCandidate:
+    """Names of the first host that may be reachable, and how to verify them."""
+
+    names: tuple[str, ...]
+    port: int
+    """The port that serves the token."""
+    token: bytes
+    reserved_port: int
+    """The port that is reserved for the script."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterAddress:
+    """`MASTER_ADDR` and `MASTER_PORT`."""
+
+    address: str
+    port: int
+
+
+class Rendezvous(Actor):
+    """Reserves a port on the first host; on every host, checks how the first host is reached."""
+
+    def __init__(self) -> None:
+        self._reserved: socket.socket | None = None
+        self._listener: socket.socket | None = None
+
+    @endpoint
+    def offer(self, is_alone: bool) -> MasterCandidate:
+        """Reserve a port, and start serving a token on another one."""
+        self._reserved = _bound()
+        self._listener = _bound()
+        self._listener.listen(1024)
+        token = secrets.token_bytes(_TOKEN_LEN)
+        threading.Thread(
+            target=_serve_token, args=(self._listener, token), name="mesh-rendezvous", daemon=True
+        ).start()
+        names = ["localhost", *_names()] if is_alone else [*_names(), "localhost"]
+        ports = [one.getsockname()[1] for one in (self._listener, self._reserved)]
+        return MasterCandidate(tuple(dict.fromkeys(names)), ports[0], token, ports[1])
+
+    @endpoint
+    def reachable_names(self, candidate: MasterCandidate) -> set[str]:
+        """Return the names under which this host reaches the first host."""
+        found: set[str] = set()
+        callers = [
+            threading.Thread(target=_probe, args=(name, candidate, found), daemon=True)
+            for name in candidate.names
+        ]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        return found
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        for one in (self._reserved, self._listener):
+            if one is not None:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+
+
+def find_master_address(first_of_hosts: ProcMesh) -> MasterAddress:
+    """Find an address of the first host that all hosts reach, and reserve a port there.
+
+    The port stays reserved as long as the processes run.
+
+    Args:
+        first_of_hosts: One process on each host, starting with the host of rank 0.
+
+    Raises:
+        JobError: Some host cannot reach the first under any of its names.
+    """
+    actors = first_of_hosts.spawn("master", Rendezvous)
+    candidate = actors.flatten("rank").slice(rank=0).offer.call_one(len(actors) == 1).get()
+    reachable_names = actors.reachable_names.call(candidate).get().values()
+    for name in candidate.names:
+        if all(name in found for found in reachable_names):
+            return MasterAddress(name, candidate.reserved_port)
+    lost = next((rank for rank, found in enumerate(reachable_names) if not found), None)
+    who = "no name leads there from all hosts" if lost is None else f"host {lost} cannot"
+    raise JobError(
+        f"the first host cannot be reached by the others as {', '.join(candidate.names)} ({who}): "
+        "give MASTER_ADDR and MASTER_PORT in env"
+    )
+
+
+def _bound() -> socket.socket:
+    """Bind a port that the system chooses, for IPv6 and IPv4 if both are available."""
+    is_dual = socket.has_dualstack_ipv6()
+    bound = socket.socket(socket.AF_INET6 if is_dual else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_dual:
+        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    bound.bind(("", 0))
+    return bound
+
+
+def _names() -> Iterable[str]:
+    """Gives the names and addresses that this host may be known under, the best first."""
+    host = socket.gethostname()
+    yield socket.getfqdn()
+    yield host
+    for family, elsewhere in _DOCUMENTATION_ADDRESSES:
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            yield probe.getsockname()[0]
+    with suppress(OSError):
+        for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+            yield str(found[4][0])
+
+
+def _serve_token(listener: socket.socket, token: bytes) -> None:
+    while True:
+        try:
+            caller, _ = listener.accept()
+        except OSError:
+            return  # Closed: the run is over.
+        with caller, suppress(OSError):
+            caller.sendall(token)
+
+
+def _probe(name: str, candidate: MasterCandidate, found: set[str]) -> None:
+    with suppress(OSError):
+        address = (name, candidate.port)
+        with socket.create_connection(address, timeout=_CALL_LIMIT_S) as connection:
+            received = b""
+            while part := connection.recv(_TOKEN_LEN):
+                received += part
+            if received == candidate.token:
+                found.add(name)

@@ -1,0 +1,334 @@
+"""Machines that can be logged in to: each gets a worker over ssh, and needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from mesh_core import ConfigError
+from mesh_jobs._backend.backend import Backend
+from mesh_jobs._backend.order import Order, WorkerCommand
+from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
+from mesh_jobs._client.static_backend import fixed_ticket
+from mesh_jobs._errors import JobError, NotSupported, SchedulerUnreachable
+from mesh_jobs._job.job import Job
+from mesh_jobs._ssh.client import SSHAnswer, SSHCall, real_name
+from mesh_jobs._state.record import Record
+
+__all__ = ["SSHBackend", "SSHJob"]
+
+Place = tuple[str, int]
+
+_WORKERS_UP_S = 60.0
+_PAUSE_S = 0.2
+
+
+class SSHJob(Job):
+    """A job on machines that are reached by ssh.
+
+        job = SSHJob({"trainers": ["node7", "node8"]}, python_exe="/opt/venv/bin/python")
+        trainers = job.state(timeout=60).trainers
+
+    ssh must log in without a question, and mesh-jobs must be installed there. Workers are not tied
+    to a connection: they go on when it ends, and when the program does.
+
+    Args:
+        meshes: The machines of each mesh, as ssh knows them.
+        python_exe: The Python of those machines.
+        ssh_args: More arguments for ssh, such as `["-i", "key"]`.
+        env: What to set for the workers.
+        advertise: Which name others call a machine by: `ssh` is the one that ssh calls, `worker`
+            the address that the machine finds out itself.
+        port: Where the workers listen; when left out each takes one that is free.
+        connect_timeout_s: How long a machine may take to answer.
+        name: What the job is called.
+        ttl_s: How long the workers stay when no program uses them.
+        context: Under what name it is applied.
+        folder: In which folder the state is; the current one when left out.
+    """
+
+    def __init__(
+        self,
+        meshes: Mapping[str, Sequence[str]] | None = None,
+        python_exe: str = "python3",
+        ssh_args: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        advertise: str = "ssh",
+        port: int | None = None,
+        connect_timeout_s: float = 15.0,
+        name: str = "mesh",
+        ttl_s: float = 3600.0,
+        context: str | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if advertise not in ("ssh", "worker"):
+            raise ConfigError(f"advertise is {advertise!r}: give 'ssh' or 'worker'")
+        options = {
+            "python": python_exe,
+            "ssh_args": list(ssh_args),
+            "env": dict(env or {}),
+            "advertise": advertise,
+            "port": port,
+            "connect_timeout_s": connect_timeout_s,
+        }
+        super().__init__(
+            backend="ssh", name=name, options=options, ttl_s=ttl_s, context=context, folder=folder
+        )
+        for mesh, machines in (meshes or {}).items():
+            self.add_mesh(mesh, machines)
+
+    def add_mesh(
+        self,
+        name: str,
+        hosts: int | Sequence[str],
+        *,
+        cpus: int | None = None,
+        memory: str | None = None,
+        gpus: int | None = None,
+        **options: Any,
+    ) -> Self:
+        """Asks for one more mesh, of these machines; before `apply`.
+
+        Args:
+            name: What it is called.
+            hosts: The machines, as ssh knows them; one may be there several times.
+            cpus: Is noted only: a machine has what it has.
+            memory: Is noted only.
+            gpus: Is noted only.
+            options: None is known.
+
+        Raises:
+            ConfigError: The name is taken or not one, or no machines are named.
+        """
+        if isinstance(hosts, int | str):
+            raise ConfigError(f"hosts of mesh {name!r} are {hosts!r}: give a list of machines")
+        machines = list(hosts)
+        return super().add_mesh(
+            name, len(machines), cpus=cpus, memory=memory, gpus=gpus, machines=machines, **options
+        )
+
+
+class SSHBackend(Backend):
+    """Has each machine start, report and end its workers."""
+
+    poll_s = 2.0
+    runs_clients = True
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self._call = SSHCall(
+            python=options["python"],
+            args=tuple(options["ssh_args"]),
+            env=options["env"],
+            limit_s=options["connect_timeout_s"],
+        )
+
+    def plan(self, order: Order) -> str:
+        """Gives the workers that each machine would start, and how it would be told."""
+        lines = []
+        for (mesh, rank), machine in _machines(order).items():
+            command = self._worker(order, mesh, rank, machine)
+            lines += [f"{mesh}[{rank}]: " + " ".join(self._call.command(machine)[:-1])]
+            lines += [f"    {self._call.remote(*command.argv[1:])}"]
+        return "\n".join(lines) + "\n"
+
+    def allocate(self, order: Order) -> Ticket:
+        """Has each machine start the workers that it does not run yet."""
+        machines = _machines(order)
+        requests: dict[str, dict[str, Any]] = {}
+        for (mesh, rank), machine in machines.items():
+            command = self._worker(order, mesh, rank, machine)
+            request = requests.setdefault(
+                machine, {"verb": "start", "order": order.id, "workers": []}
+            )
+            request["workers"].append(
+                {
+                    "mesh": mesh,
+                    "rank": rank,
+                    "argv": ["{python}", *command.argv[1:]],
+                    "env": dict(command.env),
+                    "secret": command.secret.decode(),
+                }
+            )
+        if bad := [one.problem for one in self._call.ask(requests).values() if one.problem]:
+            raise JobError(
+                f"{len(bad)} of {len(requests)} machines could not start workers: "
+                f"{'; '.join(bad)}: look that ssh logs in there without a question, and that "
+                f"{self._call.python!r} has mesh-jobs installed"
+            )
+        ticket = _ticket(order)
+        if order.spec.client is not None:
+            self._start_client(order, ticket)
+        return ticket
+
+    def find(self, order: Order) -> Ticket | None:
+        """Gives the ticket: machines find workers by the order's id."""
+        return _ticket(order)
+
+    def report(self, ticket: Ticket) -> Report:
+        """Asks each machine which workers run."""
+        answers = self._ask_places(ticket, "report")
+        if answers and all(one.problem for one in answers.values()):
+            raise SchedulerUnreachable(
+                f"no machine of the job can be asked: {next(iter(answers.values())).problem}: try "
+                "again when the network is back"
+            )
+        hosts = tuple(
+            _host(mesh, rank, answers[machine]) for mesh, rank, machine in ticket["places"]
+        )
+        states = {host.state for host in hosts}
+        told = answers[_first(ticket)]
+        client = {"is_running": False, "status": None} if told.problem else told.value["client"]
+        status = client["status"]
+        if states == {Phase.ENDED} and not client["is_running"]:
+            how = "all workers have ended"
+            if status is not None:
+                how = f"the client script has ended with status {status}"
+            return Report(Phase.ENDED, how, hosts, status)
+        waiting = next((host.reason for host in hosts if host.state is Phase.PENDING), None)
+        if waiting is not None:
+            return Report(Phase.PENDING, waiting, hosts, status)
+        return Report(Phase.RUNNING, "", hosts, status)
+
+    def release(self, ticket: Ticket) -> None:
+        """Has each machine end the workers, and remove what it kept for them."""
+        self._end(ticket, with_client=True)
+
+    def resize(self, ticket: Ticket, order: Order) -> Ticket:
+        """Ends workers that are too many, and starts those that are missing or new.
+
+        A mesh grows onto machines that it shrank from before, and no others.
+        """
+        wanted = _ticket(order)
+        extra = [place for place in ticket["places"] if place not in wanted["places"]]
+        self._end({**ticket, "places": extra}, with_client=False)
+        return self.allocate(order)
+
+    def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
+        """Reads the log of a worker on its machine."""
+        machine = next(one[2] for one in ticket["places"] if one[:2] == [mesh, rank])
+        request = {
+            "verb": "logs",
+            "order": ticket["order"],
+            "mesh": mesh,
+            "rank": rank,
+            "lines": lines,
+        }
+        answer = self._call.ask({machine: request})[machine]
+        if answer.problem:
+            raise SchedulerUnreachable(f"{answer.problem}: try again when it can be reached")
+        return str(answer.value)
+
+    def client_output(self, ticket: Ticket, start: int) -> bytes:
+        """Reads the log of the client script on its machine."""
+        machine = _first(ticket)
+        request = {"verb": "client-output", "order": ticket["order"], "start": start}
+        answer = self._call.ask({machine: request})[machine]
+        if answer.problem:
+            raise SchedulerUnreachable(f"{answer.problem}: try again when it can be reached")
+        return base64.b64decode(answer.value)
+
+    def _start_client(self, order: Order, ticket: Ticket) -> None:
+        """Has the first machine run the client script; it is told where all workers are.
+
+        Raises:
+            SchedulerUnreachable: The machine cannot be asked now.
+            JobError: A worker has ended, or they did not come up.
+        """
+        until = time.monotonic() + _WORKERS_UP_S
+        while (report := self.report(ticket)).state is not Phase.RUNNING or not all(
+            host.is_up for host in report.hosts
+        ):
+            lost = next((host for host in report.hosts if host.state is Phase.ENDED), None)
+            if lost is not None or time.monotonic() > until:
+                why = lost.reason if lost is not None else report.reason
+                raise JobError(f"the client script is not started without its hosts: {why}")
+            time.sleep(_PAUSE_S)
+        # The scripts of a machine do not log in to others: there the hosts are as they are now.
+        spec = replace(order.spec, backend="fixed", options={})
+        record = Record(spec, order.id, fixed_ticket(report.hosts))
+        request = {
+            "verb": "client",
+            "order": order.id,
+            "record": record.to_json(),
+            "keys": order.controller_files(),
+            "env": dict(self._call.env),
+            "context": order.folder.name,
+        }
+        machine = _first(ticket)
+        answer = self._call.ask({machine: request})[machine]
+        if answer.problem:
+            raise SchedulerUnreachable(f"the client script is not started: {answer.problem}")
+
+    def _worker(self, order: Order, mesh: str, rank: int, machine: str) -> WorkerCommand:
+        name = None
+        if self.options["advertise"] == "ssh":
+            name = real_name(machine, tuple(self.options["ssh_args"]))
+        listen = f"tcp://*:{self.options['port'] or 0}"
+        return order.worker(mesh, rank, listen=listen, advertise=name, report=None, secret="-")
+
+    def _ask_places(self, ticket: Ticket, verb: str, **more: Any) -> dict[str, SSHAnswer]:
+        places: dict[str, list[Place]] = {}
+        for mesh, rank, machine in ticket["places"]:
+            places.setdefault(machine, []).append((mesh, rank))
+        return self._call.ask(
+            {
+                machine: {"verb": verb, "order": ticket["order"], "places": mine, **more}
+                for machine, mine in places.items()
+            }
+        )
+
+    def _end(self, ticket: Ticket, *, with_client: bool) -> None:
+        answers = self._ask_places(ticket, "end", with_client=with_client).values()
+        if bad := [one.problem for one in answers if one.problem]:
+            raise SchedulerUnreachable(
+                f"{len(bad)} machines could not end their workers: {'; '.join(bad)}: try again, or "
+                "give them up with kill(force=True), and they end when their lease does"
+            )
+
+
+def _machines(order: Order) -> dict[Place, str]:
+    """Gives the machine of each host.
+
+    Raises:
+        NotSupported: A mesh is to have more hosts than it has machines.
+    """
+    found = {}
+    for mesh in order.spec.meshes:
+        machines = mesh.options.get("machines", ())
+        if mesh.hosts > len(machines):
+            raise NotSupported(
+                f"mesh {mesh.name!r} is to have {mesh.hosts} hosts and names {len(machines)} "
+                "machines: kill the job, and apply it with more machines"
+            )
+        found.update({(mesh.name, rank): machines[rank] for rank in range(mesh.hosts)})
+    return found
+
+
+def _first(ticket: Ticket) -> str:
+    """Gives the machine of the first host, where a client script runs."""
+    return str(ticket["places"][0][2])
+
+
+def _ticket(order: Order) -> dict[str, Any]:
+    places = [[mesh, rank, machine] for (mesh, rank), machine in _machines(order).items()]
+    return {"order": order.id, "places": places}
+
+
+def _host(mesh: str, rank: int, answer: SSHAnswer) -> HostReport:
+    if answer.problem:
+        return HostReport(mesh, rank, Phase.PENDING, reason=answer.problem)
+    told = next(one for one in answer.value["hosts"] if (one["mesh"], one["rank"]) == (mesh, rank))
+    if not told["is_running"]:
+        last = told["last"].strip().splitlines()
+        why = f"its worker has ended{f': {last[-1]}' if last else ''}"
+        return HostReport(mesh, rank, Phase.ENDED, reason=why)
+    if told["address"] is None:
+        return HostReport(mesh, rank, Phase.PENDING, reason="its worker has not reported yet")
+    control = told.get("control")
+    return HostReport(mesh, rank, Phase.RUNNING, told["address"], control=control)

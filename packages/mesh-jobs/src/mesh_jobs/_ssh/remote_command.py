@@ -1,0 +1,179 @@
+"""What runs on a machine for a program elsewhere: `python -m mesh_jobs._ssh.remote_command`.
+
+It is started over ssh. It reads one request as JSON from its standard input, does it, and prints
+one answer as JSON. All that it leaves there is one folder for each order, removed with the order's
+workers.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mesh_jobs._atomic_files import private_folder, read_json, write_private
+from mesh_jobs._backend.log_tail import tail
+from mesh_jobs._backend.order import Order
+from mesh_jobs._client.process import (
+    client_log,
+    client_output,
+    client_status,
+    end_client,
+    running_client,
+    start_client,
+)
+from mesh_jobs._state.folder import StateFolder
+from mesh_jobs._state.record import Record
+from mesh_jobs._worker.local_workers import all_workers, end_workers, running_workers, start_worker
+
+__all__: list[str] = []
+
+# How long logs of workers stay that ended by themselves, before the next order clears them away.
+_OLD_S = 24 * 3600.0
+_LAST_LINES = 5
+_CLIENT = "client"
+
+
+def main() -> int:
+    """Does what is asked; gives the exit status."""
+    verbs: Mapping[str, Callable[[dict[str, Any]], Any]] = {
+        "start": _start,
+        "report": _report,
+        "client": _client,
+        "client-output": _client_output,
+        "end": _end,
+        "logs": _logs,
+    }
+    request = json.load(sys.stdin)
+    print(json.dumps({"answer": verbs[request["verb"]](request)}))
+    return 0
+
+
+def _folder(order_id: str) -> Path:
+    home = Path(os.environ.get("MESH_HOME") or Path.home() / ".mesh")
+    return home / "hosts" / os.path.basename(order_id)
+
+
+def _start(request: dict[str, Any]) -> None:
+    folder = private_folder(_folder(request["order"]))
+    _sweep(folder)
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # The same order may be on its way twice: from a program that died, and from the next.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = running_workers(request["order"])
+        for worker in request["workers"]:
+            if (worker["mesh"], worker["rank"]) in running:
+                continue
+            report, log = _files(folder, worker["mesh"], worker["rank"])
+            report.unlink(missing_ok=True)
+            argv = [sys.executable if word == "{python}" else word for word in worker["argv"]]
+            argv += ["--report", str(report)]
+            start_worker(argv, worker["env"], log, worker["secret"].encode())
+    finally:
+        os.close(lock)
+
+
+def _client(request: dict[str, Any]) -> None:
+    """Starts the client script here, unless that was done; its job is as the request says."""
+    folder = _folder(request["order"])
+    state = StateFolder(private_folder(folder / _CLIENT))
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if client_status(state.path) is not None or running_client(request["order"]) is not None:
+            return
+        for part in ("workers", "logs", "keys", "keys/controller"):
+            private_folder(state.path / part)
+        for name, text in request["keys"].items():
+            write_private(
+                state.path / "keys" / "controller" / os.path.basename(name), text.encode()
+            )
+        record = Record.from_json(request["record"], state.path)
+        state.write(record)
+        order = Order(record.order_id, record.spec, state.path)
+        more = ("--grace", "5", "--ends-hosts", "--ends-workers")
+        start_client(order, request["env"], more, request["context"])
+    finally:
+        os.close(lock)
+
+
+def _client_output(request: dict[str, Any]) -> str:
+    log = client_log(_folder(request["order"]) / _CLIENT)
+    return base64.b64encode(client_output(log, request["start"])).decode()
+
+
+def _client_status(order_id: str) -> dict[str, Any]:
+    # It notes how the script has ended before it ends itself.
+    is_running = running_client(order_id) is not None
+    client = client_status(_folder(order_id) / _CLIENT)
+    return {"is_running": is_running, "status": None if client is None else client.status}
+
+
+def _report(request: dict[str, Any]) -> dict[str, Any]:
+    folder = _folder(request["order"])
+    running = running_workers(request["order"])
+    found = []
+    for mesh, rank in request["places"]:
+        pids = running.get((mesh, rank), set())
+        report, log = _files(folder, mesh, rank)
+        told = read_json(report) or {}
+        is_told = told.get("pid") in pids
+        found.append(
+            {
+                "mesh": mesh,
+                "rank": rank,
+                "is_running": bool(pids),
+                "address": told["address"] if is_told else None,
+                "control": told.get("control") if is_told else None,
+                "last": "" if pids else tail(log, _LAST_LINES),
+            }
+        )
+    return {"hosts": found, "client": _client_status(request["order"])}
+
+
+def _end(request: dict[str, Any]) -> None:
+    folder = _folder(request["order"])
+    if request["with_client"]:
+        end_client(request["order"])
+        shutil.rmtree(folder / _CLIENT, ignore_errors=True)
+    places = [(mesh, rank) for mesh, rank in request["places"]]
+    end_workers(all_workers(request["order"], places))
+    for place in places:
+        for path in _files(folder, *place):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+        folder.parent.rmdir()
+
+
+def _logs(request: dict[str, Any]) -> str:
+    _, log = _files(_folder(request["order"]), request["mesh"], request["rank"])
+    return tail(log, request["lines"])
+
+
+def _files(folder: Path, mesh: str, rank: int) -> tuple[Path, Path]:
+    # Homes may be shared by all hosts: mesh and rank keep their files apart.
+    return folder / f"{mesh}-{rank}.json", folder / f"{mesh}-{rank}.log"
+
+
+def _sweep(mine: Path) -> None:
+    """Removes what orders left whose workers ended by themselves."""
+    for folder in mine.parent.iterdir():
+        with suppress(OSError):
+            newest = max(path.stat().st_mtime for path in [folder, *folder.iterdir()])
+            is_old = folder != mine and time.time() - newest > _OLD_S
+            if is_old and not running_workers(folder.name):
+                shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The state folder of a job, `.mesh/<context>/`."""
