@@ -1,14 +1,16 @@
 //! Threads that read many files, and large ones in parts.
 
-use crate::attributes::Kind;
+use crate::content::file_reader::{
+    Content, Extents, Obstacle, Run, Scratch, cut, ranges, read, segments,
+};
+use crate::content::files::{at, path};
+use crate::content::source::Source;
 use crate::error::SnapshotError;
-use crate::files::{at, path};
-use crate::look::Look;
 use crate::options::Options;
-use crate::reading::{Content, Extents, Obstacle, Run, Scratch, cut, ranges, read, segments};
-use crate::root::{Glance, Root, is_gone};
-use crate::source::Source;
+use crate::tree::attributes::Kind;
 use crate::walk::Listings;
+use crate::walk::file_stat::Look;
+use crate::walk::root::{Glance, Root, is_gone};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};

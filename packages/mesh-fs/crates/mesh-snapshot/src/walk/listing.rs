@@ -1,14 +1,14 @@
 //! What is in one directory.
 
-use crate::attributes::Kind;
-use crate::encode::Xattrs;
+use crate::content::source::Source;
 use crate::error::SnapshotError;
-use crate::ignores::Ignores;
-use crate::limits::NAME_LEN_MAX;
-use crate::look::Look;
+use crate::format::encode::Xattrs;
+use crate::format::limits::NAME_LEN_MAX;
 use crate::options::Options;
-use crate::root::{Glance, Root, glance, is_gone};
-use crate::source::Source;
+use crate::tree::attributes::Kind;
+use crate::walk::file_stat::Look;
+use crate::walk::ignores::Ignores;
+use crate::walk::root::{Glance, Root, glance, is_gone};
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 use std::fs::File;

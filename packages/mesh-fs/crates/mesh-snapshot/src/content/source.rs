@@ -1,8 +1,8 @@
 //! An open file, as far as it is read.
 
-use crate::encode::Xattrs;
-use crate::limits::{NAME_LEN_MAX, XATTR_LEN_MAX};
-use crate::look::Look;
+use crate::format::encode::Xattrs;
+use crate::format::limits::{NAME_LEN_MAX, XATTR_LEN_MAX};
+use crate::walk::file_stat::Look;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{SeekFrom, fgetxattr, flistxattr, fstat, seek};
 use rustix::io::{Errno, pread, retry_on_intr};

@@ -6,11 +6,11 @@
 //! The chunks of level 0, one behind the other, are the description; those of a higher level are
 //! the recipe of the level below.
 
-use crate::cursor::Cursor;
+use crate::content::chunker::DESCRIPTION;
 use crate::error::DecodeError;
-use crate::gear::DESCRIPTION;
-use crate::limits::{LEVEL_MAX, RECIPE_LEN_MAX, STREAM_CHUNK_LEN_MAX, STREAM_LEN_MAX};
-use crate::varint::put;
+use crate::format::cursor::Cursor;
+use crate::format::limits::{LEVEL_MAX, RECIPE_LEN_MAX, STREAM_CHUNK_LEN_MAX, STREAM_LEN_MAX};
+use crate::format::varint::put;
 use mesh_chunks::ChunkId;
 
 const MAGIC: &[u8; 8] = b"meshlist";

@@ -20,8 +20,8 @@
 //! that a change of one file changes only the bytes about it: those on both sides are cut into the
 //! chunks they were in before.
 
-use crate::attributes::{Extent, Kind, Metadata};
-use crate::varint::{fold, put};
+use crate::format::varint::{fold, put};
+use crate::tree::attributes::{Extent, Kind, Metadata};
 
 pub(crate) const MAGIC: &[u8; 8] = b"meshtree";
 pub(crate) const VERSION: u8 = 1;
@@ -144,8 +144,8 @@ fn number_of(kind: Kind) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::{Moment, NodeId};
     use crate::tree::Tree;
+    use crate::tree::attributes::{Moment, NodeId};
     use mesh_chunks::ChunkId;
 
     /// A directory with one of each.

@@ -1,13 +1,13 @@
 //! A tree out of bytes that somebody else wrote, and that may say anything.
 
-use crate::attributes::{Extent, Kind, Metadata, Moment};
-use crate::cursor::Cursor;
-use crate::encode::{HOLE, KINDS, LINK, MAGIC, VERSION, WITH_XATTRS};
 use crate::error::DecodeError;
-use crate::limits::{
+use crate::format::cursor::Cursor;
+use crate::format::encode::{HOLE, KINDS, LINK, MAGIC, VERSION, WITH_XATTRS};
+use crate::format::limits::{
     CHUNK_LEN_MAX, DEPTH_MAX, NAME_LEN_MAX, STREAM_LEN_MAX, TARGET_LEN_MAX, XATTR_LEN_MAX,
 };
-use crate::name::is_name;
+use crate::tree::attributes::{Extent, Kind, Metadata, Moment};
+use crate::tree::name::is_name;
 use crate::tree::{Body, Entry, Node, Tree, Xattr};
 use mesh_chunks::ChunkId;
 
@@ -187,7 +187,7 @@ impl<'a> Decoder<'a> {
     fn metadata(&mut self) -> Result<Metadata, DecodeError> {
         let permissions = self.cursor.at_most(0o7777, "not permissions")? as u16;
         let (uid, gid) = (self.cursor.small()?, self.cursor.small()?);
-        let s = crate::varint::unfold(self.cursor.number()?);
+        let s = crate::format::varint::unfold(self.cursor.number()?);
         let ns = self.cursor.at_most(999_999_999, "not nanoseconds")? as u32;
         Ok(Metadata { permissions, uid, gid, modified: Moment { s, ns } })
     }

@@ -1,10 +1,10 @@
 //! The content of a file in chunks, read until it stays as it is.
 
-use crate::attributes::{Extent, Kind};
-use crate::encode::Xattrs;
-use crate::gear::CONTENT;
-use crate::look::Look;
-use crate::source::Source;
+use crate::content::chunker::CONTENT;
+use crate::content::source::Source;
+use crate::format::encode::Xattrs;
+use crate::tree::attributes::{Extent, Kind};
+use crate::walk::file_stat::Look;
 use mesh_chunks::ChunkId;
 use std::io;
 use std::ops::Range;
@@ -248,8 +248,8 @@ fn mark(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Moment;
-    use crate::look::Fence;
+    use crate::tree::attributes::Moment;
+    use crate::walk::file_stat::Fence;
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
 

@@ -4,7 +4,7 @@
 //! capabilities and devices in them. A tree that is written out has no such flags. This module is
 //! the same policy for it.
 
-use crate::attributes::{Attributes, Kind};
+use crate::tree::attributes::{Attributes, Kind};
 
 /// All permission bits but setuid and setgid.
 const PERMISSIONS_MAX: u16 = 0o1777;

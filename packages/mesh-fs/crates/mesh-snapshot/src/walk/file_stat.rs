@@ -1,6 +1,6 @@
 //! What the system says of a file at one time.
 
-use crate::attributes::{Kind, Metadata, Moment};
+use crate::tree::attributes::{Kind, Metadata, Moment};
 use rustix::fs::{FileType, Stat};
 
 /// What is different when the content of a file may be.

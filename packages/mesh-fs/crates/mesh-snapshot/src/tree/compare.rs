@@ -1,6 +1,6 @@
 //! What is different between two trees.
 
-use crate::attributes::{Kind, NodeId};
+use crate::tree::attributes::{Kind, NodeId};
 use crate::tree::{Body, Node, Tree};
 use std::cmp::Ordering;
 

@@ -1,7 +1,7 @@
 //! The directory that is taken, and how what is inside is reached.
 
-use crate::attributes::Kind;
-use crate::look::Look;
+use crate::tree::attributes::Kind;
+use crate::walk::file_stat::Look;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, readlinkat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;

@@ -1,13 +1,13 @@
 //! The files of a tree: which names are of the same one, and what is in each.
 
-use crate::crew::{Job, Outcome, read_all};
+use crate::content::file_reader::Content;
+use crate::content::reader_pool::{Job, Outcome, read_all};
 use crate::error::SnapshotError;
-use crate::listing::{Listed, What, join};
-use crate::look::Look;
 use crate::options::Options;
-use crate::reading::Content;
-use crate::root::Root;
 use crate::walk::Listings;
+use crate::walk::file_stat::Look;
+use crate::walk::listing::{Listed, What, join};
+use crate::walk::root::Root;
 use std::collections::HashMap;
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! Which names an entry of a directory can have.
 
-use crate::limits::NAME_LEN_MAX;
+use crate::format::limits::NAME_LEN_MAX;
 
 /// Whether bytes are the name of an entry: 1 to 255 bytes without slashes and zeros, neither `.`
 /// nor `..`.

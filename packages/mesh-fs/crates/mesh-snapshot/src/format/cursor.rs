@@ -1,7 +1,7 @@
 //! Reads bytes that somebody else wrote, from front to back.
 
 use crate::error::DecodeError;
-use crate::varint;
+use crate::format::varint;
 
 /// What is still to be read.
 #[derive(Debug)]
