@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from mesh_fs._mount.mounted_hosts import Revival
     from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
 
-__all__ = ["Keeper"]
+__all__ = ["MountController"]
 
 
-class Keeper(Actor):
+class MountController(Actor):
     """Has hosts show what a source has.
 
     The process of the source and those on the hosts are its own: it hears of their ends, and the
@@ -56,11 +56,13 @@ class Keeper(Actor):
         return True
 
     @endpoint
-    def open(self, keeper: Keeper, hosts: HostMesh, mountpoint: str) -> tuple[str, ...]:
+    def open(
+        self, controller: MountController, hosts: HostMesh, mountpoint: str
+    ) -> tuple[str, ...]:
         """Shows the directory everywhere, or nowhere; gives what could not be read of it.
 
         Args:
-            keeper: The handle of this actor.
+            controller: The handle of this actor.
             hosts: Where it is to be shown.
             mountpoint: Where on each host; `$SUBDIR` in it stands for the host's place in the mesh.
         """
@@ -75,14 +77,14 @@ class Keeper(Actor):
             shown = self._started(hosts, places_in(hosts, mountpoint))
             self._taken = walk.get()
             shown.files.show.call(self._taken.recipe).get()
-            shown.watch_returns(keeper)
+            shown.watch_returns(controller)
         except BaseException:
             self._close()
             raise
         return self._taken.skipped
 
     @endpoint
-    def add(self, keeper: Keeper, hosts: HostMesh, mountpoint: str) -> int:
+    def add(self, controller: MountController, hosts: HostMesh, mountpoint: str) -> int:
         """Shows the directory on those hosts of a mesh that do not show it yet, or on none.
 
         Returns:
@@ -101,7 +103,7 @@ class Keeper(Actor):
         shown = self._started(flat.slice(host=new), [places[rank] for rank in new])
         try:
             shown.files.show.call(self._taken.recipe).get()
-            shown.watch_returns(keeper)
+            shown.watch_returns(controller)
         except BaseException:
             self._shown.remove(shown)
             _end([shown])
@@ -143,13 +145,17 @@ class Keeper(Actor):
         return [shown.files for shown in self._shown]
 
     @endpoint
-    def watch(self, keeper: Keeper) -> None:
-        """Refreshes whenever the directory has changed; `keeper` is the handle of this actor."""
+    def watch(self, controller: MountController) -> None:
+        """Refreshes the mount whenever the directory changes.
+
+        Args:
+            controller: The handle of this actor.
+        """
         if self._watcher is not None:
             return
         assert self._source is not None, "the handler asks only between `open` and `close`"
         assert self._near is not None, "it is the process of the source"
-        watcher = self._near.spawn("watcher", Watcher, self._root, self._source, keeper)
+        watcher = self._near.spawn("watcher", Watcher, self._root, self._source, controller)
         try:
             watcher.begin.call_one().get()
         except BaseException:

@@ -12,7 +12,7 @@ from mesh_fs._delivery.fetcher import in_background
 
 if TYPE_CHECKING:
     from mesh_core import HostMesh, ProcMesh
-    from mesh_fs._mount.controller import Keeper
+    from mesh_fs._mount.controller import MountController
 
 __all__ = ["HostReturns", "revived"]
 
@@ -57,12 +57,12 @@ class HostReturns(Actor):
 
     Args:
         hosts: Of which hosts.
-        keeper: Has them show what the others show.
+        controller: Has them show what the others show.
     """
 
-    def __init__(self, hosts: HostMesh, keeper: Keeper) -> None:
+    def __init__(self, hosts: HostMesh, controller: MountController) -> None:
         self._hosts = hosts
-        self._keeper = keeper
+        self._controller = controller
         self._tasks: set[asyncio.Task[None]] = set()
 
     @endpoint
@@ -83,7 +83,7 @@ class HostReturns(Actor):
                 continue
             is_whole = False
             with suppress(MeshError):
-                is_whole = await self._keeper.revive.call_one()
+                is_whole = await self._controller.revive.call_one()
             if is_whole:
                 told, pause_s = epoch, _PAUSE_MIN_S
                 continue

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mesh_core import HostMesh
     from mesh_fs._delivery.source import Source
-    from mesh_fs._mount.controller import Keeper
+    from mesh_fs._mount.controller import MountController
     from mesh_fs._options import CacheOptions, MountOptions
 
 __all__ = ["Revival", "ShownHosts", "places_in"]
@@ -76,9 +76,9 @@ class ShownHosts:
         shown = self.files.show.options(return_exceptions=True).call(recipe).get()
         return cast("ValueMesh[HostStatus | MeshError]", shown)
 
-    def watch_returns(self, keeper: Keeper) -> None:
-        """Tells the keeper when a lost host is there again."""
-        self._returns = this_proc().spawn("mesh-fs-returns", HostReturns, self.hosts, keeper)
+    def watch_returns(self, controller: MountController) -> None:
+        """Tells the controller when a lost host is there again."""
+        self._returns = this_proc().spawn("mesh-fs-returns", HostReturns, self.hosts, controller)
         self._returns.begin.call_one().get()
 
     def revive(self, source: Source, recipe: bytes) -> Revival:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mesh_core import Extent, ValueMesh, this_proc
 from mesh_fs._errors import MountError, SnapshotError
-from mesh_fs._mount.controller import Keeper
+from mesh_fs._mount.controller import MountController
 from mesh_fs._mount.progress import Arrived, shown_progress
 from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
 
@@ -52,7 +52,7 @@ class MountHandler:
         self._snapshot = snapshot
         self._mount = mount
         self._cache = cache
-        self._keeper: Keeper | None = None
+        self._controller: MountController | None = None
         self._is_watched = is_watched
 
     def open(self) -> MountHandler:
@@ -64,25 +64,25 @@ class MountHandler:
             StoreError: A host cannot keep files.
             RuntimeError: It is open already.
         """
-        if self._keeper is not None:
+        if self._controller is not None:
             raise RuntimeError("it is mounted already: use refresh() to show what has changed")
-        keeper = this_proc().spawn(
-            "mesh-fs-keeper",
-            Keeper,
+        controller = this_proc().spawn(
+            "mesh-fs-controller",
+            MountController,
             self.sourcepath,
             self._snapshot,
             self._cache,
             self._mount,
         )
         try:
-            self.skipped = keeper.open.call_one(keeper, self._hosts, self.mntpoint).get()
+            self.skipped = controller.open.call_one(controller, self._hosts, self.mntpoint).get()
         except BaseException as error:
-            stopped = keeper.stop()
+            stopped = controller.stop()
             # Whoever interrupts the program does not want to wait for a host.
             if isinstance(error, Exception):
                 stopped.get()
             raise
-        self._keeper = keeper
+        self._controller = controller
         if self._is_watched:
             try:
                 self.watch()
@@ -129,8 +129,8 @@ class MountHandler:
             4
         """
         there = self.mntpoint if mntpoint is None else _absolute(os.fspath(mntpoint))
-        keeper = self._opened()
-        return keeper.add.call_one(keeper, host_mesh, there).get()
+        controller = self._opened()
+        return controller.add.call_one(controller, host_mesh, there).get()
 
     def watch(self) -> None:
         """Refreshes by itself from now on, whenever the directory has changed.
@@ -143,8 +143,8 @@ class MountHandler:
             WatchError: The directory has too many directories; `refresh()` goes on to work.
             MountError: It is not open.
         """
-        keeper = self._opened()
-        keeper.watch.call_one(keeper).get()
+        controller = self._opened()
+        controller.watch.call_one(controller).get()
 
     def status(self) -> ValueMesh[HostStatus | MeshError]:
         """Says how far each host is; the error stands for a host that is lost.
@@ -203,13 +203,13 @@ class MountHandler:
 
     def close(self) -> None:
         """Unmounts it everywhere, also while files of it are open. Twice is the same as once."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.close.call_one().get()
-            keeper.stop().get()
+        controller, self._controller = self._controller, None
+        if controller is not None:
+            controller.close.call_one().get()
+            controller.stop().get()
 
     def __enter__(self) -> MountHandler:
-        return self if self._keeper is not None else self.open()
+        return self if self._controller is not None else self.open()
 
     def __exit__(
         self,
@@ -225,10 +225,10 @@ class MountHandler:
         extent = self._hosts.extent if is_one_mesh else Extent(["hosts"], [len(values)])
         return ValueMesh(extent, values)
 
-    def _opened(self) -> Keeper:
-        if self._keeper is None:
+    def _opened(self) -> MountController:
+        if self._controller is None:
             raise MountError(f"{self.sourcepath!r} is not mounted: call open() first")
-        return self._keeper
+        return self._controller
 
 
 def remotemount(

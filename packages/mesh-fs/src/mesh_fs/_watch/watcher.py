@@ -14,7 +14,7 @@ from mesh_fs._watch.inotify import DirectoryWatches
 
 if TYPE_CHECKING:
     from mesh_fs._delivery.source import Source
-    from mesh_fs._mount.controller import Keeper
+    from mesh_fs._mount.controller import MountController
 
 __all__ = ["Watcher"]
 
@@ -34,13 +34,13 @@ class Watcher(Actor):
     Args:
         root: The directory.
         source: Knows which directories are in its snapshot: only these are watched.
-        keeper: Has the hosts show what has changed.
+        controller: Has the hosts show what has changed.
     """
 
-    def __init__(self, root: str, source: Source, keeper: Keeper) -> None:
+    def __init__(self, root: str, source: Source, controller: MountController) -> None:
         self._root = root
         self._source = source
-        self._keeper = keeper
+        self._controller = controller
         self._watches: DirectoryWatches | None = None
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,7 +86,7 @@ class Watcher(Actor):
             await self._settle()
             self._changed.clear()
             try:
-                await self._keeper.refresh.call_one()
+                await self._controller.refresh.call_one()
                 # Files that came into a new directory before it was watched are seen by another.
                 if await self._follow(watches):
                     self._changed.set()

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from mesh_fs._delivery.source import Source
     from mesh_fs._options import CacheOptions
 
-__all__ = ["WorkspaceKeeper"]
+__all__ = ["WorkspaceController"]
 
 
-class WorkspaceKeeper(Actor):
+class WorkspaceController(Actor):
     """Has hosts write what a source has.
 
     The processes on the hosts are its own: it hears of their ends, and the program goes on.

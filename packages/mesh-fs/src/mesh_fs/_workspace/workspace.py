@@ -12,7 +12,7 @@ from mesh_fs._delivery.source import Source
 from mesh_fs._errors import ReloadError, SnapshotError, WorkspaceError
 from mesh_fs._options import CacheOptions, SnapshotOptions
 from mesh_fs._reload.reloader import Reloaded, Reloader
-from mesh_fs._workspace.controller import WorkspaceKeeper
+from mesh_fs._workspace.controller import WorkspaceController
 from mesh_fs._workspace.host_workspace import HostSync
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ class Workspace:
         self._procs: ProcMesh | None = this_host().spawn_procs(name="mesh-fs-source")
         try:
             source = self._procs.spawn("source", Source, path, snapshot, cache)
-            self._keeper = self._procs.spawn(
-                "keeper", WorkspaceKeeper, source, path, host_mesh, remote, cache
+            self._controller = self._procs.spawn(
+                "controller", WorkspaceController, source, path, host_mesh, remote, cache
             )
-            self.directories = self._keeper.open.call_one().get()
+            self.directories = self._controller.open.call_one().get()
             # Before the first sync, so that they know what of it is new.
             for procs in reloaded:
                 reloader = procs.spawn("mesh-fs-reloader", Reloader, self.directories)
@@ -120,7 +120,7 @@ class Workspace:
         """
         if self._procs is None:
             raise WorkspaceError(f"the workspace of {self.path!r} is closed: make another one")
-        self.result = SyncResult(self._keeper.sync.call_one().get())
+        self.result = SyncResult(self._controller.sync.call_one().get())
         self.result = replace(self.result, modules=self._reload())
         return self.result
 
