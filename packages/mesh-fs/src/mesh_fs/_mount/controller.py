@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from mesh_core import Actor, MeshError, SupervisionError, endpoint, this_host
 from mesh_fs._delivery.source import Source
 from mesh_fs._errors import SnapshotError
-from mesh_fs._mount.mounted_hosts import ShownHosts, places_in
+from mesh_fs._mount.mounted_hosts import MountedHosts, places_in
 from mesh_fs._watch.watcher import Watcher
 
 if TYPE_CHECKING:
     from mesh_core import HostMesh, MeshFailure, ProcMesh
     from mesh_fs._delivery.source import Taken
     from mesh_fs._mount.host_mount import HostFiles
-    from mesh_fs._mount.mounted_hosts import Revival
+    from mesh_fs._mount.mounted_hosts import RecoveryResult
     from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
 
 __all__ = ["MountController"]
@@ -43,7 +43,7 @@ class MountController(Actor):
         self._options = options
         self._near: ProcMesh | None = None
         self._source: Source | None = None
-        self._shown: list[ShownHosts] = []
+        self._shown: list[MountedHosts] = []
         self._watcher: Watcher | None = None
         self._taken: Taken | None = None
         self._has_lost = False
@@ -77,7 +77,7 @@ class MountController(Actor):
             shown = self._started(hosts, places_in(hosts, mountpoint))
             self._taken = walk.get()
             shown.files.show.call(self._taken.recipe).get()
-            shown.watch_returns(controller)
+            shown.monitor_recovery(controller)
         except BaseException:
             self._close()
             raise
@@ -103,7 +103,7 @@ class MountController(Actor):
         shown = self._started(flat.slice(host=new), [places[rank] for rank in new])
         try:
             shown.files.show.call(self._taken.recipe).get()
-            shown.watch_returns(controller)
+            shown.monitor_recovery(controller)
         except BaseException:
             self._shown.remove(shown)
             _end([shown])
@@ -127,7 +127,7 @@ class MountController(Actor):
         refusals = [error for error in errors if not isinstance(error, SupervisionError)]
         self._has_refused = bool(refusals)
         if errors or self._has_lost:
-            count = sum(revival.count for revival in self._revive())
+            count = sum(result.count for result in self._recover())
             if errors and not count:
                 raise errors[0]
         if refusals:
@@ -135,9 +135,9 @@ class MountController(Actor):
         return is_new
 
     @endpoint
-    def revive(self) -> bool:
+    def recover(self) -> bool:
         """Has hosts that are there again show the directory; says whether all can."""
-        return not any(revival.failures for revival in self._revive())
+        return not any(result.failures for result in self._recover())
 
     @endpoint
     def shown(self) -> list[HostFiles]:
@@ -186,10 +186,10 @@ class MountController(Actor):
                 f"the process that reads {self._root!r} has ended: close() and open() it again"
             ) from error
 
-    def _started(self, hosts: HostMesh, mountpoints: list[str]) -> ShownHosts:
+    def _started(self, hosts: HostMesh, mountpoints: list[str]) -> MountedHosts:
         assert self._source is not None, "it is started before those who fetch from it"
         before = tuple(shown.files for shown in self._shown)
-        shown = ShownHosts(hosts, mountpoints, before, self._cache, self._options)
+        shown = MountedHosts(hosts, mountpoints, before, self._cache, self._options)
         self._shown.append(shown)
         try:
             shown.follow(self._source)
@@ -199,13 +199,13 @@ class MountController(Actor):
             raise
         return shown
 
-    def _revive(self) -> list[Revival]:
+    def _recover(self) -> list[RecoveryResult]:
         """Has hosts that are there again show the directory."""
         assert self._source is not None, "the handler asks only between `open` and `close`"
         assert self._taken is not None, "what is shown was taken before"
-        revivals = [shown.revive(self._source, self._taken.recipe) for shown in self._shown]
-        self._has_lost = any(revival.failures for revival in revivals)
-        return revivals
+        results = [shown.recover(self._source, self._taken.recipe) for shown in self._shown]
+        self._has_lost = any(result.failures for result in results)
+        return results
 
     def _close(self) -> None:
         watcher, self._watcher = self._watcher, None
@@ -220,7 +220,7 @@ class MountController(Actor):
                 near.stop().get()
 
 
-def _end(shown: list[ShownHosts]) -> None:
+def _end(shown: list[MountedHosts]) -> None:
     """Shows nothing on some hosts any more."""
     stops = [stop for one in reversed(shown) for stop in one.close()]
     for stop in stops:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh_core import HostMesh, ProcMesh
     from mesh_fs._mount.controller import MountController
 
-__all__ = ["HostReturns", "revived"]
+__all__ = ["RecoveryMonitor", "restart_process"]
 
 #: How often it is looked whether another machine has come in the place of a lost one.
 _LOOK_S = 0.25
@@ -26,7 +26,7 @@ _PAUSE_MAX_S = 30.0
 _logger = logging.getLogger("mesh_fs")
 
 
-def revived(hosts: HostMesh, procs: ProcMesh, rank: int) -> bool:
+def restart_process(hosts: HostMesh, procs: ProcMesh, rank: int) -> bool:
     """Has a process run, with its actors, where its host is there; says whether that is.
 
     A host that is lost is left as it is: whether something takes its place is up to the program.
@@ -52,7 +52,7 @@ def revived(hosts: HostMesh, procs: ProcMesh, rank: int) -> bool:
     return True
 
 
-class HostReturns(Actor):
+class RecoveryMonitor(Actor):
     """Tells when machines take the places of lost ones.
 
     Args:
@@ -83,7 +83,7 @@ class HostReturns(Actor):
                 continue
             is_whole = False
             with suppress(MeshError):
-                is_whole = await self._controller.revive.call_one()
+                is_whole = await self._controller.recover.call_one()
             if is_whole:
                 told, pause_s = epoch, _PAUSE_MIN_S
                 continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from mesh_core import MeshError, ValueMesh, this_proc
 from mesh_fs._delivery.distribution_tree import Followers
 from mesh_fs._mount.host_mount import HostFiles, HostStatus
-from mesh_fs._mount.host_recovery import HostReturns, revived
+from mesh_fs._mount.host_recovery import RecoveryMonitor, restart_process
 from mesh_fs._subdirectory import with_subdirectory
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from mesh_fs._mount.controller import MountController
     from mesh_fs._options import CacheOptions, MountOptions
 
-__all__ = ["Revival", "ShownHosts", "places_in"]
+__all__ = ["MountedHosts", "RecoveryResult", "places_in"]
 
 
 @dataclass(frozen=True)
-class Revival:
+class RecoveryResult:
     """What has become of hosts that showed nothing.
 
     Attributes:
@@ -37,7 +37,7 @@ class Revival:
     failures: tuple[MeshError, ...]
 
 
-class ShownHosts:
+class MountedHosts:
     """Processes on some hosts, one on each, and what they show.
 
     Args:
@@ -61,7 +61,7 @@ class ShownHosts:
         files = self._procs.spawn("mesh-fs", HostFiles, tuple(mountpoints), cache, options)
         self.files = files.flatten("host")
         self._followers = Followers(self.files, before)
-        self._returns: HostReturns | None = None
+        self._monitor: RecoveryMonitor | None = None
 
     def follow(self, source: Source) -> None:
         """Says to all from whom they fetch.
@@ -76,32 +76,34 @@ class ShownHosts:
         shown = self.files.show.options(return_exceptions=True).call(recipe).get()
         return cast("ValueMesh[HostStatus | MeshError]", shown)
 
-    def watch_returns(self, controller: MountController) -> None:
+    def monitor_recovery(self, controller: MountController) -> None:
         """Tells the controller when a lost host is there again."""
-        self._returns = this_proc().spawn("mesh-fs-returns", HostReturns, self.hosts, controller)
-        self._returns.begin.call_one().get()
+        self._monitor = this_proc().spawn(
+            "mesh-fs-recovery", RecoveryMonitor, self.hosts, controller
+        )
+        self._monitor.begin.call_one().get()
 
-    def revive(self, source: Source, recipe: bytes) -> Revival:
+    def recover(self, source: Source, recipe: bytes) -> RecoveryResult:
         """Has those show a tree that show none and whose hosts are there."""
         asked: Any = self.files.status.options(return_exceptions=True).call().get()
         lost = [rank for rank, told in enumerate(asked.values()) if isinstance(told, MeshError)]
         count, failures = len(self.hosts) - len(lost), []
         for rank in lost:
             try:
-                if revived(self.hosts, self._procs, rank):
+                if restart_process(self.hosts, self._procs, rank):
                     one = self.files.slice(host=rank)
                     one.follow.call_one(self._followers, source).get()
                     one.show.call_one(recipe).get()
                     count += 1
             except MeshError as error:
                 failures.append(error)
-        return Revival(count, tuple(failures))
+        return RecoveryResult(count, tuple(failures))
 
     def close(self) -> list[Any]:
         """Shows nothing any more; gives the ends of what it has started."""
         ends: list[Any] = []
-        if self._returns is not None:
-            ends.append(self._returns.stop())
+        if self._monitor is not None:
+            ends.append(self._monitor.stop())
         # A host that is lost shows nothing either.
         with suppress(MeshError):
             self.files.close.options(return_exceptions=True).call().get()

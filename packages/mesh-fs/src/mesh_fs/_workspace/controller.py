@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from mesh_core import Actor, MeshError, SupervisionError, ValueMesh, endpoint
 from mesh_fs._delivery.distribution_tree import Followers
 from mesh_fs._errors import FilesError, SnapshotError
-from mesh_fs._mount.host_recovery import revived
+from mesh_fs._mount.host_recovery import restart_process
 from mesh_fs._workspace.directory_identity import Origin
 from mesh_fs._workspace.host_workspace import HostSync, HostWorkspace
 
@@ -100,7 +100,7 @@ class WorkspaceController(Actor):
         every = self._workspaces.flatten("host")
         one = every.slice(host=rank)
         try:
-            if revived(self._hosts.flatten("host"), self._procs, rank):
+            if restart_process(self._hosts.flatten("host"), self._procs, rank):
                 one.follow.call_one(Followers(every), self._source).get()
             return one.sync.call_one(recipe, origin).get()
         except MeshError as error:
