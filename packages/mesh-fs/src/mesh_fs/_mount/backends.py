@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from mesh_fs._options import CacheOptions, MountOptions
 
-    Presented: TypeAlias = "Mounted | Imaged | WrittenOut"
+    MountBackend: TypeAlias = "FuseBackend | ImageBackend | UnpackBackend"
 
-__all__ = ["Imaged", "Mounted", "Presented", "WrittenOut", "present"]
+__all__ = ["FuseBackend", "ImageBackend", "MountBackend", "UnpackBackend", "open_backend"]
 
 
-class Mounted:
+class FuseBackend:
     """Shows a tree by a mount of our own file system, and what the host writes over it."""
 
     way = "fuse"
@@ -67,7 +67,7 @@ class Mounted:
                 self._overlay.clear()
 
 
-class Imaged:
+class ImageBackend:
     """Shows a tree by an image of it, and what the host writes over it."""
 
     way = "image"
@@ -93,7 +93,7 @@ class Imaged:
         self._image.close()
 
 
-class WrittenOut:
+class UnpackBackend:
     """Shows a tree by writing it into a directory."""
 
     way = "unpack"
@@ -119,13 +119,13 @@ class WrittenOut:
         self._unpacked.close()
 
 
-def present(
+def open_backend(
     tree: _core.Tree,
     store: _core.Store,
     mountpoint: str,
     options: MountOptions,
     cache: CacheOptions,
-) -> Presented:
+) -> MountBackend:
     """Takes the first way that this machine allows.
 
     Raises:
@@ -133,7 +133,7 @@ def present(
     """
     remove_left(cache.place())
     if options.way == "unpack":
-        return WrittenOut(store, mountpoint, "it was asked for")
+        return UnpackBackend(store, mountpoint, "it was asked for")
     if options.way == "image":
         return _image(store, mountpoint, options, cache, "it was asked for")
     if options.way == "fuse":
@@ -145,7 +145,7 @@ def present(
     try:
         return _image(store, mountpoint, options, cache, why)
     except MountForbidden as error:
-        return WrittenOut(store, mountpoint, f"{why}; not image: {error}")
+        return UnpackBackend(store, mountpoint, f"{why}; not image: {error}")
 
 
 def _mount(
@@ -155,7 +155,7 @@ def _mount(
     options: MountOptions,
     cache: CacheOptions,
     why: str,
-) -> Mounted:
+) -> FuseBackend:
     view = _core.View(
         tree,
         store,
@@ -165,7 +165,7 @@ def _mount(
     name = f"mesh-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     os.makedirs(mountpoint, exist_ok=True)
     overlay = _core.Overlay(mountpoint, folder=cache.place()) if options.writable else None
-    mounted = Mounted(tree, view, overlay, mountpoint, why)
+    mounted = FuseBackend(tree, view, overlay, mountpoint, why)
     place = mountpoint if overlay is None else overlay.lower()
     try:
         view.mount(place, name=name, allow_other=options.allow_other, threads=options.threads)
@@ -180,7 +180,7 @@ def _mount(
 
 def _image(
     store: _core.Store, mountpoint: str, options: MountOptions, cache: CacheOptions, why: str
-) -> Imaged:
+) -> ImageBackend:
     os.makedirs(mountpoint, exist_ok=True)
     image = _core.Image(
         mountpoint,
@@ -188,4 +188,4 @@ def _image(
         budget_bytes=cache.budget_bytes,
         is_writable=options.writable,
     )
-    return Imaged(image, store, mountpoint, why)
+    return ImageBackend(image, store, mountpoint, why)

@@ -14,13 +14,13 @@ from mesh_fs._delivery.chunk_ids import joined, split
 from mesh_fs._delivery.fetcher import BATCH_MAX, in_background
 from mesh_fs._delivery.relay import Relay
 from mesh_fs._errors import ChunksMissing, MountError
-from mesh_fs._mount.backends import Mounted, present
+from mesh_fs._mount.backends import FuseBackend, open_backend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_fs import _core
-    from mesh_fs._mount.backends import Presented
+    from mesh_fs._mount.backends import MountBackend
     from mesh_fs._options import CacheOptions, MountOptions
 
 __all__ = ["HostFiles", "HostStatus", "shown_here"]
@@ -82,7 +82,7 @@ class HostFiles(Relay):
         self._mountpoint = mountpoints[self._rank]
         self._options = options
         self._cache = cache
-        self._presented: Presented | None = None
+        self._backend: MountBackend | None = None
         self._tree: _core.Tree | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # What could be fetched has been; it is complete if that was all.
@@ -97,18 +97,18 @@ class HostFiles(Relay):
         _here.add(self)
         self._fetched.clear()
         self._is_complete, self._problem = False, None
-        if self._presented is None:
-            presented = await asyncio.to_thread(
-                present, tree, self._store, self._mountpoint, self._options, self._cache
+        if self._backend is None:
+            backend = await asyncio.to_thread(
+                open_backend, tree, self._store, self._mountpoint, self._options, self._cache
             )
-            self._presented = presented
-            if isinstance(presented, Mounted):
-                asyncio.get_running_loop().add_reader(presented.view, self._on_wanted)
-        if self._presented.needs_all:
-            await self._show_all(self._presented, tree)
+            self._backend = backend
+            if isinstance(backend, FuseBackend):
+                asyncio.get_running_loop().add_reader(backend.view, self._on_wanted)
+        if self._backend.needs_all:
+            await self._show_all(self._backend, tree)
         else:
-            await asyncio.to_thread(self._presented.show, tree)
-        if self._options.is_prefetched and not self._presented.needs_all:
+            await asyncio.to_thread(self._backend.show, tree)
+        if self._options.is_prefetched and not self._backend.needs_all:
             in_background(self._fetch_all(tree), self._tasks)
 
     @concurrent_endpoint
@@ -138,19 +138,19 @@ class HostFiles(Relay):
     async def _close(self) -> None:
         for task in list(self._tasks):
             task.cancel()
-        presented, self._presented = self._presented, None
+        backend, self._backend = self._backend, None
         _here.discard(self)
-        if presented is not None:
-            if isinstance(presented, Mounted):
-                asyncio.get_running_loop().remove_reader(presented.view)
-            await asyncio.to_thread(presented.close)
+        if backend is not None:
+            if isinstance(backend, FuseBackend):
+                asyncio.get_running_loop().remove_reader(backend.view)
+            await asyncio.to_thread(backend.close)
 
-    async def _show_all(self, presented: Presented, tree: _core.Tree) -> None:
+    async def _show_all(self, backend: MountBackend, tree: _core.Tree) -> None:
         """Shows a tree all of whose files have to be there."""
         for tries_left in reversed(range(_TRIES_MAX)):
             await self._fetch_all(tree)
             try:
-                return await asyncio.to_thread(presented.show, tree)
+                return await asyncio.to_thread(backend.show, tree)
             except ChunksMissing as error:
                 if not self._is_complete:
                     raise MountError(f"not all files can be had: {self._problem}") from error
@@ -166,8 +166,8 @@ class HostFiles(Relay):
             self._fetched.set()
 
     def _on_wanted(self) -> None:
-        if isinstance(self._presented, Mounted):
-            names = self._presented.view.take_wanted(BATCH_MAX)
+        if isinstance(self._backend, FuseBackend):
+            names = self._backend.view.take_wanted(BATCH_MAX)
             if names:
                 in_background(self._answer(names), self._tasks)
 
@@ -177,33 +177,33 @@ class HostFiles(Relay):
             refused = await self._bring(names, is_urgent=True)
         except Exception as error:
             refused = dict.fromkeys(split(names), str(error))
-        if isinstance(self._presented, Mounted):
+        if isinstance(self._backend, FuseBackend):
             there = joined(name for name in split(names) if name not in refused)
-            self._presented.view.arrived(there)
-            self._presented.view.refuse(joined(refused))
+            self._backend.view.arrived(there)
+            self._backend.view.refuse(joined(refused))
 
     def _on_arrival(self, names: bytes) -> None:
-        presented = self._presented
-        if isinstance(presented, Mounted):
-            presented.view.arrived(names)
+        backend = self._backend
+        if isinstance(backend, FuseBackend):
+            backend.view.arrived(names)
 
     async def _told(self) -> HostStatus:
         return await asyncio.to_thread(self.told)
 
     def told(self) -> HostStatus:
         """Says how far it is, in any thread."""
-        tree, presented = self._tree, self._presented
+        tree, backend = self._tree, self._backend
         assert tree is not None, "it is asked for a tree that is shown"
         cached, *_ = self._store.usage()
         _, files, _, total = tree.totals()
         here = total if self._is_complete else self._here_bytes(tree)
         return HostStatus(
             host=socket.gethostname(),
-            mountpoint="" if presented is None else presented.mountpoint,
-            way="" if presented is None else presented.way,
-            why="" if presented is None else presented.why,
+            mountpoint="" if backend is None else backend.mountpoint,
+            way="" if backend is None else backend.way,
+            why="" if backend is None else backend.why,
             is_complete=self._is_complete,
-            is_open=presented is not None and presented.is_open,
+            is_open=backend is not None and backend.is_open,
             files=files,
             total_bytes=total,
             here_bytes=here,
