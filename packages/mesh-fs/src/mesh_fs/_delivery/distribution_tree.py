@@ -1,4 +1,4 @@
-"""Which host fetches from which: a tree, so that each byte leaves the client once."""
+"""The tree in which chunks reach the hosts, so that the client sends each byte once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from mesh_fs._delivery.relay import Relay
 
-__all__ = ["Followers", "nearest_first"]
+__all__ = ["DistributionTree", "ancestor_ranks"]
 
 R_co = TypeVar("R_co", bound="Relay", covariant=True)
 
@@ -17,23 +17,23 @@ _WIDTH = 2
 
 
 @dataclass(frozen=True)
-class Followers(Generic[R_co]):
-    """The hosts of one mesh, and those that were there before them.
+class DistributionTree(Generic[R_co]):
+    """The hosts of one mesh in the distribution tree of a client.
 
     Attributes:
-        hosts: Their relays, in one dimension.
-        before: Those of other meshes, which came first.
+        hosts: The relays of these hosts, in one dimension.
+        before: The relays of the meshes that were added earlier.
     """
 
     hosts: R_co
     before: tuple[R_co, ...] = ()
 
-    def above(self, rank: int) -> list[R_co]:
-        """Gives the hosts from which one of `hosts` fetches, the nearest first."""
-        return [self._at(place) for place in nearest_first(self.place_of(rank))]
+    def ancestors(self, rank: int) -> list[R_co]:
+        """Returns the relays that one of `hosts` can fetch from, the nearest first."""
+        return [self._at(place) for place in ancestor_ranks(self.place_of(rank))]
 
     def place_of(self, rank: int) -> int:
-        """Gives the number of one of `hosts` among all."""
+        """Returns the position of one of `hosts` in the whole tree."""
         return sum(len(mesh) for mesh in self.before) + rank
 
     def _at(self, place: int) -> R_co:
@@ -44,14 +44,14 @@ class Followers(Generic[R_co]):
         raise IndexError(f"there is no host {place} more")
 
 
-def nearest_first(rank: int, width: int = _WIDTH) -> list[int]:
-    """Gives the hosts above a host; behind the last of them there is the client alone.
+def ancestor_ranks(rank: int, width: int = _WIDTH) -> list[int]:
+    """Returns the ancestors of a host, the nearest first; the parent of the root is the client.
 
-    A host that loses the one above goes on with the next: so it fetches from the client only when
-    all above it are gone.
+    A host that loses its parent continues with the next ancestor. It therefore fetches from the
+    client only when all its ancestors are gone.
     """
-    above = []
+    ancestors = []
     while rank > 0:
         rank = (rank - 1) // width
-        above.append(rank)
-    return above
+        ancestors.append(rank)
+    return ancestors

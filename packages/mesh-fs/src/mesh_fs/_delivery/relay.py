@@ -1,4 +1,4 @@
-"""A host's chunks: fetched from the host above it, and handed on to those below."""
+"""Chunks of one host: fetched from its parent in the distribution tree, served to its children."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh_fs._delivery.window import Windows
 from mesh_fs._errors import SnapshotError
 
 if TYPE_CHECKING:
-    from mesh_fs._delivery.distribution_tree import Followers
+    from mesh_fs._delivery.distribution_tree import DistributionTree
     from mesh_fs._delivery.source import Source
     from mesh_fs._options import CacheOptions
     from mesh_rdma import RDMABuffer
@@ -44,10 +44,10 @@ class Relay(Actor):
         self._problem: str | None = None
 
     @endpoint
-    async def follow(self, followers: Followers[Relay], source: Source) -> None:
-        """Says who gives chunks to this host: those above it, and the client when they are gone."""
-        reader = f"{followers.place_of(self._rank)}/{socket.gethostname()}/{os.getpid()}"
-        providers: list[Relay | Source] = [*followers.above(self._rank), source]
+    async def set_providers(self, distribution: DistributionTree[Relay], source: Source) -> None:
+        """Sets the providers of this host: its ancestors, then the client."""
+        reader = f"{distribution.place_of(self._rank)}/{socket.gethostname()}/{os.getpid()}"
+        providers: list[Relay | Source] = [*distribution.ancestors(self._rank), source]
         self._delivery = Delivery(self._store, providers, reader, self._on_arrival)
         self._delivery.prepare()
 
@@ -88,7 +88,7 @@ class Relay(Actor):
         return refused
 
     async def _bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
-        assert self._delivery is not None, "it was told before whom to follow"
+        assert self._delivery is not None, "set_providers is called first"
         refused = await self._delivery.bring(names, is_urgent=is_urgent)
         if refused:
             self._problem = next(iter(refused.values()))

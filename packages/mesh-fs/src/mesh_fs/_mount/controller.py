@@ -192,7 +192,7 @@ class MountController(Actor):
         shown = MountedHosts(hosts, mountpoints, before, self._cache, self._options)
         self._shown.append(shown)
         try:
-            shown.follow(self._source)
+            shown.set_providers(self._source)
         except BaseException:
             self._shown.remove(shown)
             _end([shown])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from mesh_core import MeshError, ValueMesh, this_proc
-from mesh_fs._delivery.distribution_tree import Followers
+from mesh_fs._delivery.distribution_tree import DistributionTree
 from mesh_fs._mount.host_mount import HostFiles, HostStatus
 from mesh_fs._mount.host_recovery import RecoveryMonitor, restart_process
 from mesh_fs._subdirectory import with_subdirectory
@@ -60,16 +60,16 @@ class MountedHosts:
         self._procs = hosts.spawn_procs(name="mesh-fs")
         files = self._procs.spawn("mesh-fs", HostFiles, tuple(mountpoints), cache, options)
         self.files = files.flatten("host")
-        self._followers = Followers(self.files, before)
+        self._distribution = DistributionTree(self.files, before)
         self._monitor: RecoveryMonitor | None = None
 
-    def follow(self, source: Source) -> None:
+    def set_providers(self, source: Source) -> None:
         """Says to all from whom they fetch.
 
         Raises:
             MeshError: A host is lost, or cannot keep files.
         """
-        self.files.follow.call(self._followers, source).get()
+        self.files.set_providers.call(self._distribution, source).get()
 
     def show(self, recipe: bytes) -> ValueMesh[HostStatus | MeshError]:
         """Has all show a tree; the error stands for a host that does not."""
@@ -92,7 +92,7 @@ class MountedHosts:
             try:
                 if restart_process(self.hosts, self._procs, rank):
                     one = self.files.slice(host=rank)
-                    one.follow.call_one(self._followers, source).get()
+                    one.set_providers.call_one(self._distribution, source).get()
                     one.show.call_one(recipe).get()
                     count += 1
             except MeshError as error:

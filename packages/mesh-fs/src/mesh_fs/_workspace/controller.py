@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from mesh_core import Actor, MeshError, SupervisionError, ValueMesh, endpoint
-from mesh_fs._delivery.distribution_tree import Followers
+from mesh_fs._delivery.distribution_tree import DistributionTree
 from mesh_fs._errors import FilesError, SnapshotError
 from mesh_fs._mount.host_recovery import restart_process
 from mesh_fs._workspace.directory_identity import Origin
@@ -60,7 +60,9 @@ class WorkspaceController(Actor):
         workspaces = self._procs.spawn(
             "mesh-fs-workspace", HostWorkspace, self._remote, self._root, self._cache
         )
-        workspaces.follow.call(Followers(workspaces.flatten("host")), self._source).get()
+        workspaces.set_providers.call(
+            DistributionTree(workspaces.flatten("host")), self._source
+        ).get()
         self._workspaces = workspaces
         return tuple(sorted(set(workspaces.directory.call().get().values())))
 
@@ -101,7 +103,7 @@ class WorkspaceController(Actor):
         one = every.slice(host=rank)
         try:
             if restart_process(self._hosts.flatten("host"), self._procs, rank):
-                one.follow.call_one(Followers(every), self._source).get()
+                one.set_providers.call_one(DistributionTree(every), self._source).get()
             return one.sync.call_one(recipe, origin).get()
         except MeshError as error:
             return error

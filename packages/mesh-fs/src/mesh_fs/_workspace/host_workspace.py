@@ -83,7 +83,7 @@ class HostWorkspace(Relay):
             if await asyncio.to_thread(origin.is_at, self._directory):
                 return HostSync(socket.gethostname(), self._directory, is_origin=True)
             await asyncio.to_thread(self._check, origin)
-            assert self._delivery is not None, "it was told before whom to follow"
+            assert self._delivery is not None, "set_providers is called first"
             before = self._delivery.fetched_bytes
             tree = await self._fetch_tree(recipe)
             counts = await self._write(tree)
@@ -120,8 +120,8 @@ class HostWorkspace(Relay):
     def _check(self, origin: Origin) -> None:
         if not os.path.isabs(self._directory):
             raise WorkspaceError(f"{self._directory!r} is a relative path: give the whole path")
-        for above in Path(os.path.realpath(self._directory)).parents:
-            if origin.is_at(above):
+        for ancestor in Path(os.path.realpath(self._directory)).parents:
+            if origin.is_at(ancestor):
                 raise WorkspaceError(
                     f"{self._directory!r} is inside the workspace itself: sync to another place"
                 )
