@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Provider: TypeAlias = Relay | Source
 
-__all__ = ["BATCH_MAX", "Delivery", "in_background"]
+__all__ = ["BATCH_MAX", "ChunkFetcher", "in_background"]
 
 #: How many chunks are asked for at once: as many as mostly fill a slot.
 BATCH_MAX = 128
@@ -33,7 +33,7 @@ _TRIES_MAX = 3
 _logger = logging.getLogger("mesh_fs")
 
 
-class _Source:
+class _Connection:
     """A provider, and what was agreed with it."""
 
     def __init__(self, provider: Provider, window: RDMABuffer) -> None:
@@ -57,7 +57,7 @@ class _Source:
         return memory
 
 
-class Delivery:
+class ChunkFetcher:
     """Fetches what is not in the store of this host, each chunk once however many want it.
 
     Args:
@@ -78,30 +78,30 @@ class Delivery:
         self._providers = list(providers)
         self._reader = reader
         self._on_arrival = on_arrival
-        self._source: asyncio.Future[_Source] | None = None
-        self._coming: dict[bytes, asyncio.Task[None]] = {}
+        self._connection: asyncio.Future[_Connection] | None = None
+        self._in_flight: dict[bytes, asyncio.Task[None]] = {}
         self._refused: dict[bytes, str] = {}
         self.fetched_bytes = 0
 
     def prepare(self) -> None:
         """Connects to the nearest provider; whoever fetches first need not wait for that then."""
-        if self._source is None and self._providers:
-            self._source = asyncio.ensure_future(self._connect(self._providers[0]))
+        if self._connection is None and self._providers:
+            self._connection = asyncio.ensure_future(self._connect(self._providers[0]))
             # What is wrong with it is heard of by whoever fetches.
-            self._source.add_done_callback(lambda made: made.cancelled() or made.exception())
+            self._connection.add_done_callback(lambda made: made.cancelled() or made.exception())
 
     async def bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
         """Waits until chunks are in the store; gives those that cannot be had, and why."""
         wanted = split(self._store.missing(names))
-        fresh = [name for name in wanted if name not in self._coming]
-        waits = {self._coming[name] for name in wanted if name in self._coming}
+        fresh = [name for name in wanted if name not in self._in_flight]
+        waits = {self._in_flight[name] for name in wanted if name in self._in_flight}
         for start in range(0, len(fresh), BATCH_MAX):
             batch = fresh[start : start + BATCH_MAX]
             for name in batch:
                 self._refused.pop(name, None)
             task = asyncio.create_task(self._fetch(batch, is_urgent=is_urgent))
             waits.add(task)
-            self._coming |= dict.fromkeys(batch, task)
+            self._in_flight |= dict.fromkeys(batch, task)
         if waits:
             await asyncio.wait(waits)
         return {name: why for name in wanted if (why := self._refused.get(name)) is not None}
@@ -117,30 +117,30 @@ class Delivery:
             self._refuse(left, "its bytes came damaged again and again")
         except StoreError as error:
             self._refuse(left, str(error))
-        except _NobodyLeft:
+        except _NoProviderLeft:
             self._refuse(left, "all who had it are gone")
         except Exception as error:
             self._refuse(left, f"{type(error).__name__}: {error}")
             raise
         finally:
             for name in names:
-                self._coming.pop(name, None)
+                self._in_flight.pop(name, None)
 
     async def _fetch_some(self, names: list[bytes], *, is_urgent: bool) -> list[bytes] | None:
         """Fetches as many as fit into a slot, and gives those that are left."""
-        source = await self._connected()
-        slot = await source.slots.take(is_urgent=is_urgent)
+        connection = await self._connected()
+        slot = await connection.slots.take(is_urgent=is_urgent)
         try:
-            lengths = await source.provider.fetch.call_one(self._reader, slot, joined(names))
+            lengths = await connection.provider.fetch.call_one(self._reader, slot, joined(names))
             count = sum(length for length in lengths if length > 0)
-            return await self._take_in(names, lengths, await source.bytes_of(slot, count))
+            return await self._take_in(names, lengths, await connection.bytes_of(slot, count))
         except StoreError:
             raise
         except MeshError as error:
-            self._lose(source, error)
+            self._lose(connection, error)
             return None
         finally:
-            await source.slots.give(slot)
+            await connection.slots.give(slot)
 
     async def _take_in(
         self, names: list[bytes], lengths: list[int], memory: memoryview
@@ -164,30 +164,30 @@ class Delivery:
         self._on_arrival(joined(name for name, _ in come if name not in bad) if bad else ids)
         return bad
 
-    async def _connected(self) -> _Source:
+    async def _connected(self) -> _Connection:
         """Gives the nearest provider, connected once however many ask."""
         while True:
-            if self._source is None:
+            if self._connection is None:
                 if not self._providers:
-                    raise _NobodyLeft
-                self._source = asyncio.ensure_future(self._connect(self._providers[0]))
-            connecting = self._source
+                    raise _NoProviderLeft
+                self._connection = asyncio.ensure_future(self._connect(self._providers[0]))
+            connecting = self._connection
             try:
                 return await asyncio.shield(connecting)
             except MeshError as error:
-                if self._source is connecting:
+                if self._connection is connecting:
                     self._drop_first(error)
 
-    async def _connect(self, provider: Provider) -> _Source:
-        return _Source(provider, await provider.join.call_one(self._reader))
+    async def _connect(self, provider: Provider) -> _Connection:
+        return _Connection(provider, await provider.join.call_one(self._reader))
 
-    def _lose(self, source: _Source, error: MeshError) -> None:
-        is_current = self._source is not None and self._source.done()
-        if is_current and self._source is not None and self._source.result() is source:
+    def _lose(self, connection: _Connection, error: MeshError) -> None:
+        is_current = self._connection is not None and self._connection.done()
+        if is_current and self._connection is not None and self._connection.result() is connection:
             self._drop_first(error)
 
     def _drop_first(self, error: MeshError) -> None:
-        self._source = None
+        self._connection = None
         lost = self._providers.pop(0)
         _logger.warning("%s gives no chunks any more: %s", lost, error)
 
@@ -195,7 +195,7 @@ class Delivery:
         self._refused |= dict.fromkeys(names, why)
 
 
-class _NobodyLeft(Exception):
+class _NoProviderLeft(Exception):
     """Nobody is left who could have chunks."""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mesh_core import Actor, concurrent_endpoint, current_rank, endpoint
 from mesh_fs import _core
 from mesh_fs._delivery.chunk_ids import parts
-from mesh_fs._delivery.fetcher import BATCH_MAX, Delivery
+from mesh_fs._delivery.fetcher import BATCH_MAX, ChunkFetcher
 from mesh_fs._delivery.window import Windows
 from mesh_fs._errors import SnapshotError
 
@@ -40,7 +40,7 @@ class Relay(Actor):
         # Among the hosts of its mesh, whoever else a message is for.
         self._rank = current_rank().rank
         self._windows = Windows()
-        self._delivery: Delivery | None = None
+        self._fetcher: ChunkFetcher | None = None
         self._problem: str | None = None
 
     @endpoint
@@ -48,8 +48,8 @@ class Relay(Actor):
         """Sets the providers of this host: its ancestors, then the client."""
         reader = f"{distribution.place_of(self._rank)}/{socket.gethostname()}/{os.getpid()}"
         providers: list[Relay | Source] = [*distribution.ancestors(self._rank), source]
-        self._delivery = Delivery(self._store, providers, reader, self._on_arrival)
-        self._delivery.prepare()
+        self._fetcher = ChunkFetcher(self._store, providers, reader, self._on_arrival)
+        self._fetcher.prepare()
 
     @concurrent_endpoint
     async def join(self, reader: str) -> RDMABuffer:
@@ -88,8 +88,8 @@ class Relay(Actor):
         return refused
 
     async def _bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
-        assert self._delivery is not None, "set_providers is called first"
-        refused = await self._delivery.bring(names, is_urgent=is_urgent)
+        assert self._fetcher is not None, "set_providers is called first"
+        refused = await self._fetcher.bring(names, is_urgent=is_urgent)
         if refused:
             self._problem = next(iter(refused.values()))
         return refused

@@ -207,7 +207,7 @@ class HostFiles(Relay):
             files=files,
             total_bytes=total,
             here_bytes=here,
-            fetched_bytes=0 if self._delivery is None else self._delivery.fetched_bytes,
+            fetched_bytes=0 if self._fetcher is None else self._fetcher.fetched_bytes,
             cached_bytes=cached,
             problem=self._problem,
         )

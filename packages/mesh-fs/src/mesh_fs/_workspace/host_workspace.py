@@ -83,11 +83,11 @@ class HostWorkspace(Relay):
             if await asyncio.to_thread(origin.is_at, self._directory):
                 return HostSync(socket.gethostname(), self._directory, is_origin=True)
             await asyncio.to_thread(self._check, origin)
-            assert self._delivery is not None, "set_providers is called first"
-            before = self._delivery.fetched_bytes
+            assert self._fetcher is not None, "set_providers is called first"
+            before = self._fetcher.fetched_bytes
             tree = await self._fetch_tree(recipe)
             counts = await self._write(tree)
-            fetched = self._delivery.fetched_bytes - before
+            fetched = self._fetcher.fetched_bytes - before
             written, removed, overwritten, written_bytes = counts
             return HostSync(
                 socket.gethostname(),
