@@ -10,12 +10,12 @@ from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from mesh_fs._gather.messages import Changes
+from mesh_fs._gather.messages import FileChanges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Watches"]
+__all__ = ["FileWatches"]
 
 _EVENT = struct.Struct("iIII")
 _READ_MAX = 1 << 16
@@ -34,8 +34,8 @@ _OF_FILE = _MODIFY | _ATTRIB | _DELETE_SELF | _MOVE_SELF
 _OF_FOLDER = _NAME | _ATTRIB | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDER | _EXCLUDE_UNLINKED
 
 
-class Watches:
-    """Watches files and directories by inotify.
+class FileWatches:
+    """FileWatches files and directories by inotify.
 
     Where that cannot be had nothing is watched, and changes are seen when somebody looks.
 
@@ -62,7 +62,7 @@ class Watches:
             asyncio.get_running_loop().add_reader(self._inotify, self._on_readable)
 
     def add(self, path: bytes, descriptor: int, *, is_folder: bool) -> None:
-        """Watches what is open, from now on; called before it is looked at."""
+        """FileWatches what is open, from now on; called before it is looked at."""
         if self._inotify < 0:
             return
         stat = os.fstat(descriptor)
@@ -84,20 +84,20 @@ class Watches:
             while len(self._of_path) > self._count_max:
                 self._drop(next(iter(self._of_path)))
 
-    async def changes(self) -> Changes:
+    async def changes(self) -> FileChanges:
         """Waits until something has changed, and says what has."""
         loop = asyncio.get_running_loop()
         await self._changed.wait()
         # What changes all the time is told now and then.
         await asyncio.sleep(max(0.0, self._told_s + _PAUSE_S - loop.time()))
-        changes = Changes(frozenset(self._files), frozenset(self._names), self._is_all)
+        changes = FileChanges(frozenset(self._files), frozenset(self._names), self._is_all)
         self._files, self._names, self._is_all = set(), set(), False
         self._changed.clear()
         self._told_s = loop.time()
         return changes
 
     def close(self) -> None:
-        """Watches nothing any more."""
+        """FileWatches nothing any more."""
         with self._lock:
             inotify, self._inotify = self._inotify, -1
         if inotify >= 0:
