@@ -447,6 +447,6 @@ def test_what_cannot_be_done_is_said(one: Path, mountpoint: Path) -> None:
 def test_it_says_what_is_missing(
     one: Path, mountpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mesh_fs._gather_mount.find_spec", lambda _: None)
+    monkeypatch.setattr("mesh_fs._gather.mount.find_spec", lambda _: None)
     with pytest.raises(MountError, match=r"install mesh-fs\[gather\]"):
         gather_mount(this_host(), str(one), mountpoint)

@@ -11,7 +11,7 @@ import pytest
 
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
-from mesh_fs._progress import Arrived, shown_progress
+from mesh_fs._mount.progress import Arrived, shown_progress
 
 LIMIT_S = 60.0
 UNPACK = MountOptions(way="unpack")

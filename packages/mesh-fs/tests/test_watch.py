@@ -22,7 +22,7 @@ from mesh_fs import (
     WatchError,
     remotemount,
 )
-from mesh_fs._directory_watches import DirectoryWatches
+from mesh_fs._watch.inotify import DirectoryWatches
 
 LIMIT_S = 30.0
 

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mesh_tensor as mt
-from mesh_tensor._world import World
+from mesh_tensor._worker.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,9 +12,9 @@ import typer
 
 from mesh_core import MeshError
 from mesh_fs._errors import MountError
+from mesh_fs._mount.progress import Arrived, shown_progress
 from mesh_fs._options import SnapshotOptions
-from mesh_fs._progress import Arrived, shown_progress
-from mesh_fs._workspace import sync_workspace
+from mesh_fs._workspace.workspace import sync_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

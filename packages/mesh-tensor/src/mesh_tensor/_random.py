@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mesh_tensor._activation import mesh_or_active
-from mesh_tensor._remote import remote
+from mesh_tensor._mesh.activation import mesh_or_active
+from mesh_tensor._remote.function import remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._device_mesh import DeviceMesh
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
 
 __all__ = ["random"]
 

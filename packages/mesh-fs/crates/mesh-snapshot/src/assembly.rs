@@ -1,13 +1,13 @@
 //! Listings and contents, put together in the order of the tree.
 
-use crate::attributes::{Extent, Kind};
-use crate::encode::{Writer, Xattrs};
+use crate::content::file_reader::Content;
 use crate::error::SnapshotError;
-use crate::limits::STREAM_LEN_MAX;
-use crate::listing::{Listed, Listing, What, join};
-use crate::look::Look;
-use crate::reading::Content;
+use crate::format::encode::{Writer, Xattrs};
+use crate::format::limits::STREAM_LEN_MAX;
+use crate::tree::attributes::{Extent, Kind};
 use crate::walk::Listings;
+use crate::walk::file_stat::Look;
+use crate::walk::listing::{Listed, Listing, What, join};
 use std::collections::HashMap;
 
 /// A file of a snapshot, where it was found first.

@@ -13,13 +13,15 @@
 //! Whatever changes how files are cut, or how chunks are named, makes another version of this, so
 //! that no two versions of Mesh have different names for the same bytes.
 
-use crate::attributes::{Attributes, Kind, Moment, NodeId};
-use crate::cursor::Cursor;
+pub(crate) mod place;
+
+use crate::content::file_reader::Content;
 use crate::error::DecodeError;
-use crate::look::{Fence, Look};
-use crate::reading::Content;
+use crate::format::cursor::Cursor;
+use crate::format::varint::{fold, put, unfold};
 use crate::tree::Tree;
-use crate::varint::{fold, put, unfold};
+use crate::tree::attributes::{Attributes, Kind, Moment, NodeId};
+use crate::walk::file_stat::{Fence, Look};
 use mesh_chunks::ChunkId;
 use std::fmt;
 

@@ -1,18 +1,18 @@
 //! A tree as it was taken, on the side that has its files.
 
 use crate::assembly::{Assembly, File, assemble};
-use crate::attributes::{Extent, Moment};
+use crate::content::file_reader::Content;
+use crate::content::files::{Recall, read_files};
+use crate::content::open_files::OpenFiles;
+use crate::content::source::Source;
 use crate::error::{ReadError, SnapshotError};
-use crate::files::{Recall, read_files};
+use crate::format::limits::CHUNK_LEN_MAX;
+use crate::format::recipe::Description;
 use crate::ledger::{self, Ledger};
-use crate::limits::CHUNK_LEN_MAX;
-use crate::look::Look;
-use crate::open_files::OpenFiles;
 use crate::options::Options;
-use crate::reading::Content;
-use crate::recipe::Description;
-use crate::root::{Root, is_gone};
-use crate::source::Source;
+use crate::tree::attributes::{Extent, Moment};
+use crate::walk::file_stat::Look;
+use crate::walk::root::{Root, is_gone};
 use crate::walk::walk;
 use mesh_chunks::ChunkId;
 use rustix::fs::fstat;

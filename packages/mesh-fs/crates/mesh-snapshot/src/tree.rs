@@ -1,6 +1,11 @@
 //! A tree in memory: small, and quick to ask.
 
-use crate::attributes::{Attributes, Extent, Kind, Metadata, Moment, NodeId, Totals};
+pub(crate) mod attributes;
+pub(crate) mod compare;
+pub(crate) mod name;
+pub(crate) mod privilege;
+
+use crate::tree::attributes::{Attributes, Extent, Kind, Metadata, Moment, NodeId, Totals};
 use mesh_chunks::ChunkId;
 use std::collections::HashSet;
 use std::fmt;

@@ -1,12 +1,17 @@
 //! All directories of a tree, listed by several threads.
 
+pub(crate) mod file_stat;
+pub(crate) mod ignores;
+pub(crate) mod listing;
+pub(crate) mod root;
+
+use crate::content::source::Source;
 use crate::error::SnapshotError;
-use crate::ignores::Ignores;
-use crate::limits::DEPTH_MAX;
-use crate::listing::{Found, Listed, Listing, Unlisted, What, join, list};
+use crate::format::limits::DEPTH_MAX;
 use crate::options::Options;
-use crate::root::{Glance, Root};
-use crate::source::Source;
+use crate::walk::ignores::Ignores;
+use crate::walk::listing::{Found, Listed, Listing, Unlisted, What, join, list};
+use crate::walk::root::{Glance, Root};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The directories that were found, by their numbers; 0 is the root. Some are gone again.

@@ -1,0 +1,8 @@
+//! The content of files, read in chunks by a pool of threads.
+
+pub(crate) mod chunker;
+pub(crate) mod file_reader;
+pub(crate) mod files;
+pub(crate) mod open_files;
+pub(crate) mod reader_pool;
+pub(crate) mod source;

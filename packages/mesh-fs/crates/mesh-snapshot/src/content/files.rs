@@ -1,0 +1,160 @@
+//! The files of a tree: which names are of the same one, and what is in each.
+
+use crate::content::file_reader::Content;
+use crate::content::reader_pool::{Job, Outcome, read_all};
+use crate::error::SnapshotError;
+use crate::options::Options;
+use crate::walk::Listings;
+use crate::walk::file_stat::Look;
+use crate::walk::listing::{Listed, What, join};
+use crate::walk::root::Root;
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// A file and its names, of which there is always one.
+#[derive(Debug)]
+struct Known {
+    /// By the numbers of the listing and of the name there.
+    names: Vec<(u32, u32)>,
+    content: Option<Content>,
+}
+
+/// What is in the files of a tree.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// By the numbers in the listings; none for what turned out to be no file.
+    pub(crate) contents: Vec<Option<Content>>,
+    /// Files that could not be read.
+    pub(crate) skipped: Vec<PathBuf>,
+    /// How many were not read because it was known what is in them.
+    pub(crate) reused: u64,
+    /// How many were read, and how many bytes they have.
+    pub(crate) read: (u64, u64),
+}
+
+/// What is known to be in a file of which the system says this.
+pub(crate) type Recall<'a> = dyn Fn(&Look) -> Option<Content> + 'a;
+
+/// Reads all files, and corrects the listings where a name leads to something else by now.
+///
+/// # Errors
+/// One cannot be read and is not skipped, or one does not stay as it is.
+pub(crate) fn read_files(
+    root: &Root,
+    options: &Options,
+    listings: &mut Listings,
+    recall: &Recall<'_>,
+) -> Result<Files, SnapshotError> {
+    let mut known = identify(listings);
+    let mut files = Files::default();
+    let mut unread = Vec::new();
+    for (number, file) in known.iter_mut().enumerate() {
+        let look = at(listings, file.names[0]).look;
+        file.content = recall(&look);
+        match file.content {
+            Some(_) => files.reused += 1,
+            None => unread.push(number),
+        }
+    }
+    while !unread.is_empty() {
+        let jobs: Vec<Job> = unread.iter().map(|number| known[*number].names[0]).collect();
+        let outcomes = read_all(root, options, listings, &jobs)?;
+        let mut again = Vec::new();
+        for ((number, job), outcome) in unread.into_iter().zip(jobs).zip(outcomes) {
+            match &outcome {
+                Outcome::Skipped => files.skipped.push(root.full(&path(listings, job))),
+                Outcome::Content(content) => {
+                    files.read.0 += 1;
+                    files.read.1 += content.look.fence.size;
+                }
+                Outcome::Else(_) | Outcome::Gone => {}
+            }
+            again.extend(settle(listings, &mut known, number, outcome));
+        }
+        unread = again;
+    }
+    files.contents = known.into_iter().map(|file| file.content).collect();
+    Ok(files)
+}
+
+/// Numbers the files; names of the same one get the same number.
+fn identify(listings: &mut Listings) -> Vec<Known> {
+    let mut known: Vec<Known> = Vec::new();
+    let mut linked = HashMap::new();
+    for (directory, listing) in listings.iter_mut().enumerate() {
+        let Some(listing) = listing else { continue };
+        for (nth, Listed { look, what, .. }) in listing.names.iter_mut().enumerate() {
+            let What::File(number) = what else { continue };
+            let next = known.len() as u32;
+            let first = if look.has_links {
+                *linked.entry(look.fence.identity()).or_insert(next)
+            } else {
+                next
+            };
+            *number = first;
+            let name = (directory as u32, nth as u32);
+            match known.get_mut(first as usize) {
+                Some(file) => file.names.push(name),
+                None => known.push(Known { names: vec![name], content: None }),
+            }
+        }
+    }
+    known
+}
+
+/// Takes note of what has become of a file; gives the number of one that is still to be read.
+fn settle(
+    listings: &mut Listings,
+    known: &mut Vec<Known>,
+    number: usize,
+    outcome: Outcome,
+) -> Option<usize> {
+    let name = known[number].names[0];
+    let listed = at_mut(listings, name);
+    let was = listed.look.fence.identity();
+    match outcome {
+        Outcome::Content(content) => {
+            let is_same = content.look.fence.identity() == was;
+            known[number].content = Some(content);
+            if is_same || known[number].names.len() == 1 {
+                return None;
+            }
+            // The name leads to another file by now: its other names have to be read for what the
+            // first one was.
+            let names = known[number].names.split_off(1);
+            let next = known.len();
+            for name in &names {
+                at_mut(listings, *name).what = What::File(next as u32);
+            }
+            known.push(Known { names, content: None });
+            return Some(next);
+        }
+        Outcome::Else(glance) => *listed = Listed::new(&listed.name, glance),
+        Outcome::Gone => listed.what = What::Gone,
+        Outcome::Skipped => {
+            for name in &known[number].names {
+                at_mut(listings, *name).what = What::Gone;
+            }
+            return None;
+        }
+    }
+    known[number].names.remove(0);
+    (!known[number].names.is_empty()).then_some(number)
+}
+
+/// The path of a name.
+pub(crate) fn path(listings: &Listings, (directory, nth): (u32, u32)) -> Vec<u8> {
+    let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
+    join(&listing.path, &listing.names[nth as usize].name)
+}
+
+/// What a name leads to.
+pub(crate) fn at(listings: &Listings, (directory, nth): (u32, u32)) -> &Listed {
+    let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
+    &listing.names[nth as usize]
+}
+
+fn at_mut(listings: &mut Listings, (directory, nth): (u32, u32)) -> &mut Listed {
+    let listing = listings[directory as usize].as_mut().expect("it has names, so that it is there");
+    &mut listing.names[nth as usize]
+}

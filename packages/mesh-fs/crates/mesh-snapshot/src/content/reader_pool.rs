@@ -1,0 +1,284 @@
+//! Threads that read many files, and large ones in parts.
+
+use crate::content::file_reader::{
+    Content, Extents, Obstacle, Run, Scratch, cut, ranges, read, segments,
+};
+use crate::content::files::{at, path};
+use crate::content::source::Source;
+use crate::error::SnapshotError;
+use crate::options::Options;
+use crate::tree::attributes::Kind;
+use crate::walk::Listings;
+use crate::walk::file_stat::Look;
+use crate::walk::root::{Glance, Root, is_gone};
+use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Bytes of a file from which on several threads read it.
+const LARGE: u64 = 16 << 20;
+/// Bytes that one thread reads of it at a time, at least.
+const PART: u64 = 8 << 20;
+/// How often a file may vanish and be there again.
+const RETURNS_MAX: usize = 3;
+
+/// A file that is to be read, by the numbers of its listing and of its name there.
+pub(crate) type Job = (u32, u32);
+
+/// What has become of it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Content(Content),
+    /// Its name leads to something else now, which is no directory.
+    Else(Glance),
+    Gone,
+    Skipped,
+}
+
+/// A large file that is being read.
+struct Large {
+    job: usize,
+    ranges: Vec<Range<u64>>,
+    /// What was read, by the number of the segment.
+    runs: Mutex<Vec<(usize, Run)>>,
+    /// Parts that are still to be read.
+    left: AtomicUsize,
+    /// Whether the parts may be of different times.
+    is_torn: AtomicBool,
+}
+
+enum Task {
+    Whole(usize),
+    /// Some segments of a large file, by their number among all of it, range and place there.
+    Part {
+        large: usize,
+        segments: Vec<(usize, usize, u64)>,
+    },
+}
+
+struct Crew<'a> {
+    root: &'a Root,
+    options: &'a Options,
+    listings: &'a Listings,
+    jobs: &'a [Job],
+    /// By the numbers of the jobs: each is there once that is done.
+    outcomes: Vec<OnceLock<Outcome>>,
+    larges: Vec<Large>,
+    tasks: Vec<Task>,
+    next: AtomicUsize,
+    failure: Mutex<Option<SnapshotError>>,
+}
+
+/// Reads files; gives what has become of each, in their order.
+///
+/// # Errors
+/// One cannot be read and is not skipped, or one does not stay as it is.
+pub(crate) fn read_all(
+    root: &Root,
+    options: &Options,
+    listings: &Listings,
+    jobs: &[Job],
+) -> Result<impl Iterator<Item = Outcome> + use<>, SnapshotError> {
+    let (larges, tasks) = plan(root, listings, jobs);
+    let mut outcomes = Vec::new();
+    outcomes.resize_with(jobs.len(), OnceLock::new);
+    let crew = Crew {
+        root,
+        options,
+        listings,
+        jobs,
+        outcomes,
+        larges,
+        tasks,
+        next: AtomicUsize::new(0),
+        failure: Mutex::new(None),
+    };
+    std::thread::scope(|scope| {
+        let others = options.threads.min(crew.tasks.len()).saturating_sub(1);
+        for _ in 0..others {
+            scope.spawn(|| crew.run());
+        }
+        crew.run();
+    });
+    match crew.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(failure) => Err(failure),
+        None => Ok(crew.outcomes.into_iter().map(|one| one.into_inner().unwrap_or(Outcome::Gone))),
+    }
+}
+
+/// Large files in parts come first, so that no thread is left alone with one at the end.
+fn plan(root: &Root, listings: &Listings, jobs: &[Job]) -> (Vec<Large>, Vec<Task>) {
+    let (mut larges, mut parts, mut wholes) = (Vec::new(), Vec::new(), Vec::new());
+    for (job, name) in jobs.iter().enumerate() {
+        let look = at(listings, *name).look;
+        let file = || root.file(&path(listings, *name));
+        let is_large = look.fence.size >= LARGE;
+        let found = is_large.then(|| file().and_then(|file| ranges(&file, &look)));
+        // Whatever is wrong is found again where it is dealt with.
+        let Some(Ok(ranges)) = found else {
+            wholes.push(Task::Whole(job));
+            continue;
+        };
+        let all = batches(&ranges);
+        if all.is_empty() {
+            wholes.push(Task::Whole(job));
+            continue;
+        }
+        let (large, left) = (larges.len(), AtomicUsize::new(all.len()));
+        parts.extend(all.into_iter().map(|segments| Task::Part { large, segments }));
+        let (runs, is_torn) = (Mutex::default(), AtomicBool::new(false));
+        larges.push(Large { job, ranges, runs, left, is_torn });
+    }
+    parts.append(&mut wholes);
+    (larges, parts)
+}
+
+/// All segments, some at a time.
+fn batches(ranges: &[Range<u64>]) -> Vec<Vec<(usize, usize, u64)>> {
+    let (mut batches, mut batch) = (Vec::new(), Vec::new());
+    let (mut number, mut bytes) = (0, 0);
+    for (range, at) in ranges.iter().enumerate() {
+        let count = segments(at);
+        for nth in 0..count {
+            batch.push((number, range, nth));
+            number += 1;
+            bytes += (at.end - at.start) / count;
+            if bytes >= PART {
+                batches.push(std::mem::take(&mut batch));
+                bytes = 0;
+            }
+        }
+    }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
+}
+
+impl Crew<'_> {
+    /// Does what is to be done until there is nothing.
+    fn run(&self) {
+        let mut scratch = Scratch::new();
+        while let Some(task) = self.tasks.get(self.next.fetch_add(1, Relaxed)) {
+            let result = match task {
+                Task::Whole(job) => self.whole(*job, &mut scratch).map(Some),
+                Task::Part { large, segments } => self.part(*large, segments, &mut scratch),
+            };
+            match result {
+                Ok(Some((job, outcome))) => {
+                    let is_first = self.outcomes[job].set(outcome).is_ok();
+                    assert!(is_first, "a job is done once");
+                }
+                Ok(None) => {}
+                Err(failure) => {
+                    self.failure
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .get_or_insert(failure);
+                    self.next.store(self.tasks.len(), Relaxed);
+                }
+            }
+        }
+    }
+
+    fn path(&self, job: usize) -> Vec<u8> {
+        path(self.listings, self.jobs[job])
+    }
+
+    /// As it was seen in its directory.
+    fn look(&self, job: usize) -> &Look {
+        &at(self.listings, self.jobs[job]).look
+    }
+
+    /// Reads a file at once.
+    fn whole(&self, job: usize, scratch: &mut Scratch) -> Result<(usize, Outcome), SnapshotError> {
+        let path = &self.path(job)[..];
+        let unreadable = |source| SnapshotError::Unreadable { path: self.root.full(path), source };
+        let changing = || SnapshotError::Changing { path: self.root.full(path) };
+        let mut was_there = false;
+        for _ in 0..RETURNS_MAX {
+            match read(|| self.root.file(path), scratch) {
+                Ok(content) => return Ok((job, Outcome::Content(content))),
+                Err(Obstacle::Changed) => return Err(changing()),
+                Err(Obstacle::Failed(error)) if !is_gone(&error) => {
+                    let is_skipped = self.options.skip_unreadable;
+                    return if is_skipped {
+                        Ok((job, Outcome::Skipped))
+                    } else {
+                        Err(unreadable(error))
+                    };
+                }
+                Err(Obstacle::NoFile) => was_there = true,
+                Err(Obstacle::Failed(_)) => was_there = false,
+            }
+            match self.root.glance(path).map_err(unreadable)? {
+                None => return Ok((job, Outcome::Gone)),
+                Some((look, _)) if look.kind == Kind::File => {}
+                Some((look, _)) if look.kind == Kind::Directory => return Err(changing()),
+                Some(glance) => return Ok((job, Outcome::Else(glance))),
+            }
+        }
+        // What comes and goes all the time was not there at one of these times.
+        if was_there { Err(changing()) } else { Ok((job, Outcome::Gone)) }
+    }
+
+    /// Reads a part of a large file; after the last one, there is an outcome.
+    fn part(
+        &self,
+        large: usize,
+        segments: &[(usize, usize, u64)],
+        scratch: &mut Scratch,
+    ) -> Result<Option<(usize, Outcome)>, SnapshotError> {
+        let large = &self.larges[large];
+        match self.runs(large, segments, scratch) {
+            Ok(runs) => large.runs.lock().unwrap_or_else(PoisonError::into_inner).extend(runs),
+            // Whatever it was comes up again when the file is read at once.
+            Err(_) => large.is_torn.store(true, Relaxed),
+        }
+        if large.left.fetch_sub(1, AcqRel) > 1 {
+            return Ok(None);
+        }
+        match self.together(large) {
+            Some(content) => Ok(Some((large.job, Outcome::Content(content)))),
+            None => self.whole(large.job, scratch).map(Some),
+        }
+    }
+
+    fn runs(
+        &self,
+        large: &Large,
+        segments: &[(usize, usize, u64)],
+        scratch: &mut Scratch,
+    ) -> Result<Vec<(usize, Run)>, Obstacle> {
+        if large.is_torn.load(Relaxed) {
+            return Err(Obstacle::Changed);
+        }
+        let file = self.root.file(&self.path(large.job))?;
+        if file.look()?.fence != self.look(large.job).fence {
+            return Err(Obstacle::Changed);
+        }
+        let each = segments.iter().map(|(number, range, nth)| {
+            Ok((*number, cut(&file, &large.ranges[*range], *nth, scratch)?))
+        });
+        each.collect()
+    }
+
+    /// What all parts are together, if the file has not changed since it was seen first.
+    fn together(&self, large: &Large) -> Option<Content> {
+        if large.is_torn.load(Relaxed) {
+            return None;
+        }
+        let file = self.root.file(&self.path(large.job)).ok()?;
+        let xattrs = file.xattrs();
+        let before = self.look(large.job).fence;
+        let look = file.look().ok().filter(|look| look.fence == before)?;
+        let mut runs =
+            std::mem::take(&mut *large.runs.lock().unwrap_or_else(PoisonError::into_inner));
+        runs.sort_unstable_by_key(|(number, _)| *number);
+        let mut extents = Extents::default();
+        runs.into_iter().for_each(|(_, run)| extents.push(run));
+        let extents = extents.finish(look.fence.size);
+        Some(Content { look, xattrs, extents, is_whole: true })
+    }
+}

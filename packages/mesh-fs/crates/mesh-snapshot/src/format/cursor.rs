@@ -1,0 +1,79 @@
+//! Reads bytes that somebody else wrote, from front to back.
+
+use crate::error::DecodeError;
+use crate::format::varint;
+
+/// What is still to be read.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    /// Where the next byte is.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// How many bytes are still to be read.
+    pub(crate) fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// An error at this place.
+    pub(crate) fn malformed(&self, what: &'static str) -> DecodeError {
+        DecodeError::Malformed { at: self.at, what }
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let rest = &self.bytes[self.at..];
+        let bytes = rest.get(..len).ok_or(self.malformed("cut off"))?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let rest = &self.bytes[self.at..];
+        let bytes = rest.first_chunk().ok_or(self.malformed("cut off"))?;
+        self.at += N;
+        Ok(*bytes)
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(crate) fn number(&mut self) -> Result<u64, DecodeError> {
+        let found = varint::get(&self.bytes[self.at..]);
+        let (number, len) = found.ok_or(self.malformed("no number"))?;
+        self.at += len;
+        Ok(number)
+    }
+
+    /// A number that is at most `max`.
+    pub(crate) fn at_most(&mut self, max: u64, what: &'static str) -> Result<u64, DecodeError> {
+        let number = self.number()?;
+        if number > max { Err(self.malformed(what)) } else { Ok(number) }
+    }
+
+    /// A number that fits.
+    pub(crate) fn small(&mut self) -> Result<u32, DecodeError> {
+        let number = self.at_most(u64::from(u32::MAX), "number too large")?;
+        Ok(number as u32)
+    }
+
+    /// Bytes behind their number, which is at most `max`.
+    pub(crate) fn text(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
+        let len = self.at_most(max as u64, "too long")?;
+        self.bytes(len as usize)
+    }
+}

@@ -1,0 +1,26 @@
+//! Which names an entry of a directory can have.
+
+use crate::format::limits::NAME_LEN_MAX;
+
+/// Whether bytes are the name of an entry: 1 to 255 bytes without slashes and zeros, neither `.`
+/// nor `..`.
+pub fn is_name(name: &[u8]) -> bool {
+    let has_length = (1..=NAME_LEN_MAX).contains(&name.len());
+    let is_special = matches!(name, b"." | b"..");
+    has_length && !is_special && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leads_elsewhere_is_not_a_name() {
+        for name in [&b"a"[..], b"...", b".a", b"\xff", &[b'n'; NAME_LEN_MAX]] {
+            assert!(is_name(name), "{name:?}");
+        }
+        for name in [&b""[..], b".", b"..", b"/", b"a/b", b"a\0", &[b'n'; NAME_LEN_MAX + 1]] {
+            assert!(!is_name(name), "{name:?}");
+        }
+    }
+}

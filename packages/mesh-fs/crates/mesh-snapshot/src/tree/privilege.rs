@@ -1,0 +1,48 @@
+//! Which parts of a snapshot a host may give to files of its own.
+//!
+//! Mounts of snapshots have the flags `nosuid` and `nodev`, so the kernel ignores setuid bits, file
+//! capabilities and devices in them. A tree that is written out has no such flags. This module is
+//! the same policy for it.
+
+use crate::tree::attributes::{Attributes, Kind};
+
+/// All permission bits but setuid and setgid.
+const PERMISSIONS_MAX: u16 = 0o1777;
+
+/// Extended attributes that give no rights: the user's own, and access control lists. All others
+/// are left out: `security.*` has file capabilities, and `trusted.*` is for root alone.
+const XATTR_PREFIXES: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
+
+impl Attributes {
+    /// Returns the permissions without setuid and setgid.
+    pub fn unprivileged_permissions(&self) -> u16 {
+        self.permissions & PERMISSIONS_MAX
+    }
+}
+
+impl Kind {
+    /// Whether it is a device.
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::CharDevice | Self::BlockDevice)
+    }
+}
+
+/// Whether an extended attribute of this name gives no rights.
+pub fn is_unprivileged_xattr(name: &[u8]) -> bool {
+    XATTR_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_that_give_rights_are_told_from_others() {
+        for name in ["user.note", "system.posix_acl_access", "system.posix_acl_default"] {
+            assert!(is_unprivileged_xattr(name.as_bytes()), "{name}");
+        }
+        for name in ["security.capability", "security.ima", "trusted.overlay.opaque", "system.x"] {
+            assert!(!is_unprivileged_xattr(name.as_bytes()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the system says of a file at one time.
+
+use crate::tree::attributes::{Kind, Metadata, Moment};
+use rustix::fs::{FileType, Stat};
+
+/// What is different when the content of a file may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fence {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) modified: Moment,
+    /// When content or attributes last changed; nobody can set it.
+    pub(crate) changed: Moment,
+}
+
+impl Fence {
+    /// Which file it is, whatever is in it.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    /// Whether a change that is made after `now` is sure to make a difference. The system's times
+    /// advance in steps, of milliseconds mostly and of two seconds at most.
+    pub(crate) fn is_settled(&self, now: Moment) -> bool {
+        let Moment { s, ns } = self.changed;
+        if ns == 0 { s.saturating_add(2) < now.s } else { self.changed < now }
+    }
+}
+
+/// Attributes of a node of the file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Look {
+    pub(crate) kind: Kind,
+    pub(crate) fence: Fence,
+    pub(crate) permissions: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Whether it has more names, here or elsewhere.
+    pub(crate) has_links: bool,
+    /// Whether it takes less of the disk than its size: it may have holes.
+    pub(crate) is_sparse: bool,
+    /// The number of a device.
+    pub(crate) device: u64,
+}
+
+impl Look {
+    #[expect(clippy::unnecessary_cast, reason = "the types of fields differ between processors")]
+    pub(crate) fn new(stat: &Stat) -> Self {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Symlink,
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharacterDevice => Kind::CharDevice,
+            FileType::BlockDevice => Kind::BlockDevice,
+            _ => Kind::File,
+        };
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        Self {
+            kind,
+            fence: Fence {
+                device: stat.st_dev as u64,
+                inode: stat.st_ino as u64,
+                size,
+                modified: moment(stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+                changed: moment(stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+            },
+            permissions: (stat.st_mode & 0o7777) as u16,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            has_links: stat.st_nlink > 1,
+            is_sparse: (stat.st_blocks as u64).saturating_mul(512) < size,
+            device: if is_device { stat.st_rdev as u64 } else { 0 },
+        }
+    }
+
+    pub(crate) fn metadata(&self) -> Metadata {
+        Metadata {
+            permissions: self.permissions,
+            uid: self.uid,
+            gid: self.gid,
+            modified: self.fence.modified,
+        }
+    }
+}
+
+fn moment(s: i64, ns: u64) -> Moment {
+    // A file system may say what it likes; a description may not.
+    Moment { s, ns: ns.min(999_999_999) as u32 }
+}

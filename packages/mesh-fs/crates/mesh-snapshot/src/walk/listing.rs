@@ -1,0 +1,322 @@
+//! What is in one directory.
+
+use crate::content::source::Source;
+use crate::error::SnapshotError;
+use crate::format::encode::Xattrs;
+use crate::format::limits::NAME_LEN_MAX;
+use crate::options::Options;
+use crate::tree::attributes::Kind;
+use crate::walk::file_stat::Look;
+use crate::walk::ignores::Ignores;
+use crate::walk::root::{Glance, Root, glance, is_gone};
+use rustix::fs::{FileType, RawDir};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How often a directory is listed that changes meanwhile.
+const LISTING_MAX: usize = 4;
+/// Bytes of the longest file with patterns.
+const PATTERNS_LEN_MAX: u64 = 1 << 20;
+/// Bytes of names that are had from the kernel at once.
+const NAMES_LEN: usize = 32 << 10;
+
+/// A directory and its names, sorted.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) path: Box<[u8]>,
+    pub(crate) look: Look,
+    pub(crate) xattrs: Xattrs,
+    pub(crate) names: Vec<Listed>,
+    /// What could not be looked at.
+    pub(crate) skipped: Vec<PathBuf>,
+    /// The patterns that hold inside.
+    pub(crate) ignores: Arc<Ignores>,
+}
+
+/// A name and what it leads to.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) look: Look,
+    pub(crate) what: What,
+}
+
+/// What else is known of it.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// A directory by the number of its listing, or one that is not looked into.
+    Directory(Option<u32>),
+    /// A file, by its number among those that are read.
+    File(u32),
+    Symlink(Box<[u8]>),
+    /// A pipe, a socket or a device.
+    Special,
+    /// It was there, but is no more.
+    Gone,
+}
+
+/// A directory that waits to be listed.
+#[derive(Debug)]
+pub(crate) struct Unlisted {
+    pub(crate) path: Box<[u8]>,
+    /// As it was seen from outside.
+    pub(crate) look: Look,
+    /// The patterns that hold around it.
+    pub(crate) ignores: Arc<Ignores>,
+    /// The number of the listing it is in, and of its name there; none for the root.
+    pub(crate) place: Option<(u32, u32)>,
+}
+
+/// What has become of a directory that waited.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Listing(Listing),
+    /// Its name leads to something else now, which is no directory.
+    Else(Glance),
+    Gone,
+}
+
+impl Listed {
+    pub(crate) fn new(name: &[u8], (look, target): Glance) -> Self {
+        let what = match (look.kind, target) {
+            (Kind::Directory, _) => What::Directory(None),
+            (Kind::File, _) => What::File(u32::MAX),
+            (_, Some(target)) => What::Symlink(target),
+            _ => What::Special,
+        };
+        Self { name: name.into(), look, what }
+    }
+}
+
+/// The path of a name in a directory.
+pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
+    path.extend_from_slice(directory);
+    if !directory.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Lists a directory; again, if it changes meanwhile.
+///
+/// # Errors
+/// It cannot be read, or something in it cannot, and that is not skipped.
+pub(crate) fn list(
+    root: &Root,
+    options: &Options,
+    unlisted: &Unlisted,
+) -> Result<Found, SnapshotError> {
+    let path = &unlisted.path;
+    for _ in 1..LISTING_MAX {
+        match list_strictly(root, options, unlisted) {
+            Err(SnapshotError::Unreadable { source, .. }) if is_gone(&source) => {}
+            Err(SnapshotError::Unreadable { path: unreadable, .. })
+                if options.skip_unreadable && !path.is_empty() =>
+            {
+                // Its own name was seen, so that it is there, with nothing in it.
+                return Ok(Found::Listing(Listing {
+                    path: path.clone(),
+                    look: unlisted.look,
+                    xattrs: Xattrs::new(),
+                    names: Vec::new(),
+                    skipped: vec![unreadable],
+                    ignores: Arc::clone(&unlisted.ignores),
+                }));
+            }
+            other => return other.map(Found::Listing),
+        }
+        let unreadable = |source| SnapshotError::Unreadable { path: root.full(path), source };
+        match root.glance(path).map_err(unreadable)? {
+            None => return Ok(Found::Gone),
+            // Another one is at its place.
+            Some((look, _)) if look.kind == Kind::Directory => {}
+            Some(glance) => return Ok(Found::Else(glance)),
+        }
+    }
+    // What comes and goes all the time was not there at one of these times.
+    Ok(Found::Gone)
+}
+
+fn list_strictly(
+    root: &Root,
+    options: &Options,
+    unlisted: &Unlisted,
+) -> Result<Listing, SnapshotError> {
+    let path = &unlisted.path;
+    let unreadable = |source| SnapshotError::Unreadable { path: root.full(path), source };
+    let directory = root.directory(path).map_err(unreadable)?;
+    let lister = Lister { root, options, unlisted, directory: &directory };
+    let mut look = directory.look().map_err(unreadable)?;
+    for _ in 1..LISTING_MAX {
+        let listing = lister.list(look)?;
+        let after = directory.look().map_err(unreadable)?;
+        if after.fence == look.fence {
+            return Ok(listing);
+        }
+        look = after;
+    }
+    // What comes and goes all the time is as it was at one of these times.
+    lister.list(look)
+}
+
+/// Lists a directory once.
+struct Lister<'a> {
+    root: &'a Root,
+    options: &'a Options,
+    unlisted: &'a Unlisted,
+    directory: &'a OwnedFd,
+}
+
+impl Lister<'_> {
+    fn list(&self, look: Look) -> Result<Listing, SnapshotError> {
+        let names = self.names().map_err(|source| self.unreadable(b"", source))?;
+        let ignores = self.ignores(&names)?;
+        let mut listing = Listing {
+            path: self.unlisted.path.clone(),
+            look,
+            xattrs: self.directory.xattrs(),
+            names: Vec::with_capacity(names.len()),
+            skipped: Vec::new(),
+            ignores,
+        };
+        for (name, kind) in names {
+            match self.look_at(&listing.ignores, &name, kind) {
+                Ok(listed) => listing.names.extend(listed),
+                Err(SnapshotError::Unreadable { path, .. }) if self.options.skip_unreadable => {
+                    listing.skipped.push(path);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(listing)
+    }
+
+    /// All names, sorted.
+    fn names(&self) -> io::Result<Vec<(Box<[u8]>, FileType)>> {
+        rustix::fs::seek(self.directory, rustix::fs::SeekFrom::Start(0))?;
+        let mut buffer = [MaybeUninit::uninit(); NAMES_LEN];
+        let mut entries = RawDir::new(self.directory, &mut buffer);
+        let mut names = Vec::new();
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push((name.into(), entry.file_type()));
+            }
+        }
+        names.sort_unstable_by(|(one, _): &(Box<[u8]>, _), (other, _)| one.cmp(other));
+        // A name that moves while it is listed may come twice.
+        names.dedup_by(|(one, _), (other, _)| one == other);
+        Ok(names)
+    }
+
+    /// The patterns that hold in this directory.
+    fn ignores(&self, names: &[(Box<[u8]>, FileType)]) -> Result<Arc<Ignores>, SnapshotError> {
+        let mut ignores = Arc::clone(&self.unlisted.ignores);
+        for file in &self.options.ignore_files {
+            let is_there = names.binary_search_by(|(name, _)| name[..].cmp(file.as_bytes()));
+            if is_there.is_err() {
+                continue;
+            }
+            let path = join(&self.unlisted.path, file.as_bytes());
+            match self.text(&path) {
+                Ok(Some(text)) => {
+                    let place = self.root.full(&path);
+                    ignores = Ignores::with(&ignores, &self.unlisted.path, &text, &place)?;
+                }
+                Ok(None) => {}
+                Err(source) => return Err(self.unreadable(file.as_bytes(), source)),
+            }
+        }
+        Ok(ignores)
+    }
+
+    /// What is in a file with patterns, if it is one.
+    fn text(&self, path: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let file = match self.root.file(path) {
+            Ok(file) => file,
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if file.look()?.kind != Kind::File {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        let limit = PATTERNS_LEN_MAX + 1;
+        File::from(file).take(limit).read_to_end(&mut text)?;
+        if text.len() as u64 == limit { Err(Errno::FBIG.into()) } else { Ok(Some(text)) }
+    }
+
+    /// What a name leads to, unless that is left out or gone.
+    fn look_at(
+        &self,
+        ignores: &Ignores,
+        name: &[u8],
+        kind: FileType,
+    ) -> Result<Option<Listed>, SnapshotError> {
+        let path = join(&self.unlisted.path, name);
+        let is_known = kind != FileType::Unknown;
+        // Nothing is asked of what is left out, where the kernel has said what it is.
+        if is_known && ignores.leave_out(&path, kind == FileType::Directory) {
+            return Ok(None);
+        }
+        if name.len() > NAME_LEN_MAX {
+            return Err(self.unreadable(name, Errno::NAMETOOLONG.into()));
+        }
+        let glance = glance(self.directory.as_fd(), name);
+        let Some(glance) = glance.map_err(|source| self.unreadable(name, source))? else {
+            return Ok(None);
+        };
+        if !is_known && ignores.leave_out(&path, glance.0.kind == Kind::Directory) {
+            return Ok(None);
+        }
+        Ok(Some(Listed::new(name, glance)))
+    }
+
+    fn unreadable(&self, name: &[u8], source: io::Error) -> SnapshotError {
+        let path = if name.is_empty() {
+            self.unlisted.path.to_vec()
+        } else {
+            join(&self.unlisted.path, name)
+        };
+        SnapshotError::Unreadable { path: self.root.full(&path), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists a directory that was there before, and may be something else now.
+    fn list_again(root: &Root, path: &[u8]) -> Found {
+        let look = root.directory(b"").and_then(|root| root.look()).expect("it is there");
+        let ignores = Arc::new(Ignores::new(&[]).expect("there is no pattern"));
+        let unlisted = Unlisted { path: path.into(), look, ignores, place: Some((0, 0)) };
+        list(root, &Options::default(), &unlisted).expect("nothing is unreadable")
+    }
+
+    #[test]
+    fn what_is_no_directory_any_more_is_what_it_is() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("file"), "").expect("a file");
+        std::os::unix::fs::symlink("target", path("link")).expect("a link");
+        std::fs::create_dir(path("directory")).expect("a directory");
+        let root = Root::open(directory.path()).expect("it is there");
+        let file = list_again(&root, b"file");
+        assert!(matches!(file, Found::Else((look, None)) if look.kind == Kind::File));
+        let link = list_again(&root, b"link");
+        assert!(matches!(link, Found::Else((_, Some(target))) if *target == *b"target"));
+        assert!(matches!(list_again(&root, b"nothing"), Found::Gone));
+        assert!(matches!(list_again(&root, b"file/inside"), Found::Gone));
+        let inside = list_again(&root, b"directory");
+        assert!(matches!(inside, Found::Listing(listing) if listing.names.is_empty()));
+    }
+}

@@ -1,0 +1,116 @@
+//! The directory that is taken, and how what is inside is reached.
+
+use crate::tree::attributes::Kind;
+use crate::walk::file_stat::Look;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, readlinkat, statat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The kernel takes no paths that are longer, by some bytes.
+const PATH_LEN_MAX: usize = 4000;
+/// How often something may turn out to be something else before it is given up.
+const GLANCE_MAX: usize = 4;
+
+/// An open directory. Paths inside it are bytes without a slash at the front; it is the empty one.
+#[derive(Debug)]
+pub(crate) struct Root {
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+/// What a name leads to, with the target of a symbolic link.
+pub(crate) type Glance = (Look, Option<Box<[u8]>>);
+
+impl Root {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, path, flags, Mode::empty())?;
+        Ok(Self { directory, path: path.to_owned() })
+    }
+
+    /// The path for a person.
+    pub(crate) fn full(&self, path: &[u8]) -> PathBuf {
+        if path.is_empty() { self.path.clone() } else { self.path.join(OsStr::from_bytes(path)) }
+    }
+
+    /// Opens a file to read it. What is no file may be opened, too, but nothing is waited for.
+    pub(crate) fn file(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        self.reach(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+    }
+
+    pub(crate) fn directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        self.reach(path, OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+
+    /// Looks at what a path leads to; see [`glance`].
+    pub(crate) fn glance(&self, path: &[u8]) -> io::Result<Option<Glance>> {
+        match self.approach(path) {
+            Ok((directory, rest)) => {
+                let directory = directory.as_ref().unwrap_or(&self.directory);
+                glance(directory.as_fd(), rest)
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn reach(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        let (directory, rest) = self.approach(path)?;
+        let directory = directory.as_ref().unwrap_or(&self.directory);
+        let rest = if rest.is_empty() { b"." } else { rest };
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(directory, OsStr::from_bytes(rest), flags, Mode::empty())?)
+    }
+
+    /// Goes along a path until the rest is short enough for the kernel.
+    fn approach<'a>(&self, path: &'a [u8]) -> Result<(Option<OwnedFd>, &'a [u8]), Errno> {
+        let (mut directory, mut rest) = (None, path);
+        while rest.len() > PATH_LEN_MAX {
+            let slash = rest[..PATH_LEN_MAX].iter().rposition(|byte| *byte == b'/');
+            let slash = slash.ok_or(Errno::NAMETOOLONG)?;
+            let from = directory.as_ref().unwrap_or(&self.directory);
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let next = openat(from, OsStr::from_bytes(&rest[..slash]), flags, Mode::empty())?;
+            (directory, rest) = (Some(next), &rest[slash + 1..]);
+        }
+        Ok((directory, rest))
+    }
+}
+
+/// Whether an error says that there is no such thing at this path, now.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::STALE, Errno::NXIO, Errno::NODEV];
+    gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Looks at what a name in a directory leads to, without following it; none if there is nothing.
+///
+/// # Errors
+/// It cannot be looked at, or it becomes something else again and again.
+pub(crate) fn glance(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Glance>> {
+    let name = OsStr::from_bytes(name);
+    for _ in 0..GLANCE_MAX {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let look = match statat(directory, name, flags) {
+            Ok(stat) => Look::new(&stat),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if look.kind != Kind::Symlink {
+            return Ok(Some((look, None)));
+        }
+        match readlinkat(directory, name, Vec::new()) {
+            Ok(target) if target.is_empty() => return Err(Errno::INVAL.into()),
+            Ok(target) => return Ok(Some((look, Some(target.into_bytes().into())))),
+            Err(Errno::NOENT) => return Ok(None),
+            // It is no link any more.
+            Err(Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Errno::INVAL.into())
+}

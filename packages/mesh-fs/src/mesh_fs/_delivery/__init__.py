@@ -1,0 +1,1 @@
+"""Chunks on their way from the client to the hosts."""

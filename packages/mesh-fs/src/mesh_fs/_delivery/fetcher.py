@@ -1,0 +1,206 @@
+"""Brings chunks to this host from the nearest process that has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mesh_core import MeshError
+from mesh_fs._delivery.chunk_ids import joined, split
+from mesh_fs._delivery.window import SLOT_BYTES, Slots
+from mesh_fs._errors import StoreError
+from mesh_rdma import RDMATransportError, allocate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Any, TypeAlias
+
+    from mesh_fs import _core
+    from mesh_fs._delivery.relay import Relay
+    from mesh_fs._delivery.source import Source
+    from mesh_rdma import RDMABuffer
+
+    Provider: TypeAlias = Relay | Source
+
+__all__ = ["BATCH_MAX", "ChunkFetcher", "in_background"]
+
+#: How many chunks are asked for at once: as many as mostly fill a slot.
+BATCH_MAX = 128
+#: How often bytes that are not what their name says are asked for again.
+_TRIES_MAX = 3
+
+_logger = logging.getLogger("mesh_fs")
+
+
+class _Connection:
+    """A provider, and what was agreed with it."""
+
+    def __init__(self, provider: Provider, window: RDMABuffer) -> None:
+        self.provider = provider
+        self.slots = Slots()
+        self._window = window
+        self._is_seen = True
+        try:
+            # A provider on this machine is looked over the shoulder: nothing need be copied.
+            self._memory = window.view()
+        except RDMATransportError:
+            self._is_seen = False
+            self._memory = allocate(len(window))
+
+    async def bytes_of(self, slot: int, count: int) -> memoryview:
+        """Gives what the provider has put into a slot, until that is given back."""
+        start = slot * SLOT_BYTES
+        memory = self._memory[start : start + count]
+        if count and not self._is_seen:
+            await self._window.read_into(memory, offset=start, length=count)
+        return memory
+
+
+class ChunkFetcher:
+    """Fetches what is not in the store of this host, each chunk once however many want it.
+
+    Args:
+        store: Where chunks go.
+        providers: Who has them, the nearest first. The next one is asked when one is lost.
+        reader: What this process is called by them.
+        on_arrival: Called with names of chunks as they come, in any thread.
+    """
+
+    def __init__(
+        self,
+        store: _core.Store,
+        providers: Sequence[Provider],
+        reader: str,
+        on_arrival: Callable[[bytes], None],
+    ) -> None:
+        self._store = store
+        self._providers = list(providers)
+        self._reader = reader
+        self._on_arrival = on_arrival
+        self._connection: asyncio.Future[_Connection] | None = None
+        self._in_flight: dict[bytes, asyncio.Task[None]] = {}
+        self._refused: dict[bytes, str] = {}
+        self.fetched_bytes = 0
+
+    def prepare(self) -> None:
+        """Connects to the nearest provider; whoever fetches first need not wait for that then."""
+        if self._connection is None and self._providers:
+            self._connection = asyncio.ensure_future(self._connect(self._providers[0]))
+            # What is wrong with it is heard of by whoever fetches.
+            self._connection.add_done_callback(lambda made: made.cancelled() or made.exception())
+
+    async def bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
+        """Waits until chunks are in the store; gives those that cannot be had, and why."""
+        wanted = split(self._store.missing(names))
+        fresh = [name for name in wanted if name not in self._in_flight]
+        waits = {self._in_flight[name] for name in wanted if name in self._in_flight}
+        for start in range(0, len(fresh), BATCH_MAX):
+            batch = fresh[start : start + BATCH_MAX]
+            for name in batch:
+                self._refused.pop(name, None)
+            task = asyncio.create_task(self._fetch(batch, is_urgent=is_urgent))
+            waits.add(task)
+            self._in_flight |= dict.fromkeys(batch, task)
+        if waits:
+            await asyncio.wait(waits)
+        return {name: why for name in wanted if (why := self._refused.get(name)) is not None}
+
+    async def _fetch(self, names: list[bytes], *, is_urgent: bool) -> None:
+        left, tries = names, 0
+        try:
+            while left and tries < _TRIES_MAX:
+                rest = await self._fetch_some(left, is_urgent=is_urgent)
+                # None: nobody has answered, and the next one is asked.
+                tries += rest is not None and len(rest) == len(left)
+                left = left if rest is None else rest
+            self._refuse(left, "its bytes came damaged again and again")
+        except StoreError as error:
+            self._refuse(left, str(error))
+        except _NoProviderLeft:
+            self._refuse(left, "all who had it are gone")
+        except Exception as error:
+            self._refuse(left, f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            for name in names:
+                self._in_flight.pop(name, None)
+
+    async def _fetch_some(self, names: list[bytes], *, is_urgent: bool) -> list[bytes] | None:
+        """Fetches as many as fit into a slot, and gives those that are left."""
+        connection = await self._connected()
+        slot = await connection.slots.take(is_urgent=is_urgent)
+        try:
+            lengths = await connection.provider.fetch.call_one(self._reader, slot, joined(names))
+            count = sum(length for length in lengths if length > 0)
+            return await self._take_in(names, lengths, await connection.bytes_of(slot, count))
+        except StoreError:
+            raise
+        except MeshError as error:
+            self._lose(connection, error)
+            return None
+        finally:
+            await connection.slots.give(slot)
+
+    async def _take_in(
+        self, names: list[bytes], lengths: list[int], memory: memoryview
+    ) -> list[bytes]:
+        told = list(zip(names, lengths, strict=False))
+        self._refuse(
+            [name for name, length in told if length < 0], "its file was changed on the client"
+        )
+        come = [(name, length) for name, length in told if length >= 0]
+        bad = await asyncio.to_thread(self._keep, come, memory)
+        self.fetched_bytes += sum(length for _, length in come)
+        return [*bad, *names[len(lengths) :]]
+
+    def _keep(self, come: list[tuple[bytes, int]], memory: memoryview) -> set[bytes]:
+        """Puts chunks into the store, and has those be answered who wait; gives damaged ones.
+
+        In a thread of its own: answering takes as long as the bytes are many.
+        """
+        ids, sizes = joined(name for name, _ in come), [length for _, length in come]
+        bad = {come[place][0] for place in self._store.take_in(ids, sizes, memory)}
+        self._on_arrival(joined(name for name, _ in come if name not in bad) if bad else ids)
+        return bad
+
+    async def _connected(self) -> _Connection:
+        """Gives the nearest provider, connected once however many ask."""
+        while True:
+            if self._connection is None:
+                if not self._providers:
+                    raise _NoProviderLeft
+                self._connection = asyncio.ensure_future(self._connect(self._providers[0]))
+            connecting = self._connection
+            try:
+                return await asyncio.shield(connecting)
+            except MeshError as error:
+                if self._connection is connecting:
+                    self._drop_first(error)
+
+    async def _connect(self, provider: Provider) -> _Connection:
+        return _Connection(provider, await provider.join.call_one(self._reader))
+
+    def _lose(self, connection: _Connection, error: MeshError) -> None:
+        is_current = self._connection is not None and self._connection.done()
+        if is_current and self._connection is not None and self._connection.result() is connection:
+            self._drop_first(error)
+
+    def _drop_first(self, error: MeshError) -> None:
+        self._connection = None
+        lost = self._providers.pop(0)
+        _logger.warning("%s gives no chunks any more: %s", lost, error)
+
+    def _refuse(self, names: list[bytes], why: str) -> None:
+        self._refused |= dict.fromkeys(names, why)
+
+
+class _NoProviderLeft(Exception):
+    """Nobody is left who could have chunks."""
+
+
+def in_background(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Starts work that is held on to until it ends."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

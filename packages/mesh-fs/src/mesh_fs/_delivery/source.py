@@ -1,0 +1,158 @@
+"""The client's side: a snapshot of a directory, and its chunks for those who fetch them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh_core import Actor, concurrent_endpoint
+from mesh_fs import _core
+from mesh_fs._delivery.fetcher import in_background
+from mesh_fs._delivery.window import Windows
+from mesh_fs._errors import StoreError
+
+if TYPE_CHECKING:
+    from mesh_fs._options import CacheOptions, SnapshotOptions
+    from mesh_rdma import RDMABuffer
+
+__all__ = ["Source", "Taken"]
+
+_logger = logging.getLogger(__name__)
+
+#: The folder of ledgers in that of the chunks.
+_LEDGERS = "ledgers"
+#: To open a file takes about as long as to read so much of it.
+_OPENING_BYTES = 16 << 10
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What hosts have to know of a snapshot.
+
+    Attributes:
+        id: What tells it from others.
+        recipe: What its description is made of.
+        skipped: What could not be read, and was left out.
+    """
+
+    id: bytes
+    recipe: bytes
+    skipped: tuple[str, ...]
+
+
+class Source(Actor):
+    """Serves one directory.
+
+    Args:
+        root: Its path.
+        options: What of it is taken.
+        cache: Where it is kept for the next program what was in files.
+    """
+
+    def __init__(self, root: str, options: SnapshotOptions, cache: CacheOptions) -> None:
+        self._root = root
+        self._options = options
+        self._cache = cache
+        self._ledger: _core.Ledger | None = None
+        # What the ledger takes, and what it would cost to read again what it does not have yet.
+        self._ledger_bytes = 0
+        self._unkept_bytes = 0
+        self._keeping = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._snapshot: _core.Snapshot | None = None
+        # Hosts may still fetch what they have begun to when there is a newer one.
+        self._before: _core.Snapshot | None = None
+        self._taking = asyncio.Lock()
+        self._windows = Windows()
+        self._served_bytes = 0
+
+    @concurrent_endpoint
+    async def take(self) -> Taken:
+        """Reads the directory as it is now; what was taken before is served meanwhile."""
+        async with self._taking:
+            snapshot = await asyncio.to_thread(self._take)
+            if self._snapshot is None or snapshot.id() != self._snapshot.id():
+                self._before = self._snapshot
+            self._snapshot = snapshot
+        in_background(self._keep(snapshot), self._tasks)
+        skipped = tuple(str(path) for path in snapshot.skipped())
+        return Taken(snapshot.id(), snapshot.recipe(), skipped)
+
+    @concurrent_endpoint
+    async def directories(self) -> list[str]:
+        """Gives the directories of the last snapshot, by their paths below the root."""
+        assert self._snapshot is not None, "it is asked for what was taken"
+        return [str(path) for path in await asyncio.to_thread(self._snapshot.directories)]
+
+    @concurrent_endpoint
+    async def join(self, reader: str) -> RDMABuffer:
+        """Gives a reader its window."""
+        return self._windows.open(reader)
+
+    @concurrent_endpoint
+    async def fetch(self, reader: str, slot: int, names: bytes) -> list[int]:
+        """Puts chunks into a slot of a reader; see `Provider`."""
+        lengths = await self._windows.fill(reader, slot, lambda memory: self._put(names, memory))
+        self._served_bytes += sum(length for length in lengths if length > 0)
+        return lengths
+
+    @concurrent_endpoint
+    async def served_bytes(self) -> int:
+        """Says how many bytes have left this process."""
+        return self._served_bytes
+
+    async def __cleanup__(self, error: Exception | None) -> None:
+        await asyncio.gather(*self._tasks)
+
+    def _take(self) -> _core.Snapshot:
+        options = self._options
+        if self._snapshot is None:
+            self._ledger = self._open_ledger()
+        return _core.Snapshot.take(
+            self._root,
+            self._snapshot,
+            self._ledger,
+            ignore=list(options.ignore),
+            ignore_files=list(options.ignore_files),
+            cross_file_systems=options.cross_file_systems,
+            skip_unreadable=options.skip_unreadable,
+            threads=options.threads,
+        )
+
+    def _open_ledger(self) -> _core.Ledger | None:
+        """Finds what programs before have kept; nothing where that may not be trusted."""
+        options = self._options
+        if not options.is_cached:
+            return None
+        try:
+            return _core.Ledger(
+                self._cache.place() / _LEDGERS,
+                self._root,
+                ignore=list(options.ignore),
+                ignore_files=list(options.ignore_files),
+                cross_file_systems=options.cross_file_systems,
+                skip_unreadable=options.skip_unreadable,
+            )
+        # Also if this user has no home.
+        except (StoreError, RuntimeError) as error:
+            _logger.info("what is in the files of %s is not kept: %s", self._root, error)
+            return None
+
+    async def _keep(self, snapshot: _core.Snapshot) -> None:
+        """Lets the next program know what is in files, when that spares more than it costs."""
+        files, count = snapshot.read()
+        self._unkept_bytes += files * _OPENING_BYTES + count
+        async with self._keeping:
+            if self._ledger is None or self._unkept_bytes <= self._ledger_bytes:
+                return
+            self._unkept_bytes = 0
+            try:
+                self._ledger_bytes = await asyncio.to_thread(self._ledger.keep, snapshot)
+            except OSError as error:
+                _logger.info("what is in the files of %s is not kept: %s", self._root, error)
+
+    def _put(self, names: bytes, memory: memoryview) -> list[int]:
+        assert self._snapshot is not None, "nobody knows of chunks before there is a snapshot"
+        return self._snapshot.fill(names, memory, self._before)

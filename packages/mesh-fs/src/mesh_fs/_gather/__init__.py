@@ -1,0 +1,1 @@
+"""Directories of the hosts, mounted on the client."""

@@ -1,0 +1,212 @@
+"""What is in the files of hosts: fetched by blocks, ahead of who reads on, and kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from mesh_fs._gather.block_cache import BlockCache
+from mesh_fs._gather.host_client import BLOCK_BYTES, FETCH_BLOCKS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from mesh_fs._gather.inode_table import Inode
+    from mesh_fs._gather.messages import FileStatus
+    from mesh_fs._options import GatherOptions
+
+__all__ = ["FileContent", "OpenFile"]
+
+#: Who reads a file that changes all the time gets it as it was at several moments.
+_RETRIES_MAX = 2
+#: With how much reading ahead begins.
+_AHEAD_MIN_BYTES = 512 << 10
+#: The kernel asks for what is side by side in any order.
+_DISORDER_BYTES = 1 << 20
+
+
+class OpenFile:
+    """A file that somebody has open, and where he is."""
+
+    def __init__(self, node: Inode) -> None:
+        self.node = node
+        self.next = 0
+        self.window_bytes = 0
+        self.ahead = 0
+        self.epoch = node.epoch
+
+    def move(self, offset: int, size: int, window_max: int) -> None:
+        """Notes what is read, and says how far to read ahead: in `window_bytes`."""
+        if self.epoch != self.node.epoch:
+            self.epoch, self.ahead = self.node.epoch, 0
+        if abs(offset - self.next) > _DISORDER_BYTES:
+            self.window_bytes = self.ahead = 0
+        elif offset:
+            doubled = max(2 * self.window_bytes, _AHEAD_MIN_BYTES)
+            self.window_bytes = min(doubled, window_max)
+        self.next = offset + size
+
+
+class FileContent:
+    """Reads files of hosts.
+
+    Args:
+        options: How much is cached and read ahead.
+        on_seen: Called with a file, what its host has said of it, and when that was asked.
+    """
+
+    def __init__(
+        self, options: GatherOptions, on_seen: Callable[[Inode, FileStatus, float], None]
+    ) -> None:
+        self._cache = BlockCache(options.cache_bytes)
+        # More would push out what is read before it is.
+        self._ahead_max = min(options.read_ahead_bytes, options.cache_bytes // 4)
+        self._ttl_s = options.attributes_ttl_s
+        self._on_seen = on_seen
+        self._tasks: set[asyncio.Task[dict[int, bytes]]] = set()
+
+    async def read(self, reading: OpenFile, offset: int, size: int) -> bytes | memoryview:
+        """Reads bytes of a file; there are fewer where it ends.
+
+        Raises:
+            OSError: As the host has it.
+        """
+        node = reading.node
+        node.is_read = True
+        epoch, blocks = node.epoch, await self._blocks(reading, offset, size)
+        for _ in range(_RETRIES_MAX):
+            if node.epoch == epoch:
+                break
+            epoch, blocks = node.epoch, await self._blocks(reading, offset, size)
+        return _cut(blocks, offset - offset // BLOCK_BYTES * BLOCK_BYTES, size)
+
+    def drop(self, node: Inode) -> None:
+        """Forgets what was read of a file: it has changed, or nobody knows it any more."""
+        node.epoch += 1
+        node.doubted_s = None
+        # What is under way is for those who wait for it already.
+        node.coming.clear()
+        self._cache.drop(node.number)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is cached."""
+        return self._cache.held_bytes
+
+    async def close(self) -> None:
+        """Gives up what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _blocks(self, reading: OpenFile, offset: int, size: int) -> list[bytes]:
+        node = reading.node
+        wanted = range(offset // BLOCK_BYTES, (offset + size - 1) // BLOCK_BYTES + 1)
+        found: dict[int, bytes] = {}
+        for index in wanted:
+            content = self._cache.get(node.number, index)
+            if content is not None:
+                found[index] = content
+        self._start(node, wanted, is_urgent=True)
+        waits = {node.coming[index] for index in wanted if index in node.coming}
+        reading.move(offset, size, self._ahead_max)
+        self._read_ahead(reading)
+        if waits:
+            await asyncio.wait(waits)
+            for task in waits:
+                if task.cancelled():
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                found |= {index: one for index, one in task.result().items() if index in wanted}
+        return [found.get(index, b"") for index in wanted]
+
+    def _read_ahead(self, reading: OpenFile) -> None:
+        """Fetches what will be read next, when half of what was fetched before is used up."""
+        node, window = reading.node, reading.window_bytes
+        end = reading.next + window
+        if node.seen is not None:
+            end = min(end, node.seen.size)
+        start = max(reading.ahead, reading.next)
+        if not window or start >= end or reading.ahead - reading.next > window // 2:
+            return
+        reading.ahead = end
+        blocks = range(-(-start // BLOCK_BYTES), -(-end // BLOCK_BYTES))
+        self._start(node, blocks, is_urgent=False)
+
+    def _start(self, node: Inode, wanted: Iterable[int], *, is_urgent: bool) -> None:
+        """Begins to fetch those blocks that are neither there nor under way."""
+        missing = (
+            index
+            for index in wanted
+            if index not in node.coming and not self._cache.has(node.number, index)
+        )
+        for first, count in _runs(missing):
+            task = asyncio.create_task(self._fetch(node, first, count, is_urgent=is_urgent))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+            node.coming |= dict.fromkeys(range(first, first + count), task)
+
+    async def _fetch(
+        self, node: Inode, first: int, count: int, *, is_urgent: bool
+    ) -> dict[int, bytes]:
+        assert node.link is not None, "the top is no file"
+        assert node.seen is not None, "it was looked at before it was opened"
+        epoch, asked_s = node.epoch, asyncio.get_running_loop().time()
+        try:
+            result, contents = await node.link.blocks(
+                node.path, node.seen.file, first, count, is_urgent=is_urgent
+            )
+            blocks = dict(enumerate(contents, first))
+            if node.epoch == epoch:
+                self._on_seen(node, result.seen, asked_s)
+                if result.is_whole and node.seen.version == result.seen.version:
+                    self._keep(node, blocks, result.seen)
+            return blocks
+        finally:
+            own = asyncio.current_task()
+            for index in range(first, first + count):
+                if node.coming.get(index) is own:
+                    del node.coming[index]
+
+    def _keep(self, node: Inode, blocks: dict[int, bytes], seen: FileStatus) -> None:
+        if not seen.is_settled and node.doubted_s is None:
+            node.doubted_s = asyncio.get_running_loop().time() + self._ttl_s
+        for index, content in blocks.items():
+            self._cache.put(node.number, index, content)
+
+    def _done(self, task: asyncio.Task[dict[int, bytes]]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Nobody may wait for what is read ahead.
+            task.exception()
+
+
+def _runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Puts together what is side by side: the first, and how many."""
+    first = count = 0
+    for index in indices:
+        if count and index == first + count and count < FETCH_BLOCKS_MAX:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = index, 1
+    if count:
+        yield first, count
+
+
+def _cut(blocks: list[bytes], start: int, size: int) -> bytes | memoryview:
+    """Gives bytes of blocks that follow each other, up to the first that is not full."""
+    if len(blocks) == 1:
+        return memoryview(blocks[0])[start : start + size]
+    parts: list[memoryview] = []
+    for block in blocks:
+        part = memoryview(block)[start : start + size]
+        parts.append(part)
+        size -= len(part)
+        start = 0
+        if len(block) < BLOCK_BYTES:
+            break
+    return b"".join(parts)

@@ -1,0 +1,375 @@
+"""Directories of hosts as one tree of files that the kernel asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import logging
+import os
+import stat
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyfuse3  # pyright: ignore[reportMissingImports]
+
+from mesh_fs._gather.cache_invalidation import CacheInvalidator
+from mesh_fs._gather.file_content import FileContent, OpenFile
+from mesh_fs._gather.inode_table import ROOT, Inode, InodeTable
+from mesh_fs._gather.listings import Listing, Listings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+    from mesh_fs._gather.host_client import HostClient
+    from mesh_fs._gather.messages import FileChanges, FileStatus
+    from mesh_fs._options import GatherOptions
+
+__all__ = ["FuseOperations"]
+
+F = TypeVar("F", bound="Callable[..., Coroutine[Any, Any, Any]]")
+
+_FOLDER_MODE = stat.S_IFDIR | 0o555
+_WRITE = 0o222
+_BLOCK_BYTES = 4096
+_NAME_MAX = 255
+#: How long who opens a file waits for the kernel to drop what it has of it.
+_TOLD_LIMIT_S = 1.0
+
+_logger = logging.getLogger("mesh_fs")
+
+
+def _answered(handler: F) -> F:
+    """Gives the kernel a number for whatever goes wrong."""
+
+    @functools.wraps(handler)
+    async def answer(*args: Any) -> Any:
+        try:
+            return await handler(*args)
+        except OSError as error:
+            raise pyfuse3.FUSEError(error.errno or errno.EIO) from None
+        except pyfuse3.FUSEError:
+            raise
+        except Exception:
+            _logger.exception("%s failed", handler.__name__)
+            raise pyfuse3.FUSEError(errno.EIO) from None
+
+    return answer  # type: ignore[return-value]
+
+
+class FuseOperations:
+    """Answers the kernel; the names of its methods are those of `pyfuse3.Operations`.
+
+    Args:
+        links: The hosts.
+        is_direct: Show the directory of the only host itself, and not a folder for each.
+        options: What is cached, and for how long.
+    """
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(self, links: list[HostClient], options: GatherOptions, *, is_direct: bool) -> None:
+        self._options = options
+        self.links = links
+        self._inodes = InodeTable(links, is_direct=is_direct)
+        self._content = FileContent(options, self._learn)
+        self._listings = Listings(options.attributes_ttl_s)
+        self._invalidator = CacheInvalidator(pyfuse3)
+        self._readings: dict[int, OpenFile] = {}
+        self._folders: dict[int, Listing | None] = {}
+        self._open_folders: dict[int, Inode] = {}
+        self._handles = count(1)
+        self._began_ns = time.time_ns()
+        self._owner = os.getuid(), os.getgid()
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[None]]:
+        """Leaves to the kernel whatever a tree that nobody writes needs not answer."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        async def refuse(*_: object) -> None:
+            raise pyfuse3.FUSEError(errno.ENOSYS)
+
+        return refuse
+
+    def init(self) -> None:
+        """Called before anything else."""
+
+    def stacktrace(self) -> None:
+        """Called for the sake of those who look for faults of ours."""
+
+    @_answered
+    async def lookup(self, parent: int, name: bytes, context: object) -> Any:
+        """Says what a name in a directory stands for."""
+        folder = self._inodes[parent]
+        if folder.link is None:
+            node = self._inodes.hosts.get(name)
+            if node is None:
+                raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+            await self._refresh_host(node)
+        else:
+            path, asked_s = folder.under(name), self._now()
+            node = self._node(folder.link, path, await folder.link.stat(path, None), asked_s)
+        node.lookups += 1
+        return self._entry(node)
+
+    async def forget(self, forgotten: Sequence[tuple[int, int]]) -> None:
+        """Says which files the kernel does not know any more."""
+        for number, lookups in forgotten:
+            node = self._inodes.forget(number, lookups)
+            if node is not None:
+                self._content.drop(node)
+                self._listings.drop(node)
+
+    @_answered
+    async def getattr(self, number: int, context: object) -> Any:
+        """Gives attributes."""
+        node = self._inodes[number]
+        await self._refresh(node)
+        return self._entry(node)
+
+    @_answered
+    async def readlink(self, number: int, context: object) -> bytes:
+        """Says where a symlink points to, as it is on the host."""
+        node = self._inodes[number]
+        assert node.link is not None, "the top is no symlink"
+        return await node.link.target(node.path)
+
+    @_answered
+    async def opendir(self, number: int, context: object) -> int:
+        """Opens a directory."""
+        node = self._inodes[number]
+        handle = next(self._handles)
+        listing = None if node.link is None else self._listings.of(node)
+        if listing is not None:
+            await listing.at(0)
+        self._folders[handle] = listing
+        self._open_folders[handle] = node
+        return handle
+
+    @_answered
+    async def readdir(self, handle: int, start: int, token: Any) -> None:
+        """Lists a directory, with attributes, as far as there is room."""
+        folder, listing = self._open_folders[handle], self._folders[handle]
+        if listing is None:
+            await self._list_hosts(start, token)
+            return
+        assert folder.link is not None, "the top has no listing"
+        if start == 0:
+            # Who begins anew wants to see what is there now.
+            listing = self._folders[handle] = self._listings.of(folder)
+        while (found := await listing.at(start)) is not None:
+            name, seen, asked_s = found
+            start += 1
+            node = self._node(folder.link, folder.under(name), seen, asked_s)
+            if not pyfuse3.readdir_reply(token, name, self._entry(node), start):
+                break
+            node.lookups += 1
+
+    @_answered
+    async def releasedir(self, handle: int) -> None:
+        """Closes a directory."""
+        del self._folders[handle], self._open_folders[handle]
+
+    @_answered
+    async def open(self, number: int, flags: int, context: object) -> Any:
+        """Opens a file."""
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        node = self._inodes[number]
+        assert node.link is not None, "the top is no file"
+        assert node.seen is not None, "it was looked up"
+        asked_s = self._now()
+        # Asked each time: who opens a file sees it as it is now. For one that was replaced, the
+        # kernel looks its name up anew.
+        self._learn(node, await node.link.open(node.path, node.seen.file), asked_s)
+        if node.doubted_s is not None:
+            self._drop_content(node)
+            node.told = None
+        await self._tell_of(node)
+        handle = next(self._handles)
+        self._readings[handle] = OpenFile(node)
+        node.opened += 1
+        # The kernel is told whenever what it has is not right any more.
+        return pyfuse3.FileInfo(fh=handle, keep_cache=True)
+
+    @_answered
+    async def read(self, handle: int, offset: int, size: int) -> bytes | memoryview:
+        """Reads a file."""
+        try:
+            async with asyncio.timeout(self._options.read_limit_s):
+                return await self._content.read(self._readings[handle], offset, size)
+        except TimeoutError:
+            raise OSError(errno.EIO, os.strerror(errno.EIO)) from None
+
+    @_answered
+    async def flush(self, handle: int) -> None:
+        """Has nothing to do: nobody writes."""
+
+    @_answered
+    async def release(self, handle: int) -> None:
+        """Closes a file."""
+        node = self._readings.pop(handle).node
+        node.opened -= 1
+        if not node.opened and node.link is not None and node.seen is not None:
+            node.link.release(node.path, node.seen.file)
+
+    @_answered
+    async def statfs(self, context: object) -> Any:
+        """Says how full the file systems of all hosts are together."""
+        living = [link for link in self.links if link.lost is None]
+        asked = (link.space() for link in living)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        spaces = [answer for answer in answers if not isinstance(answer, BaseException)]
+        whole = pyfuse3.StatvfsData()
+        whole.f_bsize = whole.f_frsize = _BLOCK_BYTES
+        whole.f_blocks = sum(space.total for space in spaces) // _BLOCK_BYTES
+        whole.f_bfree = sum(space.free for space in spaces) // _BLOCK_BYTES
+        whole.f_bavail = sum(space.available for space in spaces) // _BLOCK_BYTES
+        whole.f_files = sum(space.files for space in spaces)
+        whole.f_ffree = whole.f_favail = sum(space.files_free for space in spaces)
+        whole.f_namemax = min((space.name_max for space in spaces), default=_NAME_MAX)
+        return whole
+
+    def on_changes(self, link: HostClient, changes: FileChanges) -> None:
+        """Forgets what a host says is not as it was, and has the kernel forget it."""
+        if changes.is_all:
+            self._listings.clear()
+            for node in self._inodes:
+                if node.link is link:
+                    self._doubt(node)
+            return
+        for path in changes.files | changes.names:
+            known = self._inodes.at(link, path)
+            if known is not None:
+                self._doubt(known)
+        for path in changes.files:
+            # Its attributes are part of the listing.
+            self._drop_listing(link, path)
+        for path in changes.names:
+            parent = self._drop_listing(link, path)
+            if parent is not None:
+                self._doubt(parent)
+                self._invalidator.name(parent.number, path.rpartition(b"/")[2])
+
+    def on_lost(self, link: HostClient) -> None:
+        """Has nothing of a host be shown that the kernel still has."""
+        for node in self._inodes:
+            if node.link is link:
+                self._doubt(node)
+        if self._inodes.top.link is None:
+            self._invalidator.name(ROOT, link.name)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of files are cached."""
+        return self._content.held_bytes
+
+    async def close(self) -> None:
+        """Sends away who waits for something, and tells the kernel nothing any more."""
+        for link in self.links:
+            link.close()
+        await self._content.close()
+        await self._invalidator.close()
+
+    async def _list_hosts(self, start: int, token: Any) -> None:
+        for place, node in list(enumerate(self._inodes.hosts.values(), 1))[start:]:
+            await self._refresh_host(node)
+            assert node.link is not None, "it is the folder of a host"
+            if not pyfuse3.readdir_reply(token, node.link.name, self._entry(node), place):
+                break
+            node.lookups += 1
+
+    async def _refresh(self, node: Inode) -> None:
+        """Asks for attributes, if they may not be right any more."""
+        if node.link is None or node.fresh_until_s > self._now():
+            return
+        if node.is_host:
+            await self._refresh_host(node)
+            return
+        file = None if node.seen is None else node.seen.file
+        asked_s = self._now()
+        self._learn(node, await node.link.stat(node.path, file), asked_s)
+
+    async def _refresh_host(self, node: Inode) -> None:
+        """As well; but the folder of a host is there whether the host is, and its directory."""
+        assert node.link is not None, "it is the folder of a host"
+        asked_s = self._now()
+        if node.fresh_until_s > asked_s:
+            return
+        try:
+            self._learn(node, await node.link.stat(b"", None), asked_s)
+        except OSError:
+            node.seen = None
+            node.fresh_until_s = self._now() + self._options.attributes_ttl_s
+
+    def _node(self, link: HostClient, path: bytes, seen: FileStatus, asked_s: float) -> Inode:
+        node = self._inodes.of(link, path, seen)
+        self._learn(node, seen, asked_s)
+        return node
+
+    def _learn(self, node: Inode, seen: FileStatus, asked_s: float) -> None:
+        """Takes in what a host has said of a file."""
+        if node.seen is not None and asked_s < node.asked_s:
+            return  # It has said something later.
+        before, node.seen = node.seen, seen
+        node.asked_s = asked_s
+        node.fresh_until_s = asked_s + self._options.attributes_ttl_s
+        is_new = before is not None and before.version != seen.version
+        if is_new or (node.doubted_s is not None and node.doubted_s <= self._now()):
+            self._drop_content(node)
+
+    def _doubt(self, node: Inode) -> None:
+        """Has a file be looked at anew by whoever uses it."""
+        node.fresh_until_s = 0.0
+        self._drop_content(node)
+        if not node.is_read:
+            self._invalidator.content(node.number)
+
+    def _drop_content(self, node: Inode) -> None:
+        self._content.drop(node)
+        if node.is_read:
+            self._invalidator.content(node.number)
+
+    async def _tell_of(self, node: Inode) -> None:
+        """Has the kernel know what is known here, before somebody reads what it has."""
+        if node.told is None or node.seen is None or node.told.version != node.seen.version:
+            notice = self._invalidator.content(node.number)
+            if notice is not None:
+                # It may wait for others that read a host that does not answer.
+                await asyncio.wait([asyncio.wrap_future(notice)], timeout=_TOLD_LIMIT_S)
+
+    def _drop_listing(self, link: HostClient, path: bytes) -> Inode | None:
+        """Forgets the listing of the directory that something is in; gives that."""
+        if not path:
+            return None
+        parent = self._inodes.at(link, path.rpartition(b"/")[0])
+        if parent is not None:
+            self._listings.drop(parent)
+        return parent
+
+    def _entry(self, node: Inode) -> Any:
+        """Gives attributes as the kernel takes them."""
+        entry = pyfuse3.EntryAttributes()
+        entry.st_ino = node.number
+        left_s = max(0.0, node.fresh_until_s - self._now())
+        entry.entry_timeout = entry.attr_timeout = left_s
+        entry.st_uid, entry.st_gid = self._owner
+        entry.st_blksize = _BLOCK_BYTES
+        seen = node.told = node.seen
+        if seen is None:
+            entry.entry_timeout = entry.attr_timeout = self._options.attributes_ttl_s
+            entry.st_mode, entry.st_nlink = _FOLDER_MODE, 2
+            entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._began_ns
+            return entry
+        entry.st_mode, entry.st_nlink = seen.mode & ~_WRITE, seen.links
+        entry.st_size, entry.st_blocks, entry.st_rdev = seen.size, seen.blocks, seen.special
+        entry.st_atime_ns = seen.accessed_ns
+        entry.st_mtime_ns, entry.st_ctime_ns = seen.modified_ns, seen.changed_ns
+        return entry
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

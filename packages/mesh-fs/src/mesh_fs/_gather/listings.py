@@ -1,0 +1,82 @@
+"""Directories of hosts, page by page, for as long as they are fresh."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mesh_fs._gather.inode_table import Inode
+    from mesh_fs._gather.messages import FileStatus
+
+__all__ = ["Listing", "Listings"]
+
+_KEPT_MAX = 64
+
+
+class Listing:
+    """What is in a directory, as far as somebody has asked for it."""
+
+    def __init__(self, node: Inode) -> None:
+        self._node = node
+        self._entries: list[tuple[bytes, FileStatus, float]] = []
+        self._is_complete = False
+        self._turn = asyncio.Lock()
+        self.begun_s = asyncio.get_running_loop().time()
+
+    async def at(self, place: int) -> tuple[bytes, FileStatus, float] | None:
+        """Gives a name, what it stands for and when that was asked; None at the end.
+
+        Raises:
+            OSError: As the host has it.
+        """
+        while place >= len(self._entries):
+            async with self._turn:
+                if place < len(self._entries):
+                    break
+                if self._is_complete:
+                    return None
+                await self._load()
+        return self._entries[place]
+
+    async def _load(self) -> None:
+        node = self._node
+        assert node.link is not None, "the top is no directory of a host"
+        asked_s = asyncio.get_running_loop().time()
+        after = self._entries[-1][0] if self._entries else b""
+        page = await node.link.page(node.path, after)
+        self._entries += [(name, seen, asked_s) for name, seen in page.entries]
+        # Should all of them have gone meanwhile, nothing tells where to go on.
+        self._is_complete = page.is_last or not page.entries
+
+
+class Listings:
+    """Those that were asked for last.
+
+    Args:
+        ttl_s: How long one is good.
+    """
+
+    def __init__(self, ttl_s: float) -> None:
+        self._ttl_s = ttl_s
+        self._kept: OrderedDict[int, Listing] = OrderedDict()
+
+    def of(self, node: Inode) -> Listing:
+        """Gives a listing of a directory that is not old."""
+        now_s = asyncio.get_running_loop().time()
+        kept = self._kept.pop(node.number, None)
+        if kept is None or kept.begun_s + self._ttl_s < now_s:
+            kept = Listing(node)
+        self._kept[node.number] = kept
+        while len(self._kept) > _KEPT_MAX:
+            self._kept.popitem(last=False)
+        return kept
+
+    def drop(self, node: Inode) -> None:
+        """Says that it is not what it was."""
+        self._kept.pop(node.number, None)
+
+    def clear(self) -> None:
+        """Says so of all."""
+        self._kept.clear()

@@ -1,0 +1,122 @@
+"""Files that stay open between one read and the next, so that what was replaced can be read on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import OrderedDict
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from mesh_fs._gather.safe_path import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["OpenFileCache"]
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_Key = tuple[bytes, tuple[int, int]]
+
+
+class _File:
+    """A descriptor that is closed when nobody uses it, and it is not kept."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.users = 0
+        self.is_kept = True
+
+
+class OpenFileCache:
+    """Files of a directory that are being read.
+
+    Args:
+        root: The directory.
+        count_max: How many stay open; those that were not read for longest are closed.
+    """
+
+    def __init__(self, root: str, count_max: int) -> None:
+        self._root = root
+        self._count_max = count_max
+        self._lock = Lock()
+        self._files: OrderedDict[_Key, _File] = OrderedDict()
+
+    @contextmanager
+    def use(self, path: bytes, file: tuple[int, int]) -> Iterator[int]:
+        """Gives the descriptor of a file, which is opened if it is not.
+
+        Raises:
+            OSError: It cannot be opened, or ESTALE: another one has its name by now.
+        """
+        used = self._known(path, file) or self._open(path, file)
+        try:
+            yield used.descriptor
+        finally:
+            self._leave(used)
+
+    @contextmanager
+    def use_known(self, path: bytes, file: tuple[int, int]) -> Iterator[int | None]:
+        """Gives the descriptor of a file if it is open."""
+        used = self._known(path, file)
+        if used is None:
+            yield None
+            return
+        try:
+            yield used.descriptor
+        finally:
+            self._leave(used)
+
+    def release(self, path: bytes, file: tuple[int, int]) -> None:
+        """Says that nobody reads a file any more."""
+        with self._lock:
+            used = self._files.pop((path, file), None)
+            if used is not None:
+                self._give_up(used)
+
+    def close(self) -> None:
+        """Closes all of them."""
+        with self._lock:
+            for used in self._files.values():
+                self._give_up(used)
+            self._files.clear()
+
+    def _known(self, path: bytes, file: tuple[int, int]) -> _File | None:
+        with self._lock:
+            used = self._files.get((path, file))
+            if used is not None:
+                self._files.move_to_end((path, file))
+                used.users += 1
+            return used
+
+    def _open(self, path: bytes, file: tuple[int, int]) -> _File:
+        with opened(self._root, path, _READ) as descriptor:
+            seen = os.fstat(descriptor)
+            if (seen.st_dev, seen.st_ino) != file:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+            if not stat.S_ISREG(seen.st_mode):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+            used = _File(os.dup(descriptor))
+        used.users += 1
+        with self._lock:
+            # Another thread may have opened it meanwhile: that one is closed after its use.
+            other = self._files.pop((path, file), None)
+            if other is not None:
+                self._give_up(other)
+            self._files[path, file] = used
+            while len(self._files) > self._count_max:
+                self._give_up(self._files.popitem(last=False)[1])
+        return used
+
+    def _leave(self, used: _File) -> None:
+        with self._lock:
+            used.users -= 1
+            if not used.users and not used.is_kept:
+                os.close(used.descriptor)
+
+    def _give_up(self, used: _File) -> None:
+        used.is_kept = False
+        if not used.users:
+            os.close(used.descriptor)

@@ -1,0 +1,274 @@
+"""A host's side of a gathered mount: answers what the client asks of one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from bisect import bisect_right
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from mesh_core import Actor, concurrent_endpoint, current_rank, endpoint
+from mesh_fs._delivery.window import Windows
+from mesh_fs._errors import MountError
+from mesh_fs._gather.file_watches import FileWatches
+from mesh_fs._gather.messages import (
+    DirectoryPage,
+    FileChanges,
+    FileStatus,
+    FileSystemUsage,
+    ReadResult,
+)
+from mesh_fs._gather.open_file_cache import OpenFileCache
+from mesh_fs._gather.safe_path import folder_of, opened
+from mesh_fs._subdirectory import with_subdirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_rdma import RDMABuffer
+
+__all__ = ["SharedFolder", "machine"]
+
+T = TypeVar("T")
+
+#: How many system calls wait for a disk beside each other.
+_THREADS = 8
+#: How many entries of a directory travel together.
+_PAGE_MAX = 2048
+_OPEN_MAX = 256
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class SharedFolder(Actor):
+    """Answers with numbers of errors of the system instead of raising: they are no failures.
+
+    Args:
+        root: The directory; `$SUBDIR` in it stands for the host's place in the mesh.
+        watches_max: How many files are watched.
+    """
+
+    def __init__(self, root: str, watches_max: int) -> None:
+        self._root = with_subdirectory(root, current_rank())
+        self._watches_max = watches_max
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-gather")
+        self._open = OpenFileCache(self._root, _OPEN_MAX)
+        self._windows = Windows()
+        self._watches: FileWatches | None = None
+        # The names of the directory that was listed last, for the rest of its pages.
+        self._listed: tuple[tuple[int, ...], list[bytes]] | None = None
+
+    @endpoint
+    async def begin(self, client: str, mountpoint: str) -> None:
+        """Looks whether this can be shown there.
+
+        Raises:
+            MountError: The directory would show itself in itself.
+        """
+        self._watches = FileWatches(self._watches_max)
+        root = await asyncio.to_thread(os.path.realpath, self._root)
+        if machine() == client and os.path.commonpath((root, mountpoint)) == root:
+            raise MountError(
+                f"{mountpoint!r} is inside of {root!r}, which is to be shown there: "
+                "mount it somewhere else"
+            )
+
+    @concurrent_endpoint
+    async def stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus | int:
+        """Looks at a path; at a certain file if one is named, even if it has been replaced."""
+        return await self._answer(lambda: self._stat(path, file))
+
+    @concurrent_endpoint
+    async def open(self, path: bytes, file: tuple[int, int]) -> FileStatus | int:
+        """Opens a file, unless another one has its name by now: then it gives ESTALE."""
+
+        def look() -> FileStatus:
+            try:
+                with self._open.use(path, file) as descriptor:
+                    self._watch(path, descriptor, is_folder=False)
+                    return FileStatus.of(os.fstat(descriptor))
+            except FileNotFoundError as error:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path) from error
+
+        return await self._answer(look)
+
+    @concurrent_endpoint
+    async def target(self, path: bytes) -> bytes | int:
+        """Reads a symlink."""
+
+        def read() -> bytes:
+            with folder_of(self._root, path) as (folder, name):
+                return os.readlink(name, dir_fd=folder)
+
+        return await self._answer(read)
+
+    @concurrent_endpoint
+    async def page(self, path: bytes, after: bytes) -> DirectoryPage | int:
+        """Lists what comes after a name in a directory, with its attributes."""
+        return await self._answer(lambda: self._page(path, after))
+
+    @concurrent_endpoint
+    async def read(
+        self, path: bytes, file: tuple[int, int], offset: int, length: int
+    ) -> ReadResult | int:
+        """Reads bytes of a file, and sends them along."""
+
+        def read() -> ReadResult:
+            content = b""
+
+            def take(descriptor: int) -> int:
+                nonlocal content
+                content = os.pread(descriptor, length, offset)
+                return len(content)
+
+            result = self._read(path, file, take)
+            return result._replace(content=content)
+
+        return await self._answer(read)
+
+    @concurrent_endpoint
+    async def join(self, reader: str) -> RDMABuffer:
+        """Gives the client its window."""
+        return self._windows.open(reader)
+
+    @concurrent_endpoint
+    async def fill(
+        self, reader: str, slot: int, path: bytes, file: tuple[int, int], offset: int, length: int
+    ) -> ReadResult | int:
+        """Reads bytes of a file into a slot of the window."""
+
+        def put(memory: memoryview) -> ReadResult:
+            return self._read(path, file, lambda at: _read_all(at, memory[:length], offset))
+
+        try:
+            return await self._windows.fill(reader, slot, put)
+        except OSError as error:
+            return error.errno or errno.EIO
+
+    @concurrent_endpoint
+    async def release(self, path: bytes, file: tuple[int, int]) -> None:
+        """Says that nobody on the client has a file open any more."""
+        self._open.release(path, file)
+
+    @concurrent_endpoint
+    async def space(self) -> FileSystemUsage | int:
+        """Says how full the file system is."""
+
+        def look() -> FileSystemUsage:
+            found = os.statvfs(self._root)
+            unit = found.f_frsize
+            return FileSystemUsage(
+                found.f_blocks * unit,
+                found.f_bfree * unit,
+                found.f_bavail * unit,
+                found.f_files,
+                found.f_ffree,
+                found.f_namemax,
+            )
+
+        return await self._answer(look)
+
+    @concurrent_endpoint
+    async def changes(self) -> FileChanges:
+        """Waits until something has changed that was asked for."""
+        assert self._watches is not None, "it has begun"
+        return await self._watches.changes()
+
+    async def __cleanup__(self, error: Exception | None) -> None:
+        if self._watches is not None:
+            self._watches.close()
+        # A thread may wait for a disk that does not answer.
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._open.close()
+
+    async def _answer(self, work: Callable[[], T]) -> T | int:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except OSError as error:
+            return error.errno or errno.EIO
+
+    def _stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus:
+        if not path:
+            return FileStatus.of(os.stat(self._root))
+        try:
+            seen = self._look(path)
+        except OSError:
+            if file is None:
+                raise
+            seen = None
+        if seen is not None and (file is None or seen.file == file):
+            return seen
+        assert file is not None, "nobody asks for a certain file"
+        with self._open.use_known(path, file) as descriptor:
+            if descriptor is not None:
+                return FileStatus.of(os.fstat(descriptor))
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+
+    def _look(self, path: bytes) -> FileStatus:
+        with folder_of(self._root, path) as (folder, name):
+            # It is told when a file comes into being where there is none, too.
+            self._watch(path.rpartition(b"/")[0], folder, is_folder=True)
+            found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                if stat.S_ISREG(os.fstat(found).st_mode):
+                    self._watch(path, found, is_folder=False)
+                return FileStatus.of(os.fstat(found))
+            finally:
+                os.close(found)
+
+    def _page(self, path: bytes, after: bytes) -> DirectoryPage:
+        with opened(self._root, path, os.O_RDONLY | os.O_DIRECTORY) as folder:
+            if not after:
+                self._watch(path, folder, is_folder=True)
+            names = self._names(folder, is_new=not after)
+            start = bisect_right(names, after) if after else 0
+            chosen = names[start : start + _PAGE_MAX]
+            entries = []
+            for name in chosen:
+                try:
+                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # It has gone since.
+                entries.append((name, FileStatus.of(found)))
+            return DirectoryPage(entries, start + len(chosen) == len(names))
+
+    def _names(self, folder: int, *, is_new: bool) -> list[bytes]:
+        version = FileStatus.of(os.fstat(folder)).version
+        listed = self._listed
+        if not is_new and listed is not None and listed[0] == version:
+            return listed[1]
+        names = sorted(os.fsencode(name) for name in os.listdir(folder))
+        self._listed = version, names
+        return names
+
+    def _read(self, path: bytes, file: tuple[int, int], take: Callable[[int], int]) -> ReadResult:
+        with self._open.use(path, file) as descriptor:
+            self._watch(path, descriptor, is_folder=False)
+            before = FileStatus.of(os.fstat(descriptor))
+            count = take(descriptor)
+            seen = FileStatus.of(os.fstat(descriptor))
+            return ReadResult(seen, before.version == seen.version, count, b"")
+
+    def _watch(self, path: bytes, descriptor: int, *, is_folder: bool) -> None:
+        assert self._watches is not None, "it has begun"
+        self._watches.add(path, descriptor, is_folder=is_folder)
+
+
+def machine() -> str:
+    """Gives what two processes have in common for which the same path is the same file."""
+    with open(_BOOT_ID) as told:
+        boot = told.read().strip()
+    return f"{boot}/{os.stat('/proc/self/ns/mnt').st_ino}"
+
+
+def _read_all(descriptor: int, memory: memoryview, offset: int) -> int:
+    """Fills memory from a file; gives how many bytes there were."""
+    count = 0
+    while count < len(memory):
+        read = os.preadv(descriptor, [memory[count:]], offset + count)
+        if not read:
+            break
+        count += read
+    return count

@@ -1,0 +1,1 @@
+"""A directory of the client, mounted on every host."""

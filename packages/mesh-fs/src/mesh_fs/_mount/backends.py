@@ -1,0 +1,191 @@
+"""A tree as users of a host see it: mounted, or written into a directory."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mesh_fs import _core
+from mesh_fs._errors import MountError, MountForbidden
+from mesh_fs._mount.stale_mounts import remove_left
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from mesh_fs._options import CacheOptions, MountOptions
+
+    MountBackend: TypeAlias = "FuseBackend | ImageBackend | UnpackBackend"
+
+__all__ = ["FuseBackend", "ImageBackend", "MountBackend", "UnpackBackend", "open_backend"]
+
+
+class FuseBackend:
+    """Shows a tree by a mount of our own file system, and what the host writes over it."""
+
+    way = "fuse"
+    #: Whether every chunk has to be in the store before `show`.
+    needs_all = False
+
+    def __init__(
+        self,
+        tree: _core.Tree,
+        view: _core.View,
+        overlay: _core.Overlay | None,
+        mountpoint: str,
+        why: str,
+    ) -> None:
+        self._tree = tree
+        self.view = view
+        self._overlay = overlay
+        self.mountpoint = mountpoint
+        self.why = why
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has unmounted it."""
+        return self.view.is_open() and (self._overlay is None or self._overlay.is_open())
+
+    def show(self, tree: _core.Tree) -> None:
+        """Shows another tree; what has changed is seen at once."""
+        if tree is not self._tree:
+            self._tree = tree
+            self.view.show(tree)
+            if self._overlay is not None:
+                self._overlay.show()
+
+    def close(self) -> None:
+        """Unmounts it, also while files are open."""
+        try:
+            if self._overlay is not None:
+                self._overlay.close()
+        finally:
+            self.view.close()
+            if self._overlay is not None:
+                self._overlay.clear()
+
+
+class ImageBackend:
+    """Shows a tree by an image of it, and what the host writes over it."""
+
+    way = "image"
+    needs_all = True
+
+    def __init__(self, image: _core.Image, store: _core.Store, mountpoint: str, why: str) -> None:
+        self._image = image
+        self._store = store
+        self.mountpoint = mountpoint
+        self.why = why
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has unmounted it."""
+        return self._image.is_open()
+
+    def show(self, tree: _core.Tree) -> None:
+        """Mounts an image of the tree in the place of the one before."""
+        self._image.show(tree, self._store)
+
+    def close(self) -> None:
+        """Unmounts it, also while files are open."""
+        self._image.close()
+
+
+class UnpackBackend:
+    """Shows a tree by writing it into a directory."""
+
+    way = "unpack"
+    needs_all = True
+
+    def __init__(self, store: _core.Store, mountpoint: str, why: str) -> None:
+        self._store = store
+        self._unpacked = _core.Unpacked(mountpoint)
+        self.mountpoint = mountpoint
+        self.why = why
+
+    @property
+    def is_open(self) -> bool:
+        """Always: only this process knows what it has written."""
+        return True
+
+    def show(self, tree: _core.Tree) -> None:
+        """Writes what is different from the tree before."""
+        self._unpacked.show(tree, self._store)
+
+    def close(self) -> None:
+        """Removes what was written."""
+        self._unpacked.close()
+
+
+def open_backend(
+    tree: _core.Tree,
+    store: _core.Store,
+    mountpoint: str,
+    options: MountOptions,
+    cache: CacheOptions,
+) -> MountBackend:
+    """Takes the first way that this machine allows.
+
+    Raises:
+        MountError: Not there, or not in the way that was asked for.
+    """
+    remove_left(cache.place())
+    if options.way == "unpack":
+        return UnpackBackend(store, mountpoint, "it was asked for")
+    if options.way == "image":
+        return _image(store, mountpoint, options, cache, "it was asked for")
+    if options.way == "fuse":
+        return _mount(tree, store, mountpoint, options, cache, "it was asked for")
+    try:
+        return _mount(tree, store, mountpoint, options, cache, "this host lets us mount")
+    except MountForbidden as error:
+        why = f"not fuse: {error}"
+    try:
+        return _image(store, mountpoint, options, cache, why)
+    except MountForbidden as error:
+        return UnpackBackend(store, mountpoint, f"{why}; not image: {error}")
+
+
+def _mount(
+    tree: _core.Tree,
+    store: _core.Store,
+    mountpoint: str,
+    options: MountOptions,
+    cache: CacheOptions,
+    why: str,
+) -> FuseBackend:
+    view = _core.View(
+        tree,
+        store,
+        read_limit_s=options.read_limit_s,
+        read_ahead_bytes=options.read_ahead_bytes,
+    )
+    name = f"mesh-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    os.makedirs(mountpoint, exist_ok=True)
+    overlay = _core.Overlay(mountpoint, folder=cache.place()) if options.writable else None
+    mounted = FuseBackend(tree, view, overlay, mountpoint, why)
+    place = mountpoint if overlay is None else overlay.lower()
+    try:
+        view.mount(place, name=name, allow_other=options.allow_other, threads=options.threads)
+        if overlay is not None:
+            overlay.show()
+    except MountError:
+        with suppress(MountError):
+            mounted.close()
+        raise
+    return mounted
+
+
+def _image(
+    store: _core.Store, mountpoint: str, options: MountOptions, cache: CacheOptions, why: str
+) -> ImageBackend:
+    os.makedirs(mountpoint, exist_ok=True)
+    image = _core.Image(
+        mountpoint,
+        folder=cache.place(),
+        budget_bytes=cache.budget_bytes,
+        is_writable=options.writable,
+    )
+    return ImageBackend(image, store, mountpoint, why)

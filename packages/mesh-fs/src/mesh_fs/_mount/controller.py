@@ -1,0 +1,228 @@
+"""Looks after the mounts of one directory: on which hosts, of which snapshot."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mesh_core import Actor, MeshError, SupervisionError, endpoint, this_host
+from mesh_fs._delivery.source import Source
+from mesh_fs._errors import SnapshotError
+from mesh_fs._mount.mounted_hosts import MountedHosts, places_in
+from mesh_fs._watch.watcher import Watcher
+
+if TYPE_CHECKING:
+    from mesh_core import HostMesh, MeshFailure, ProcMesh
+    from mesh_fs._delivery.source import Taken
+    from mesh_fs._mount.host_mount import HostFiles
+    from mesh_fs._mount.mounted_hosts import RecoveryResult
+    from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
+
+__all__ = ["MountController"]
+
+
+class MountController(Actor):
+    """Has hosts show what a source has.
+
+    The process of the source and those on the hosts are its own: it hears of their ends, and the
+    program goes on. It lives in the program, and as long.
+
+    Args:
+        root: The directory.
+        snapshot: What of it is taken.
+        cache: Where hosts keep chunks.
+        options: How the tree is shown.
+    """
+
+    def __init__(
+        self, root: str, snapshot: SnapshotOptions, cache: CacheOptions, options: MountOptions
+    ) -> None:
+        self._root = root
+        self._snapshot = snapshot
+        self._cache = cache
+        self._options = options
+        self._near: ProcMesh | None = None
+        self._source: Source | None = None
+        self._shown: list[MountedHosts] = []
+        self._watcher: Watcher | None = None
+        self._taken: Taken | None = None
+        self._has_lost = False
+        # Whether hosts that are there show an older tree than they were told to.
+        self._has_refused = False
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        """Goes on with the other hosts; those that fetched from a lost one ask the next."""
+        self._has_lost = True
+        return True
+
+    @endpoint
+    def open(
+        self, controller: MountController, hosts: HostMesh, mountpoint: str
+    ) -> tuple[str, ...]:
+        """Shows the directory everywhere, or nowhere; gives what could not be read of it.
+
+        Args:
+            controller: The handle of this actor.
+            hosts: Where it is to be shown.
+            mountpoint: Where on each host; `$SUBDIR` in it stands for the host's place in the mesh.
+        """
+        try:
+            # In a process of its own: it hashes and serves while the program computes.
+            self._near = this_host().spawn_procs(name="mesh-fs-source")
+            self._source = self._near.spawn(
+                "source", Source, self._root, self._snapshot, self._cache
+            )
+            walk = self._source.take.call_one()
+            # While it walks, the hosts get ready.
+            shown = self._started(hosts, places_in(hosts, mountpoint))
+            self._taken = walk.get()
+            shown.files.show.call(self._taken.recipe).get()
+            shown.monitor_recovery(controller)
+        except BaseException:
+            self._close()
+            raise
+        return self._taken.skipped
+
+    @endpoint
+    def add(self, controller: MountController, hosts: HostMesh, mountpoint: str) -> int:
+        """Shows the directory on those hosts of a mesh that do not show it yet, or on none.
+
+        Returns:
+            How many have come.
+        """
+        assert self._taken is not None, "the handler asks only between `open` and `close`"
+        flat, places = hosts.flatten("host"), places_in(hosts, mountpoint)
+        known = {
+            shown.hosts.slice(host=rank)
+            for shown in self._shown
+            for rank in range(len(shown.hosts))
+        }
+        new = [rank for rank in range(len(flat)) if flat.slice(host=rank) not in known]
+        if not new:
+            return 0
+        shown = self._started(flat.slice(host=new), [places[rank] for rank in new])
+        try:
+            shown.files.show.call(self._taken.recipe).get()
+            shown.monitor_recovery(controller)
+        except BaseException:
+            self._shown.remove(shown)
+            _end([shown])
+            raise
+        return len(new)
+
+    @endpoint
+    def refresh(self) -> bool:
+        """Shows the directory as it is now on all hosts that are left; says whether it is new.
+
+        Where that cannot be shown, what was there before stays. Processes that were killed on
+        hosts that are there are started again.
+        """
+        taken = self._take()
+        is_new = self._taken is None or taken.id != self._taken.id
+        self._taken = taken
+        errors: list[MeshError] = []
+        if is_new or self._has_refused:
+            answers = [one for shown in self._shown for one in shown.show(taken.recipe).values()]
+            errors = [answer for answer in answers if isinstance(answer, MeshError)]
+        refusals = [error for error in errors if not isinstance(error, SupervisionError)]
+        self._has_refused = bool(refusals)
+        if errors or self._has_lost:
+            count = sum(result.count for result in self._recover())
+            if errors and not count:
+                raise errors[0]
+        if refusals:
+            raise refusals[0]
+        return is_new
+
+    @endpoint
+    def recover(self) -> bool:
+        """Has hosts that are there again show the directory; says whether all can."""
+        return not any(result.failures for result in self._recover())
+
+    @endpoint
+    def shown(self) -> list[HostFiles]:
+        """Gives those who show it, mesh by mesh in the order in which they came."""
+        return [shown.files for shown in self._shown]
+
+    @endpoint
+    def watch(self, controller: MountController) -> None:
+        """Refreshes the mount whenever the directory changes.
+
+        Args:
+            controller: The handle of this actor.
+        """
+        if self._watcher is not None:
+            return
+        assert self._source is not None, "the handler asks only between `open` and `close`"
+        assert self._near is not None, "it is the process of the source"
+        watcher = self._near.spawn("watcher", Watcher, self._root, self._source, controller)
+        try:
+            watcher.begin.call_one().get()
+        except BaseException:
+            watcher.stop().get()
+            raise
+        self._watcher = watcher
+
+    @endpoint
+    def sent_bytes(self) -> int:
+        """Says how many bytes have left the client."""
+        assert self._source is not None, "the handler asks only between `open` and `close`"
+        return self._source.served_bytes.call_one().get()
+
+    @endpoint
+    def close(self) -> None:
+        """Shows nothing any more, anywhere."""
+        self._close()
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        self._close()
+
+    def _take(self) -> Taken:
+        assert self._source is not None, "the handler asks only between `open` and `close`"
+        try:
+            return self._source.take.call_one().get()
+        except SupervisionError as error:
+            raise SnapshotError(
+                f"the process that reads {self._root!r} has ended: close() and open() it again"
+            ) from error
+
+    def _started(self, hosts: HostMesh, mountpoints: list[str]) -> MountedHosts:
+        assert self._source is not None, "it is started before those who fetch from it"
+        before = tuple(shown.files for shown in self._shown)
+        shown = MountedHosts(hosts, mountpoints, before, self._cache, self._options)
+        self._shown.append(shown)
+        try:
+            shown.set_providers(self._source)
+        except BaseException:
+            self._shown.remove(shown)
+            _end([shown])
+            raise
+        return shown
+
+    def _recover(self) -> list[RecoveryResult]:
+        """Has hosts that are there again show the directory."""
+        assert self._source is not None, "the handler asks only between `open` and `close`"
+        assert self._taken is not None, "what is shown was taken before"
+        results = [shown.recover(self._source, self._taken.recipe) for shown in self._shown]
+        self._has_lost = any(result.failures for result in results)
+        return results
+
+    def _close(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            with suppress(MeshError):
+                watcher.end.call_one().get()
+        shown, self._shown = self._shown, []
+        near, self._near, self._source = self._near, None, None
+        _end(shown)
+        if near is not None:
+            with suppress(MeshError):
+                near.stop().get()
+
+
+def _end(shown: list[MountedHosts]) -> None:
+    """Shows nothing on some hosts any more."""
+    stops = [stop for one in reversed(shown) for stop in one.close()]
+    for stop in stops:
+        with suppress(MeshError):
+            stop.get()

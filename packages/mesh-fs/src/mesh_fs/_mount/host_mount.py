@@ -1,0 +1,224 @@
+"""A host's side of a mount: what is shown of its chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from mesh_core import concurrent_endpoint, endpoint
+from mesh_fs._delivery.chunk_ids import joined, split
+from mesh_fs._delivery.fetcher import BATCH_MAX, in_background
+from mesh_fs._delivery.relay import Relay
+from mesh_fs._errors import ChunksMissing, MountError
+from mesh_fs._mount.backends import FuseBackend, open_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_fs import _core
+    from mesh_fs._mount.backends import MountBackend
+    from mesh_fs._options import CacheOptions, MountOptions
+
+__all__ = ["HostFiles", "HostStatus", "shown_here"]
+
+#: How often it is tried to show a tree whose chunks were damaged on the disk.
+_TRIES_MAX = 3
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """How far a mount is on one host.
+
+    Attributes:
+        host: The machine's name.
+        mountpoint: Where the files are.
+        way: How they are shown: `"fuse"`, `"image"` or `"unpack"`.
+        why: Why in this way.
+        is_complete: Whether all files are on the host.
+        is_open: Whether they are shown; not any more if somebody has unmounted them.
+        files: How many files there are.
+        total_bytes: What there is to fetch, each chunk once.
+        here_bytes: What of that is on the host: all chunks are counted alike until none is missing.
+        fetched_bytes: What came over the network, or from other processes.
+        cached_bytes: What the host keeps, of all mounts.
+        problem: What went wrong with some files; None if nothing did.
+    """
+
+    host: str
+    mountpoint: str
+    way: str
+    why: str
+    is_complete: bool
+    is_open: bool
+    files: int
+    total_bytes: int
+    here_bytes: int
+    fetched_bytes: int
+    cached_bytes: int
+    problem: str | None
+
+
+#: Those of this process that show something, or will.
+_here: WeakSet[HostFiles] = WeakSet()
+
+
+class HostFiles(Relay):
+    """Shows one tree on its host, and gives chunks of it to others.
+
+    Args:
+        mountpoints: Where, for each host of the mesh.
+        cache: Where the host keeps chunks.
+        options: How the tree is shown.
+    """
+
+    def __init__(
+        self, mountpoints: Sequence[str], cache: CacheOptions, options: MountOptions
+    ) -> None:
+        super().__init__(cache)
+        self._mountpoint = mountpoints[self._rank]
+        self._options = options
+        self._cache = cache
+        self._backend: MountBackend | None = None
+        self._tree: _core.Tree | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        # What could be fetched has been; it is complete if that was all.
+        self._fetched = asyncio.Event()
+        self._is_complete = False
+
+    @concurrent_endpoint
+    async def show(self, recipe: bytes) -> None:
+        """Shows a tree, or another one than before, and fetches what is in it."""
+        tree = await self._fetch_tree(recipe)
+        self._tree = tree
+        _here.add(self)
+        self._fetched.clear()
+        self._is_complete, self._problem = False, None
+        if self._backend is None:
+            backend = await asyncio.to_thread(
+                open_backend, tree, self._store, self._mountpoint, self._options, self._cache
+            )
+            self._backend = backend
+            if isinstance(backend, FuseBackend):
+                asyncio.get_running_loop().add_reader(backend.view, self._on_wanted)
+        if self._backend.needs_all:
+            await self._show_all(self._backend, tree)
+        else:
+            await asyncio.to_thread(self._backend.show, tree)
+        if self._options.is_prefetched and not self._backend.needs_all:
+            in_background(self._fetch_all(tree), self._tasks)
+
+    @concurrent_endpoint
+    async def complete(self) -> HostStatus:
+        """Waits until all files are on the host, as far as they can be had."""
+        assert self._tree is not None, "it is asked for a tree that is shown"
+        if self._options.is_prefetched:
+            await self._fetched.wait()
+        else:
+            await self._fetch_all(self._tree)
+        return await self._told()
+
+    @concurrent_endpoint
+    async def status(self) -> HostStatus:
+        """Says how far it is."""
+        return await self._told()
+
+    @endpoint
+    async def close(self) -> None:
+        """Shows nothing any more."""
+        await self._close()
+
+    async def __cleanup__(self, error: Exception | None) -> None:
+        with suppress(MountError):
+            await self._close()
+
+    async def _close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        backend, self._backend = self._backend, None
+        _here.discard(self)
+        if backend is not None:
+            if isinstance(backend, FuseBackend):
+                asyncio.get_running_loop().remove_reader(backend.view)
+            await asyncio.to_thread(backend.close)
+
+    async def _show_all(self, backend: MountBackend, tree: _core.Tree) -> None:
+        """Shows a tree all of whose files have to be there."""
+        for tries_left in reversed(range(_TRIES_MAX)):
+            await self._fetch_all(tree)
+            try:
+                return await asyncio.to_thread(backend.show, tree)
+            except ChunksMissing as error:
+                if not self._is_complete:
+                    raise MountError(f"not all files can be had: {self._problem}") from error
+                # What was damaged on the disk is missing from now on, and is fetched again.
+                if tries_left == 0:
+                    raise
+
+    async def _fetch_all(self, tree: _core.Tree) -> None:
+        """Fetches all files of a tree, as far as they can be had."""
+        refused = await self._fetch_each(tree.chunks())
+        if tree is self._tree:
+            self._is_complete = not refused
+            self._fetched.set()
+
+    def _on_wanted(self) -> None:
+        if isinstance(self._backend, FuseBackend):
+            names = self._backend.view.take_wanted(BATCH_MAX)
+            if names:
+                in_background(self._answer(names), self._tasks)
+
+    async def _answer(self, names: bytes) -> None:
+        """Fetches what reads wait for; those that wait for something else too go on waiting."""
+        try:
+            refused = await self._bring(names, is_urgent=True)
+        except Exception as error:
+            refused = dict.fromkeys(split(names), str(error))
+        if isinstance(self._backend, FuseBackend):
+            there = joined(name for name in split(names) if name not in refused)
+            self._backend.view.arrived(there)
+            self._backend.view.refuse(joined(refused))
+
+    def _on_arrival(self, names: bytes) -> None:
+        backend = self._backend
+        if isinstance(backend, FuseBackend):
+            backend.view.arrived(names)
+
+    async def _told(self) -> HostStatus:
+        return await asyncio.to_thread(self.told)
+
+    def told(self) -> HostStatus:
+        """Says how far it is, in any thread."""
+        tree, backend = self._tree, self._backend
+        assert tree is not None, "it is asked for a tree that is shown"
+        cached, *_ = self._store.usage()
+        _, files, _, total = tree.totals()
+        here = total if self._is_complete else self._here_bytes(tree)
+        return HostStatus(
+            host=socket.gethostname(),
+            mountpoint="" if backend is None else backend.mountpoint,
+            way="" if backend is None else backend.way,
+            why="" if backend is None else backend.why,
+            is_complete=self._is_complete,
+            is_open=backend is not None and backend.is_open,
+            files=files,
+            total_bytes=total,
+            here_bytes=here,
+            fetched_bytes=0 if self._fetcher is None else self._fetcher.fetched_bytes,
+            cached_bytes=cached,
+            problem=self._problem,
+        )
+
+    def _here_bytes(self, tree: _core.Tree) -> int:
+        names = tree.chunks()
+        *_, total = tree.totals()
+        missing = len(self._store.missing(names))
+        return total if not missing else total * (len(names) - missing) // len(names)
+
+
+def shown_here() -> list[HostStatus]:
+    """Says of each tree that this process shows how far it is."""
+    return [files.told() for files in list(_here)]

@@ -1,0 +1,1 @@
+"""Reloading the modules of a workspace in running processes."""

@@ -1,0 +1,1 @@
+"""Refreshing a mount when its directory changes."""

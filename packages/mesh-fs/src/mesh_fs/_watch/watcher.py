@@ -1,0 +1,112 @@
+"""Refreshes a mount whenever its directory has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+from mesh_core import Actor, MeshError, endpoint
+from mesh_fs._delivery.fetcher import in_background
+from mesh_fs._watch.inotify import DirectoryWatches
+
+if TYPE_CHECKING:
+    from mesh_fs._delivery.source import Source
+    from mesh_fs._mount.controller import MountController
+
+__all__ = ["Watcher"]
+
+#: A refresh waits until nothing has changed for so long, but not for longer than the other.
+_QUIET_S = 0.05
+_UNREST_S = 0.5
+#: After a refresh that failed, the next comes by itself; the pause doubles each time.
+_PAUSE_MIN_S = 0.5
+_PAUSE_MAX_S = 30.0
+
+_logger = logging.getLogger("mesh_fs")
+
+
+class Watcher(Actor):
+    """Watches one directory, in the process that serves it.
+
+    Args:
+        root: The directory.
+        source: Knows which directories are in its snapshot: only these are watched.
+        controller: Has the hosts show what has changed.
+    """
+
+    def __init__(self, root: str, source: Source, controller: MountController) -> None:
+        self._root = root
+        self._source = source
+        self._controller = controller
+        self._watches: DirectoryWatches | None = None
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @endpoint
+    async def begin(self) -> None:
+        """Begins to watch.
+
+        Raises:
+            WatchError: The kernel does not let us watch all of it.
+        """
+        self._watches = DirectoryWatches()
+        await self._follow(self._watches)
+        asyncio.get_running_loop().add_reader(self._watches, self._on_events, self._watches)
+        # What has changed before it was watched is not missed.
+        self._changed.set()
+        in_background(self._run(self._watches), self._tasks)
+
+    @endpoint
+    async def end(self) -> None:
+        """Watches no more; a refresh that was begun ends in its time."""
+        self._end()
+
+    async def __cleanup__(self, error: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        watches, self._watches = self._watches, None
+        if watches is not None:
+            asyncio.get_running_loop().remove_reader(watches)
+            watches.close()
+
+    def _on_events(self, watches: DirectoryWatches) -> None:
+        if watches.take():
+            self._changed.set()
+
+    async def _run(self, watches: DirectoryWatches) -> None:
+        pause_s = _PAUSE_MIN_S
+        while True:
+            await self._changed.wait()
+            await self._settle()
+            self._changed.clear()
+            try:
+                await self._controller.refresh.call_one()
+                # Files that came into a new directory before it was watched are seen by another.
+                if await self._follow(watches):
+                    self._changed.set()
+                pause_s = _PAUSE_MIN_S
+            except MeshError as error:
+                _logger.warning("changes of %s are not shown yet: %s", self._root, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+                self._changed.set()
+
+    async def _settle(self) -> None:
+        """Waits until whoever is writing has written, but not for ever."""
+        latest = time.monotonic() + _UNREST_S
+        while time.monotonic() < latest:
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), _QUIET_S)
+            except TimeoutError:
+                return
+
+    async def _follow(self, watches: DirectoryWatches) -> bool:
+        inner = await self._source.directories.call_one()
+        return watches.follow([self._root, *(os.path.join(self._root, one) for one in inner)])

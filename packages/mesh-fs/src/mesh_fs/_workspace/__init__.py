@@ -1,0 +1,1 @@
+"""A directory of the client, written into a directory of every host."""

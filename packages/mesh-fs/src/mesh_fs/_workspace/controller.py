@@ -1,0 +1,115 @@
+"""Looks after the workspaces of hosts, all of one directory of the client."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from mesh_core import Actor, MeshError, SupervisionError, ValueMesh, endpoint
+from mesh_fs._delivery.distribution_tree import DistributionTree
+from mesh_fs._errors import FilesError, SnapshotError
+from mesh_fs._mount.host_recovery import restart_process
+from mesh_fs._workspace.directory_identity import Origin
+from mesh_fs._workspace.host_workspace import HostSync, HostWorkspace
+
+if TYPE_CHECKING:
+    from mesh_core import HostMesh, MeshFailure, ProcMesh
+    from mesh_fs._delivery.source import Source
+    from mesh_fs._options import CacheOptions
+
+__all__ = ["WorkspaceController"]
+
+
+class WorkspaceController(Actor):
+    """Has hosts write what a source has.
+
+    The processes on the hosts are its own: it hears of their ends, and the program goes on.
+
+    Args:
+        source: Serves the directory.
+        root: The directory.
+        hosts: Where it is to be written.
+        remote: Where on each host; None leaves it to the host.
+        cache: Where hosts keep chunks.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        root: str,
+        hosts: HostMesh,
+        remote: str | None,
+        cache: CacheOptions,
+    ) -> None:
+        self._source = source
+        self._root = root
+        self._hosts = hosts
+        self._remote = remote
+        self._cache = cache
+        self._procs: ProcMesh | None = None
+        self._workspaces: HostWorkspace | None = None
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        """Goes on with the other hosts; those that fetched from a lost one ask the next."""
+        return True
+
+    @endpoint
+    def open(self) -> tuple[str, ...]:
+        """Starts on the hosts; gives the directories into which they write."""
+        self._procs = self._hosts.spawn_procs(name="mesh-fs-workspace")
+        workspaces = self._procs.spawn(
+            "mesh-fs-workspace", HostWorkspace, self._remote, self._root, self._cache
+        )
+        workspaces.set_providers.call(
+            DistributionTree(workspaces.flatten("host")), self._source
+        ).get()
+        self._workspaces = workspaces
+        return tuple(sorted(set(workspaces.directory.call().get().values())))
+
+    @endpoint
+    def sync(self) -> ValueMesh[HostSync | MeshError]:
+        """Writes the directory as it is now on all hosts that are left.
+
+        Raises:
+            FilesError: A host that is there could not write it; others may have.
+            MeshError: All hosts are lost.
+        """
+        assert self._workspaces is not None, "it is asked only after `open`"
+        taken = self._source.take.call_one().get()
+        try:
+            origin = Origin.of(self._root)
+        except OSError as error:
+            raise SnapshotError(f"{self._root!r} cannot be looked at: {error}") from error
+        syncing = self._workspaces.sync.options(return_exceptions=True)
+        done = cast("ValueMesh[HostSync | MeshError]", syncing.call(taken.recipe, origin).get())
+        answers = [
+            self._once_more(rank, taken.recipe, origin)
+            if isinstance(answer, SupervisionError)
+            else answer
+            for rank, answer in enumerate(done.values())
+        ]
+        done = ValueMesh(done.extent, answers)
+        failed = [answer for answer in answers if isinstance(answer, MeshError)]
+        told = [answer for answer in failed if isinstance(answer, FilesError)]
+        if told or len(failed) == len(done.values()):
+            raise [*told, *failed][0]
+        return done
+
+    def _once_more(self, rank: int, recipe: bytes, origin: Origin) -> HostSync | MeshError:
+        """Writes it on a host whose process was lost, if that can be started again."""
+        assert self._procs is not None, "it is asked only after `open`"
+        assert self._workspaces is not None, "it is asked only after `open`"
+        every = self._workspaces.flatten("host")
+        one = every.slice(host=rank)
+        try:
+            if restart_process(self._hosts.flatten("host"), self._procs, rank):
+                one.set_providers.call_one(DistributionTree(every), self._source).get()
+            return one.sync.call_one(recipe, origin).get()
+        except MeshError as error:
+            return error
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        procs, self._procs = self._procs, None
+        if procs is not None:
+            with suppress(MeshError):
+                procs.stop().get()

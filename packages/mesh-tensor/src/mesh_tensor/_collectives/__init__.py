@@ -1,0 +1,1 @@
+"""Reducing the values of processes, and moving them between meshes."""

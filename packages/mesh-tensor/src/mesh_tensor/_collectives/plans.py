@@ -1,0 +1,112 @@
+"""Collectives as the program issues them: each a plan for its kind of operand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mesh_tensor._dispatch.fake_propagation import New
+from mesh_tensor._engine.plan import Operand
+from mesh_tensor._mesh.device_mesh import mixed_meshes
+
+if TYPE_CHECKING:
+    from mesh_tensor._collectives.steps import Move, Reduction
+    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
+    from mesh_tensor._tensor.meta import Meta
+    from mesh_tensor._tensor.tensor import Tensor
+
+__all__ = ["issue_move", "issue_part", "issue_reduce"]
+
+
+def issue_reduce(
+    tensor: Tensor, how: Reduction, out: Tensor | None = None, in_place: bool = False
+) -> Tensor:
+    """Combines values; see `_collectives.reduce`."""
+    mesh = tensor._meta.mesh
+    engine = mesh._engine
+    engine._join()
+    how = replace(how, in_place=in_place, out=out is not None)
+    if out is not None:
+        shape = how.result_shape(mesh.size(how.dims))
+        if out._meta.mesh is not mesh and out._meta.mesh._on(None) is mesh._on(None):
+            raise mixed_meshes("reduce", {mesh, out._meta.mesh})
+        if out._meta.mesh is not mesh or tuple(out.shape) != shape or out.dtype != how.dtype:
+            raise ValueError(f"a result of shape {shape} and {how.dtype} does not fit into {out}")
+    key = ("reduce", tensor._meta, how)
+    plan = engine._issues.get(key)
+    if plan is None:
+        plan = _define_reduce(key, tensor._meta, how)
+    if out is not None:
+        return engine._issue_own(plan, [tensor, out])
+    return engine._issue_own(plan, [tensor])
+
+
+def issue_move(tensor: Tensor, mesh: DeviceMesh, how: Move) -> Tensor:
+    """Moves a value; see `_collectives.to_mesh`."""
+    engine = mesh._engine
+    engine._join()
+    key = ("move", tensor._meta, mesh)
+    plan = engine._issues.get(key)
+    if plan is None:
+        made = New(engine.metas.dense(mesh, how.shape, how.dtype, how.device), None)
+        both = {rank for source, goals in how.routes for rank in (source, *goals)}
+        plan = engine._define(
+            key,
+            engine.mesh(engine._all.select(procs=sorted(both)), mesh._lane),
+            made,
+            kind="move",
+            name="to_mesh",
+            operands=1,
+            results=(None,),
+            detail=how,
+        )
+    return engine._issue_own(plan, [tensor])
+
+
+def issue_part(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
+    """Gives the values of fewer processes, as a tensor of theirs."""
+    engine = mesh._engine
+    key = ("part", tensor._meta, mesh)
+    plan = engine._issues.get(key)
+    if plan is None:
+        meta = engine.metas.moved(tensor._meta, mesh)
+        plan = engine._define(
+            key,
+            mesh,
+            New(meta, 0),
+            kind="op",
+            name="aten.alias.default",
+            args=(Operand(0),),
+            operands=1,
+            results=(None,),
+        )
+    return engine._issue_own(plan, [tensor])
+
+
+def _define_reduce(key: tuple[Any, ...], meta: Meta, how: Reduction) -> Issue:
+    mesh = meta.mesh
+    engine = mesh._engine
+    operands = 1
+    results: tuple[int | None, ...] = ()
+    mutated: tuple[int, ...] = ()
+    parts: New | Operand
+    if how.out:
+        operands, mutated, parts = 2, (1,), Operand(1)
+    elif how.in_place:
+        mutated, parts = (0,), Operand(0)
+    else:
+        results = (None,)
+        shape = how.result_shape(mesh.size(how.dims))
+        parts = New(engine.metas.dense(mesh, shape, how.dtype, how.device), None)
+    return engine._define(
+        key,
+        mesh,
+        parts,
+        kind="reduce",
+        name=f"reduce({how.op})",
+        operands=operands,
+        results=results,
+        mutated=mutated,
+        detail=how,
+    )

@@ -1,0 +1,161 @@
+"""Results that only the processes can tell: issued, asked for, and wrapped if all say the same.
+
+So it is with what depends on values (`nonzero`, `unique`, `equal`), each time; and once for each
+kind of operands where torch has no rule for what comes out, or one that is not right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from mesh_tensor._engine.plan import Operand
+from mesh_tensor._errors import RanksDisagree, UnsupportedOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_tensor._engine.engine import Engine
+    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._tensor.meta import Kind
+    from mesh_tensor._tensor.tensor import Tensor
+
+__all__ = ["Asked", "Described", "describe", "issue_and_ask"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Stands for the results of an operation until the processes have said what they are.
+
+    Attributes:
+        returned: What it returns, in order: a place among the results that are asked for, or an
+            `Operand` that is given back.
+        is_single: Whether it returns one thing, and not a tuple.
+        is_learned: Whether what they are depends on the operands' kinds alone.
+        mutated: Which operands it writes to: their shape may be another one then.
+    """
+
+    returned: tuple[int | Operand, ...]
+    is_single: bool
+    is_learned: bool
+    mutated: tuple[int, ...]
+
+
+class Described(NamedTuple):
+    """A tensor as a process tells of it.
+
+    Attributes:
+        kind: Its shape and all else that is known of tensors.
+        aliased: The operand whose storage it has, if any.
+    """
+
+    kind: Kind
+    aliased: int | None
+
+
+def describe(value: Any, operands: Sequence[Any]) -> Any:
+    """Tells of a value; called in the process. What is no tensor tells of itself."""
+    from mesh_tensor._tensor.meta import kind_of
+
+    if not isinstance(value, torch.Tensor):
+        return value if isinstance(value, (bool, int, float, complex, type(None))) else type(value)
+    if value.layout is not torch.strided or value.is_quantized:
+        return value.layout
+    storage = value.untyped_storage()._cdata
+    places = [
+        place
+        for place, one in enumerate(operands)
+        if isinstance(one, torch.Tensor) and one.untyped_storage()._cdata == storage
+    ]
+    return Described(kind_of(value), places[0] if places else None)
+
+
+def issue_and_ask(
+    engine: Engine,
+    issue: Issue,
+    operands: Sequence[Tensor],
+    numbers: Sequence[float],
+) -> Any:
+    """Issues an operation, and waits for what the processes say of its results.
+
+    Raises:
+        OpFailed: It failed, or something that it depends on.
+        RanksDisagree: Its results are not of one kind on all processes.
+        UnsupportedOp: They are nothing that a distributed tensor can be.
+    """
+    from mesh_tensor._dispatch.fake_propagation import New
+    from mesh_tensor._tensor.tensor import become, wrap
+
+    asked: Asked = issue.parts
+    plan = engine.plans[issue.number]
+    mesh = operands[0]._meta.mesh
+    slots = [one._ref.slot for one in operands]
+    with engine.stream.lock:
+        refs = [engine._new_ref(None, mesh._lane) for _ in plan.results]
+        news = [one.slot for one in refs]
+        if engine.is_watchful:
+            engine.watch(issue, operands, slots, news)
+        places = engine.stream.add_numbers(numbers)
+        engine.stream.issue((plan.number, *slots, *places, *news), operands)
+        engine.stream.ask(is_once=asked.is_learned)
+        wanted = [*news, *(slots[place] for place in asked.mutated)]
+        describe = engine.lanes.endpoint("describe", mesh._lane)
+        answer = describe.call(wanted, slots, mesh._encoded)
+    answers = list(answer.get().values())
+    for ref in [*refs, *(operands[place]._ref for place in asked.mutated)]:
+        engine.check(ref)
+    told = _agreed(plan.name, mesh, [answers[rank] for rank in mesh._region.ranks()])
+    made: list[Any] = []
+    parts: list[Any] = []
+    for one, ref in zip(told, refs, strict=False):
+        if isinstance(one, (torch.layout, type)):
+            raise UnsupportedOp(f"{plan.name} gives a {one}: call it in a remote function")
+        if not isinstance(one, Described):
+            made.append(one)
+            parts.append(None)
+            continue
+        meta = engine.metas.of_kind(mesh, one.kind)
+        if one.aliased is not None:
+            engine.rebase(ref, operands[one.aliased]._ref)
+        made.append(wrap(meta, ref))
+        parts.append(New(meta, one.aliased))
+    for one, place in zip(told[len(refs) :], asked.mutated, strict=True):
+        become(operands[place], engine.metas.of_kind(mesh, one.kind))
+    if asked.is_learned and None not in parts and not asked.mutated:
+        issue.learn(_returned(asked, parts, None))
+    return _returned(asked, made, operands)
+
+
+def _returned(asked: Asked, parts: Sequence[Any], operands: Sequence[Any] | None) -> Any:
+    found = [
+        parts[one] if isinstance(one, int) else operands[one.index] if operands else one
+        for one in asked.returned
+    ]
+    if asked.is_single:
+        return found[0]
+    return tuple(found) if found else None
+
+
+def _agreed(name: str, mesh: Any, answers: Sequence[Any]) -> Any:
+    first = answers[0]
+    for place, one in enumerate(answers):
+        if one != first and not _is_nan(one, first):
+            raise RanksDisagree(
+                f"what {name} gives is not the same on all of {mesh}: {_words(first)} on the first "
+                f"process, {_words(one)} on number {place}: make their values equal (reduce), pad "
+                "to one shape, or do it in a remote function"
+            )
+    return first
+
+
+def _is_nan(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
+
+
+def _words(told: Sequence[Any]) -> str:
+    return ", ".join(
+        f"a tensor of shape {tuple(one.kind.shape)}" if isinstance(one, Described) else repr(one)
+        for one in told
+    )

@@ -1,0 +1,165 @@
+"""From an operation of torch to words: looked up by what it is asked with, worked out but once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mesh_tensor._errors import LocalTensorError
+from mesh_tensor._mesh.activation import active_mesh, active_stream, check_stream
+from mesh_tensor._tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
+
+__all__ = ["dispatch", "dispatch_in_mode"]
+
+#: So many bytes of a tensor of this process are sent along without being asked to.
+LOCAL_BYTES_MAX = 1 << 16
+
+_TRUE, _FALSE = object(), object()
+_LIST, _TUPLE, _DICT = object(), object(), object()
+#: For an argument that cannot be told from others by its value.
+_UNKEYED = object()
+
+#: By the type of a number: a scalar of a lesser one.
+_LESSER = {
+    torch.float64: torch.zeros((), dtype=torch.float32),
+    torch.int64: torch.zeros((), dtype=torch.int32),
+    torch.complex128: torch.zeros((), dtype=torch.complex64),
+}
+
+_item = torch.ops.aten._local_scalar_dense.default
+_lift = torch.ops.aten.lift_fresh.default
+
+
+def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Issues an operation on at least one distributed tensor."""
+    if func is _item:
+        return args[0]._meta.mesh._engine.item(args[0])
+    key: list[Any] = [func]
+    operands: list[Tensor] = []
+    numbers: list[float] = []
+    try:
+        _note(args, key, operands, numbers)
+        if kwargs:
+            for name, argument in kwargs.items():
+                key.append(name)
+                _note((argument,), key, operands, numbers)
+    except LocalTensorError:
+        args, kwargs = _bring_along(func, args, kwargs)
+        return dispatch(func, args, kwargs)
+    mesh = operands[0]._meta.mesh
+    stream = active_stream.get()
+    if stream is not None and stream is not mesh._lane.stream:
+        check_stream(mesh)
+    return mesh._engine.issue(mesh, tuple(key), operands, numbers, func, args, kwargs)
+
+
+def dispatch_in_mode(
+    func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Issues what is asked for while a mesh is active; what is all of this process stays here."""
+    if Tensor in types:
+        return dispatch(func, args, kwargs)
+    mesh = active_mesh.get()
+    if mesh is None or (types and func is not _lift):
+        return func(*args, **kwargs)
+    if func is _lift:
+        return mesh._engine.put(mesh, args[0], is_literal=True)
+    if not _makes_tensors(func):
+        return func(*args, **kwargs)
+    key: list[Any] = [func, mesh]
+    _note(args, key, [], None)
+    for name, argument in kwargs.items():
+        key.append(name)
+        _note((argument,), key, [], None)
+    return mesh._engine.issue(mesh, tuple(key), [], [], func, args, kwargs)
+
+
+def _note(
+    arguments: Sequence[Any], key: list[Any], operands: list[Tensor], numbers: list[float] | None
+) -> None:
+    """Adds to the key what arguments are; tensors by what is known of them.
+
+    Floats are sent with each operation, where `numbers` takes them: they change from step to step,
+    and what an operation gives has the same shape with all of them.
+    """
+    for one in arguments:
+        kind = type(one)
+        if kind is Tensor:
+            key.append(one._meta)
+            operands.append(one)
+        elif kind is int or one is None or kind is str:
+            key.append(one)
+        elif kind is bool:
+            # As numbers they would be taken for 0 and 1.
+            key.append(_TRUE if one else _FALSE)
+        elif kind is float and numbers is not None:
+            key.append(float)
+            numbers.append(one)
+        elif kind is float:
+            # 1.0 is not the number 1, 0.0 not -0.0, and no nan equals another one.
+            key.append((one.hex(),))
+        elif kind is list or kind is tuple:
+            key.append(_LIST if kind is list else _TUPLE)
+            key.append(len(one))
+            _note(one, key, operands, None)
+        elif isinstance(one, torch.Tensor):
+            raise LocalTensorError
+        elif kind is dict:
+            key.append(_DICT)
+            _note([part for pair in one.items() for part in pair], key, operands, None)
+        elif kind is complex:
+            key.append((one.real.hex(), one.imag.hex()))
+        elif isinstance(one, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+            key.append(one)
+        else:
+            key.append(_UNKEYED)
+
+
+def _bring_along(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Sends small tensors of this process to the mesh of the others, and takes those instead.
+
+    Raises:
+        LocalTensorError: One is not small.
+    """
+    flat, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+    mesh = next(one._meta.mesh for one in flat if type(one) is Tensor)
+    for place, one in enumerate(flat):
+        if isinstance(one, torch.Tensor) and type(one) is not Tensor:
+            flat[place] = _brought(func, mesh, one)
+    made: tuple[tuple[Any, ...], dict[str, Any]] = torch.utils._pytree.tree_unflatten(flat, spec)
+    return made
+
+
+def _brought(func: Any, mesh: DeviceMesh, tensor: torch.Tensor) -> Tensor | float | int | complex:
+    if not tensor.shape and _is_number(tensor):
+        return tensor.item()
+    nbytes = tensor.numel() * tensor.element_size()
+    if nbytes > LOCAL_BYTES_MAX:
+        raise LocalTensorError(
+            f"{func} got a tensor of this process with {nbytes} bytes among those of {mesh}: "
+            "send it there once with mesh_tensor.put"
+        )
+    return mesh._engine.put(mesh, tensor)
+
+
+def _is_number(tensor: torch.Tensor) -> bool:
+    """Whether torch has made a tensor of a number: its type gives way to that of others."""
+    lesser = _LESSER.get(tensor.dtype)
+    if lesser is None or tensor.device.type != "cpu":
+        return False
+    return torch.result_type(tensor, lesser) is lesser.dtype
+
+
+def _makes_tensors(func: Any) -> bool:
+    schema = func._schema
+    return any(isinstance(one.type, torch.TensorType) for one in schema.returns) and not any(
+        isinstance(one.type, torch.TensorType) for one in schema.arguments
+    )

@@ -1,0 +1,362 @@
+"""What an operation will give, found out once for each kind of operands, without any values."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._library.utils import is_builtin
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from mesh_tensor._dispatch.data_dependent import Asked
+from mesh_tensor._engine.plan import Number, Operand
+from mesh_tensor._errors import DataDependentError, UnsupportedOp
+from mesh_tensor._tensor.meta import Kind, Meta, MetaTable, kind_of
+from mesh_tensor._tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
+
+__all__ = ["New", "Outcome", "propagate"]
+
+#: What may be an argument beside tensors and numbers.
+_CONSTANTS = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
+
+#: What `_fakes` gives is for one thread at a time.
+_lock = threading.RLock()
+
+
+@functools.cache
+def _fakes() -> FakeTensorMode:
+    """Gives the mode in which tensors have no values.
+
+    The first such mode has torch import its compiler, which takes about as long as torch itself. So
+    it is made when it is needed: in the program only, while processes are still starting.
+    """
+    made = FakeTensorMode()
+    # What it has found out is in the plans; by itself it would keep all shapes that ever were.
+    made.cache_enabled = False
+    return made
+
+
+class _Quiet(threading.local):
+    """Whether what fails here is told as an exception anyway."""
+
+    is_on = False
+
+    def filter(self, _: logging.LogRecord) -> bool:
+        return not self.is_on
+
+
+_quiet = _Quiet()
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quiet.filter)
+
+
+@contextmanager
+def without_values() -> Iterator[None]:
+    """Has tensors made without values within `with`, whatever mesh is active."""
+    with _lock, _disable_current_modes(), _fakes():
+        was, _quiet.is_on = _quiet.is_on, True
+        try:
+            yield
+        finally:
+            _quiet.is_on = was
+
+
+@dataclass(frozen=True)
+class New:
+    """A new tensor among the results.
+
+    Attributes:
+        meta: What is known of it.
+        aliased: The operand whose storage it has, if any.
+    """
+
+    meta: Meta
+    aliased: int | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an operation gives.
+
+    Attributes:
+        parts: What it returns: a `New`, an `Operand` that is given back, or a constant; alone or in
+            lists and tuples. `Asked` where only the processes know.
+        mutated: Which operands it writes to.
+        reshaped: Of which kind the operands are afterwards that it changes the shape of.
+        args: The arguments with `Operand` for each tensor.
+        kwargs: Those with names.
+    """
+
+    parts: Any
+    mutated: tuple[int, ...]
+    reshaped: tuple[tuple[int, Meta, int | None], ...]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def numbers(self) -> int:
+        """How many floats come with each operation."""
+        return sum(type(one) is Number for one in (*self.args, *self.kwargs.values()))
+
+    @property
+    def results(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Which parts of what it returns are new, each by the path to it; None is to all of it."""
+        if type(self.parts) is Asked:
+            if self.parts.is_single:
+                return (None,) if self.parts.returned == (0,) else ()
+            places = enumerate(self.parts.returned)
+            return tuple((place,) for place, one in places if type(one) is int)
+        return tuple(path or None for path, _ in _news(self.parts, ()))
+
+    @property
+    def metas(self) -> list[Meta]:
+        """Of what kinds they are, as far as that is known."""
+        return [one.meta for _, one in _news(self.parts, ())]
+
+
+def _news(parts: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], New]]:
+    if type(parts) is New:
+        yield path, parts
+    elif type(parts) in (list, tuple):
+        for place, one in enumerate(parts):
+            yield from _news(one, (*path, place))
+
+
+def propagate(
+    metas: MetaTable, mesh: DeviceMesh, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Outcome:
+    """Runs an operation on tensors without values.
+
+    Raises:
+        UnsupportedOp: It has arguments or results that cannot be described.
+        DataDependentError: What it gives depends on values in a way that cannot be asked for.
+        Exception: It does not take such operands, as torch says.
+    """
+    flat, spec = pytree.tree_flatten((args, kwargs))
+    template = [_checked(func, one) for one in flat]
+    places = itertools.count()
+    template = [Operand(next(places)) if type(one) is Tensor else one for one in template]
+    plain_args, plain_kwargs = pytree.tree_unflatten(template, spec)
+    operands = [one for one in flat if type(one) is Tensor]
+    if operands:
+        plain_args, plain_kwargs = _without_floats(plain_args, plain_kwargs)
+    written = _written(func, args, kwargs)
+    mutated = tuple(itertools.chain(*written))
+    with _lock, _disable_current_modes(), _fakes():
+        fakes = [one._meta.stand_in() for one in operands]
+        before = [one.untyped_storage()._cdata for one in fakes]
+        left = iter(fakes)
+        stand_ins = [next(left) if type(one) is Tensor else one for one in flat]
+        fake_args, fake_kwargs = pytree.tree_unflatten(stand_ins, spec)
+        result, is_learned = _run(func, fake_args, fake_kwargs)
+    if is_learned is not None:
+        parts: Any = _asked(func, mesh, operands, written, is_learned)
+        return Outcome(parts, mutated, (), plain_args, plain_kwargs)
+    now = [(_kind_of(func, fake), _storage_of(fake, before, at)) for at, fake in enumerate(fakes)]
+    reshaped = tuple(
+        (place, metas.of_kind(mesh, kind), moved)
+        for place, (kind, moved) in enumerate(now)
+        if moved is not None or _is_reshaped(func, kind, operands[place]._meta.kind)
+    )
+    parts = _parts(metas, mesh, func, fakes, before, _apart(func, before, result))
+    return Outcome(parts, mutated, reshaped, plain_args, plain_kwargs)
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool | None]:
+    """Gives the result; or whether the processes, who know it, need to be asked once only."""
+    if func._schema.name.startswith(("aten::quantize_", "aten::_empty_affine")):
+        raise UnsupportedOp(
+            f"{func} gives a tensor that is quantized, and distributed ones are dense: "
+            "call it in a remote function"
+        )
+    if not is_builtin(func) and any(_is_value(one.type) for one in func._schema.returns):
+        # The rule of a custom operation describes tensors, and knows no values.
+        return None, False
+    _quiet.is_on = True
+    try:
+        return _mended(func, args, func(*args, **kwargs)), None
+    except (DataDependentOutputException, DynamicOutputShapeException):
+        return None, False
+    except (UnsupportedOperatorException, NotImplementedError):
+        return None, True
+    except AssertionError as error:
+        raise UnsupportedOp(f"{func} cannot be done on a mesh: torch has no rule for it") from error
+    finally:
+        _quiet.is_on = False
+
+
+def _mended(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+    """Puts right what torch says wrongly of tensors without values."""
+    if func is torch.ops.aten.native_group_norm.default and args[0].device.type == "cpu":
+        # There it keeps the order of the channels in memory.
+        first, *rest = result
+        return (first.contiguous(memory_format=suggest_memory_format(args[0])), *rest)
+    return result
+
+
+def _is_value(kind: Any) -> bool:
+    return isinstance(kind, (torch.IntType, torch.FloatType, torch.BoolType, torch.NumberType))
+
+
+def _apart(func: Any, storages: Sequence[int], result: Any) -> Any:
+    """Gives results memory of their own, where a custom operation does not declare that they alias.
+
+    Its rule may return an operand, or a view of one, to describe a result of that shape.
+    """
+    if is_builtin(func):
+        return result
+    declared = func._schema.returns
+    each = result if isinstance(result, tuple) and len(declared) > 1 else (result,)
+
+    def own(one: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(one) if one.untyped_storage()._cdata in storages else one
+
+    made = [
+        one if how.alias_info is not None else pytree.tree_map_only(torch.Tensor, own, one)
+        for one, how in zip(each, declared, strict=True)
+    ]
+    return tuple(made) if each is result else made[0]
+
+
+def _checked(func: Any, argument: Any) -> Any:
+    if type(argument) is Tensor or isinstance(argument, _CONSTANTS):
+        return argument
+    if isinstance(argument, torch.Generator):
+        raise UnsupportedOp(
+            f"{func} got a generator of this process, and the numbers are drawn on the mesh: "
+            "leave it out, and seed the mesh"
+        )
+    raise UnsupportedOp(
+        f"{func} has an argument that cannot be sent: a {type(argument).__qualname__}; "
+        "call it in a remote function"
+    )
+
+
+def _asked(
+    func: Any,
+    mesh: DeviceMesh,
+    operands: Sequence[Tensor],
+    written: Sequence[tuple[int, ...]],
+    is_learned: bool,
+) -> Asked:
+    """Says what is to be asked for, from what the operation is declared to return."""
+    if not operands:
+        raise UnsupportedOp(f"{func} has no rule for what it gives: call it in a remote function")
+    given_back = (Operand(one[0]) for one in written if one)
+    count = itertools.count()
+    returned: list[int | Operand] = []
+    for one in func._schema.returns:
+        if isinstance(one.type, torch.ListType):
+            raise DataDependentError(
+                f"what {func} gives on {mesh} depends on the values of its operands: bring them "
+                "here with mesh_tensor.inspect, or do it in a remote function"
+            )
+        is_written = one.alias_info is not None and one.alias_info.is_write
+        returned.append(next(given_back) if is_written else next(count))
+    mutated = tuple(itertools.chain(*written))
+    return Asked(tuple(returned), len(returned) == 1, is_learned, mutated)
+
+
+def _without_floats(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Puts a `Number` where a float stands by itself: it comes with each operation."""
+    places = itertools.count()
+
+    def plain(one: Any) -> Any:
+        return Number(next(places)) if type(one) is float else one
+
+    return tuple(map(plain, args)), {name: plain(one) for name, one in kwargs.items()}
+
+
+def _kind_of(func: Any, result: torch.Tensor) -> Kind:
+    if result.layout is not torch.strided or result.is_quantized:
+        what = "quantized" if result.layout is torch.strided else str(result.layout)
+        raise UnsupportedOp(
+            f"{func} gives a tensor that is {what}, and distributed ones are dense: "
+            "call it in a remote function"
+        )
+    return kind_of(result)
+
+
+def _is_reshaped(func: Any, now: Kind, before: Kind) -> bool:
+    if now == before:
+        return False
+    if torch.Tag.inplace_view in func.tags or func._schema.name == "aten::set_":
+        return True
+    # A place for a result keeps its strides if it has the right shape, whatever torch's rules say.
+    return now.shape != before.shape or now.dtype != before.dtype
+
+
+def _storage_of(fake: torch.Tensor, storages: Sequence[int], own: int | None = None) -> int | None:
+    """Which operand had the storage that a tensor has now; that of its own is not said."""
+    storage = fake.untyped_storage()._cdata
+    if own is not None and storage == storages[own]:
+        return None
+    return next((place for place, one in enumerate(storages) if one == storage), None)
+
+
+def _parts(
+    metas: MetaTable,
+    mesh: DeviceMesh,
+    func: Any,
+    fakes: list[torch.Tensor],
+    storages: list[int],
+    result: Any,
+) -> Any:
+    if isinstance(result, torch.Tensor):
+        for place, fake in enumerate(fakes):
+            if result is fake:
+                return Operand(place)
+        kind = _kind_of(func, result)
+        return New(metas.of_kind(mesh, kind), _storage_of(result, storages))
+    if isinstance(result, (list, tuple)):
+        parts = [_parts(metas, mesh, func, fakes, storages, one) for one in result]
+        return parts if isinstance(result, list) else tuple(parts)
+    if result is None or isinstance(result, (bool, int, float)):
+        return result
+    raise UnsupportedOp(f"{func} gives a {type(result).__qualname__}: call it in a remote function")
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[int, ...]]:
+    """For each argument that is written to: its operands, by their place among all."""
+    found: list[tuple[int, ...]] = []
+    count = 0
+    named = {argument.name: argument for argument in func._schema.arguments}
+    given = [*zip(func._schema.arguments, args, strict=False)]
+    given += [(named[name], value) for name, value in kwargs.items() if name in named]
+    for argument, value in given:
+        tensors = sum(type(one) is Tensor for one in pytree.tree_leaves(value))
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found.append(tuple(range(count, count + tensors)))
+        count += tensors
+    return found

@@ -1,0 +1,33 @@
+"""What torch asks about each operation of a thread in which a mesh is active."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mesh_tensor._dispatch.dispatcher import dispatch_in_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["DispatchMode"]
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sends what is made without a distributed tensor at hand to the active mesh."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        return dispatch_in_mode(func, types, args, kwargs or {})
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise torch wraps the method above, to keep compilers out of it, which each operation
+        # pays for. Nothing is compiled that issues operations.
+        return False

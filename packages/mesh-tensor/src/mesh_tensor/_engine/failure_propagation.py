@@ -1,0 +1,54 @@
+"""What depends on an operation that failed: found in the words that came after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh_tensor._engine.op_stream import FREE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mesh_tensor._engine.plan import Plan
+
+__all__ = ["mark_dependants"]
+
+
+def mark_dependants(
+    number: int,
+    first: int,
+    words: Iterable[int],
+    plans: Mapping[int, Plan],
+    bases: Sequence[int],
+) -> set[int]:
+    """Gives the slots whose values cannot be had, once all of the words are done.
+
+    Args:
+        number: The operation that failed.
+        first: The number of the first operation in the words.
+        words: All since then that the processes were asked to do.
+        plans: By number.
+        bases: By slot, the slot whose storage it has now.
+    """
+    lost: set[int] = set()
+    code = list(words)
+    at = 0
+    while at < len(code):
+        if code[at] == FREE:
+            lost.discard(code[at + 1])
+            at += 2
+            continue
+        plan = plans[code[at]]
+        operands = code[at + 1 : at + 1 + plan.operands]
+        results = code[at + 1 + plan.operands + plan.numbers : at + plan.words]
+        if plan.kind == "free":
+            lost.difference_update(operands)
+        elif first == number or (first > number and plan.kind != "put" and lost & set(operands)):
+            lost.update(results)
+            written = {bases[operands[place]] for place in plan.mutated}
+            lost.update(slot for slot, base in enumerate(bases) if base in written)
+        else:
+            lost.difference_update(results)
+        at += plan.words
+        first += 1
+    return lost

@@ -1,0 +1,70 @@
+"""The engine of each proc mesh: begun when it is first activated."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mesh_tensor._engine.engine import Engine
+from mesh_tensor._mesh.activation import activate
+from mesh_tensor._remote.actor_arguments import serve
+from mesh_tensor._remote.actor_calls import call_actors
+from mesh_tensor._worker.interpreter import Interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from mesh_core import ProcMesh, Region
+    from mesh_core.spi import LayerCall
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
+
+__all__ = ["layer"]
+
+
+class _Layer:
+    """What `mesh_core` asks for tensors on processes: a `mesh_core.spi.TensorLayer`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._engines: dict[ProcMesh, Engine] = {}
+
+    def activate(self, procs: ProcMesh, region: Region) -> AbstractContextManager[DeviceMesh]:
+        """Has tensors that are made within `with` made on these processes."""
+        return activate(self.engine(procs).mesh(region))
+
+    def engine(self, procs: ProcMesh) -> Engine:
+        """Gives that of some processes; a new one where processes have died."""
+        with self._lock:
+            engine = self._engines.get(procs)
+            if engine is not None and engine.is_over:
+                engine.close()
+                engine = None
+            if engine is None:
+                engine = self._engines[procs] = _engine_of(procs)
+            return engine
+
+    def call(self, call: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls actors with tensors of their processes; see `mesh_tensor._remote.actor_calls`."""
+        return call_actors(self.engine(call.procs), call, args, kwargs)
+
+    def serve(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+        """Gives what serves such a call."""
+        return serve(function, is_async)
+
+
+def _engine_of(procs: ProcMesh) -> Engine:
+    neighbours = -(-len(procs) // len(procs.host_mesh))
+    workers = procs.spawn("mesh_tensor", Interpreter, neighbours)
+
+    def join() -> None:
+        flat = workers.flatten("procs")
+        address, port = flat.slice(procs=0).open_store.call_one().get()
+        # The first that fails ends this: the others would wait for it for minutes.
+        for joined in workers.join.stream(address, port, len(procs)):
+            joined.get()
+
+    return Engine(workers, len(procs), join)
+
+
+layer = _Layer()

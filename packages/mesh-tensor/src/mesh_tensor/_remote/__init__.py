@@ -1,0 +1,1 @@
+"""Functions, modules, objects, pipes and actors that run in the processes."""

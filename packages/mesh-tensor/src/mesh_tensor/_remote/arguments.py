@@ -1,0 +1,248 @@
+"""The arguments of a remote function: what travels by slot, and what as bytes."""
+
+from __future__ import annotations
+
+import pickle
+from types import BuiltinFunctionType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+import torch
+from torch.utils import _pytree as pytree
+
+from mesh_tensor._engine.plan import Operand
+from mesh_tensor._errors import TensorError, WrongMesh
+from mesh_tensor._mesh.activation import active_mesh, check_stream, no_mesh
+from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
+from mesh_tensor._mesh.process_group import RemoteProcessGroup
+from mesh_tensor._remote.call_protocol import ATOMS, GroupArg, MeshArg, ObjectArg
+from mesh_tensor._remote.opaque_ref import OpaqueRef
+from mesh_tensor._tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from mesh_tensor._tensor.meta import Meta
+
+__all__ = ["Arguments"]
+
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, type)
+
+
+class _Unkeyed(Exception):
+    """An argument that may change while it stays equal to itself."""
+
+
+class Arguments:
+    """The arguments of one call.
+
+    Args:
+        name: What is called.
+        args: The arguments.
+        kwargs: Those with names.
+        mesh: Where it is called, if that does not follow from them.
+        is_part: Whether they may be on more processes than those.
+
+    Attributes:
+        mesh: Which processes the function is called in.
+        operands: What travels by slot: tensors and opaque objects.
+        key: What tells calls apart that may give something else; None where that cannot be said.
+
+    Raises:
+        WrongMesh: They are on different meshes.
+        TensorError: There is nothing that says on which processes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mesh: DeviceMesh | None = None,
+        is_part: bool = False,
+    ) -> None:
+        leaves, self._spec = pytree.tree_flatten((args, kwargs))
+        self.operands: list[Any] = [
+            one
+            for one in leaves
+            if type(one) is Tensor or (type(one) is OpaqueRef and one.is_remote)
+        ]
+        self.mesh = _mesh_of(name, self.operands, mesh, is_part)
+        #: The groups that are asked for there: by mesh, and dimensions of it.
+        self.groups: list[tuple[DeviceMesh, tuple[str, ...]]] = []
+        self._given: list[Any] = []
+        index = 0
+        for one in leaves:
+            kind = type(one)
+            if kind is Tensor:
+                self._given.append(Operand(index))
+                index += 1
+            elif kind is OpaqueRef and one.is_remote:
+                self._given.append(ObjectArg(index))
+                index += 1
+            elif isinstance(one, (DeviceMesh, RemoteProcessGroup)):
+                self._given.append(self._stand_in(name, one))
+            else:
+                self._given.append(one)
+        #: Whether values of this program travel with each call.
+        self.has_local_tensors = any(isinstance(one, torch.Tensor) for one in self._given)
+        self.key = self._key()
+
+    @property
+    def objects(self) -> tuple[int, ...]:
+        """Which opaque objects are among them."""
+        return tuple(one._number for one in self.operands if type(one) is OpaqueRef)
+
+    @property
+    def slots(self) -> list[int]:
+        """Where the operands are."""
+        return [one._ref.slot for one in self.operands]
+
+    def blob(self) -> bytes:
+        """Gives all that does not travel by slot, as bytes."""
+        plain = pytree.tree_unflatten(self._given, self._spec)
+        with no_mesh.activate():
+            if all(type(one) in ATOMS or type(one) in _STAND_INS for one in self._given):
+                try:
+                    return pickle.dumps(plain, 5)
+                except (pickle.PicklingError, AttributeError):
+                    pass
+            return cloudpickle.dumps(plain)  # type: ignore[no-any-return]
+
+    def stand_ins(self) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor | None]]:
+        """Gives the arguments with tensors without values, and those tensors, by operand.
+
+        Operands that share memory get stand-ins that do so as well. The mode that makes tensors
+        without values is active.
+        """
+        fakes = self._fakes()
+        leaves = [
+            fakes[one.index] if type(one) is Operand else self._local(one) for one in self._given
+        ]
+        args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        return args, kwargs, fakes
+
+    def _local(self, one: Any) -> Any:
+        if type(one) is ObjectArg:
+            return self.operands[one.index]
+        if isinstance(one, torch.Tensor):
+            return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device)
+        return one
+
+    def _fakes(self) -> list[torch.Tensor | None]:
+        engine = self.mesh._engine
+        storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        by_slot: dict[int, torch.Tensor] = {}
+        fakes: list[torch.Tensor | None] = []
+        tensors = [one for one in self.operands if type(one) is Tensor]
+        for one in self.operands:
+            if type(one) is not Tensor:
+                fakes.append(None)
+                continue
+            slot, meta = one._ref.slot, one._meta
+            family = (engine.bases[slot], meta.dtype)
+            if slot not in by_slot:
+                if family not in storages:
+                    alike = [t._meta for t in tensors if _family(engine, t) == family]
+                    size = max(other.storage_len() for other in alike)
+                    storages[family] = torch.empty(size, dtype=meta.dtype, device=meta.device)
+                by_slot[slot] = storages[family].as_strided(meta.shape, meta.strides, meta.offset)
+            fakes.append(by_slot[slot])
+        return fakes
+
+    def _stand_in(self, name: str, one: DeviceMesh | RemoteProcessGroup) -> MeshArg | GroupArg:
+        mesh = one if isinstance(one, DeviceMesh) else one.mesh
+        inside = set(mesh._region.ranks())
+        if mesh._engine is not self.mesh._engine or not inside.issuperset(
+            self.mesh._region.ranks()
+        ):
+            raise WrongMesh(
+                f"{name} runs on {self.mesh}, and not all of it is in {mesh}: pass a mesh that "
+                "has all processes of the call"
+            )
+        mesh = mesh._on(self.mesh._lane.stream)
+        if isinstance(one, RemoteProcessGroup):
+            self.groups.append((mesh, one.dims))
+            return GroupArg(mesh._encoded, one.dims)
+        self.groups += [(mesh, (label,)) for label in mesh.sizes] or [(mesh, ())]
+        return MeshArg(mesh._encoded, self._device_type())
+
+    def _device_type(self) -> str:
+        kinds = [one._meta.device.type for one in self.operands if type(one) is Tensor]
+        return next((kind for kind in kinds if kind != "cpu"), torch.get_default_device().type)
+
+    def _key(self) -> Hashable | None:
+        slots = self.slots
+        bases = [self.mesh._engine.bases[slot] for slot in slots]
+        try:
+            constants = tuple(map(self._key_of, self._given))
+        except _Unkeyed:
+            return None
+        aliases = tuple(
+            (slots.index(slot), bases.index(base)) for slot, base in zip(slots, bases, strict=True)
+        )
+        return self.mesh, self._spec, constants, aliases
+
+    def _key_of(self, one: Any) -> Hashable:
+        kind = type(one)
+        if kind is Operand:
+            meta: Meta = self.operands[one.index]._meta
+            return meta
+        if kind is ObjectArg:
+            return ObjectArg
+        if kind is float:
+            return float, one.hex()
+        if kind in ATOMS or kind in _STAND_INS:
+            return kind, one
+        if isinstance(one, torch.Tensor):
+            return torch.Tensor, one.shape, one.stride(), one.dtype, one.device
+        if isinstance(one, _FUNCTIONS):
+            return one
+        hasher: object = kind.__hash__
+        if hasher is None or hasher is object.__hash__:
+            raise _Unkeyed
+        return kind, one
+
+
+_STAND_INS = (Operand, ObjectArg, MeshArg, GroupArg)
+
+
+def _family(engine: Any, one: Tensor) -> tuple[int, torch.dtype]:
+    return engine.bases[one._ref.slot], one._meta.dtype
+
+
+def _mesh_of(
+    name: str, operands: Sequence[Any], where: DeviceMesh | None, is_part: bool
+) -> DeviceMesh:
+    meshes = {one._meta.mesh if type(one) is Tensor else one._mesh for one in operands}
+    for mesh in meshes:
+        check_stream(mesh)
+    if where is not None:
+        return _checked(name, meshes, where, is_part)
+    if len(meshes) > 1:
+        raise mixed_meshes(name, meshes)
+    if meshes:
+        return meshes.pop()
+    mesh = active_mesh.get()
+    if mesh is None:
+        raise TensorError(
+            f"{name} is called with nothing that is on processes, while no mesh is active: call it "
+            "within mesh.activate()"
+        )
+    return mesh
+
+
+def _checked(name: str, meshes: set[DeviceMesh], where: DeviceMesh, is_part: bool) -> DeviceMesh:
+    """Looks whether operands are in the processes of a call, each in its own."""
+    for mesh in meshes:
+        here, there = where._region.ranks(), mesh._region.ranks()
+        is_there = set(here) <= set(there) if is_part else here == there
+        if mesh._engine is not where._engine or not is_there:
+            raise WrongMesh(
+                f"{name} is called on {where}, and got a tensor of {mesh}: they must be on the "
+                "same processes; slice the mesh of the actors, or move the tensor with to_mesh"
+            )
+    lanes = {mesh._lane for mesh in meshes}
+    if len(lanes) > 1:
+        raise mixed_meshes(name, {where._engine.mesh(where._region, lane) for lane in lanes})
+    return where._engine.mesh(where._region, lanes.pop()) if lanes else where

@@ -1,0 +1,201 @@
+"""Gradients through what runs in the processes: recorded there, asked for by the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mesh_tensor._remote.function import RemoteFunction, remote
+from mesh_tensor._remote.opaque_ref import OpaqueRef
+from mesh_tensor._tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Tape", "bridge", "record", "remote_autograd_function"]
+
+#: What is known of a tensor that a gradient is wanted for.
+_Like = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
+
+
+class Tape:
+    """What a process keeps of a forward run until its backward one."""
+
+    __slots__ = ("inputs", "outputs", "parameters")
+
+    def __init__(
+        self,
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        parameters: list[torch.Tensor],
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.parameters = parameters
+
+
+def record(
+    function: Callable[..., Any],
+    needs: Sequence[bool],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    parameters: Sequence[torch.Tensor] = (),
+) -> tuple[Any, OpaqueRef]:
+    """Runs a function in its process with autograd on; gives its results, and the tape.
+
+    Args:
+        function: What is run.
+        needs: For each tensor among the arguments, whether its gradient will be wanted.
+        args: What it is called with.
+        kwargs: That with names.
+        parameters: What else gradients will be wanted for.
+    """
+    left, inputs = list(needs), []
+
+    def leaf(one: torch.Tensor) -> torch.Tensor:
+        one = one.detach()
+        if left.pop(0):
+            inputs.append(one.requires_grad_())
+        return one
+
+    args, kwargs = pytree.tree_map_only(torch.Tensor, leaf, (args, kwargs))
+    with torch.enable_grad():
+        result = function(*args, **kwargs)
+    outputs = [one for one in pytree.tree_leaves(result) if isinstance(one, torch.Tensor)]
+    plain = pytree.tree_map_only(torch.Tensor, lambda one: one.detach(), result)
+    return plain, OpaqueRef(Tape(inputs, outputs, list(parameters)))
+
+
+def _forward(
+    function: Any, needs: tuple[bool, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    is_class = isinstance(function, type) and issubclass(function, torch.autograd.Function)
+    return record(function.apply if is_class else function, needs, args, kwargs)
+
+
+def _empty(tape: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]) -> list[Any]:
+    return [
+        torch.empty_strided(shape, strides, dtype=dtype, device=device)
+        for shape, strides, dtype, device in like
+    ]
+
+
+@remote(propagate=_empty)
+def _backward(tape: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]) -> list[Any]:
+    """Runs backward in its process; gives the gradients of inputs, then those of parameters."""
+    kept: Tape = tape.value
+    pairs = [
+        (output, gradient)
+        for output, gradient in zip(kept.outputs, gradients, strict=True)
+        if gradient is not None and output.requires_grad
+    ]
+    if pairs:
+        torch.autograd.backward([one for one, _ in pairs], [one for _, one in pairs])
+    wanted = [*kept.inputs, *kept.parameters]
+    found = [one.grad for one in wanted]
+    for one in wanted:
+        one.grad = None
+    return [
+        torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
+        for gradient, (shape, _, dtype, device) in zip(found, like, strict=True)
+    ]
+
+
+def bridge(
+    forward: Callable[..., Any],
+    head: tuple[Any, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    parameters: Sequence[torch.Tensor] = (),
+    anchor: torch.Tensor | None = None,
+) -> Any:
+    """Calls a remote function that gives its results and a tape, and connects both to autograd.
+
+    Args:
+        forward: Called with the head, for each tensor whether its gradient is wanted, and the
+            arguments.
+        head: What it gets before them.
+        args: The arguments, with tensors anywhere.
+        kwargs: Those with names.
+        parameters: Tensors of the processes that it uses besides, in the order of the tape's.
+        anchor: What has backward run where nothing else needs a gradient; it gets none.
+    """
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    tensors = [one for one in leaves if isinstance(one, torch.Tensor)]
+    wants = torch.is_grad_enabled()
+    needs = tuple(wants and one.requires_grad for one in tensors)
+    box: list[Any] = []
+
+    def run() -> list[Any]:
+        bare = [one.detach() if isinstance(one, torch.Tensor) else one for one in leaves]
+        result, tape = forward(*head, needs, *pytree.tree_unflatten(bare, spec))
+        found, result_spec = pytree.tree_flatten(result)
+        box.extend((result_spec, tape))
+        return found
+
+    inputs = [one for one, need in zip(tensors, needs, strict=True) if need]
+    wanted = [*inputs, *parameters]
+    if wants and (wanted or anchor is not None):
+        results = _Bridge.apply(run, box, anchor, *wanted)
+    else:
+        with torch.no_grad():
+            results = run()
+    return pytree.tree_unflatten(list(results), box[0])
+
+
+class _Bridge(torch.autograd.Function):
+    """Runs forward in the processes, and backward when gradients have come."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, run: Callable[[], list[Any]], box: list[Any], _: Any, *wanted: Tensor
+    ) -> Any:
+        found = run()
+        ctx.set_materialize_grads(False)
+        ctx.tape = box.pop()
+        ctx.like = tuple(
+            (tuple(one.shape), tuple(one.stride()), one.dtype, one.device) for one in wanted
+        )
+        ctx.is_tensor = [isinstance(one, torch.Tensor) for one in found]
+        plain = [
+            one
+            for one in found
+            if isinstance(one, torch.Tensor) and not (one.is_floating_point() or one.is_complex())
+        ]
+        ctx.mark_non_differentiable(*plain)
+        return tuple(found)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        tape, ctx.tape = ctx.tape, None
+        if tape is None:
+            raise RuntimeError(
+                "backward was run through a remote function twice: its process keeps what it "
+                "needs for one time only"
+            )
+        given = [one for one, is_one in zip(gradients, ctx.is_tensor, strict=True) if is_one]
+        return None, None, None, *_backward(tape, ctx.like, given)
+
+
+def remote_autograd_function(function: Any) -> Callable[..., Any]:
+    """Runs a `torch.autograd.Function`, or any function of tensors, with gradients.
+
+    Forward and backward run in the processes, where what is saved between them stays; it is let go
+    of with the graph of the program. Backward runs once for each forward.
+
+    Args:
+        function: A subclass of `torch.autograd.Function`, or a function that torch can
+            differentiate.
+
+    Returns:
+        A function of distributed tensors.
+    """
+    run: RemoteFunction[..., Any] = remote(_forward)
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return bridge(run, (function,), args, kwargs)
+
+    return apply

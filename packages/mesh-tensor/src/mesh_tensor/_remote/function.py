@@ -1,0 +1,238 @@
+"""Functions of the program that run on the processes, with the tensors that are there."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+import torch
+
+from mesh_core.spi import future_of
+from mesh_tensor._engine.completion import Answer
+from mesh_tensor._errors import NoGradient
+from mesh_tensor._remote.arguments import Arguments
+from mesh_tensor._remote.call_protocol import DROPPED, FunctionCode, Pattern
+from mesh_tensor._remote.function_table import code_of
+from mesh_tensor._remote.opaque_ref import OpaqueRef
+from mesh_tensor._remote.result_inference import imagine
+from mesh_tensor._tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from mesh_core import Future, ValueMesh
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
+
+    Rule = Callable[..., Any] | str | None
+
+__all__ = ["RemoteFunction", "call_on_shard_and_fetch", "remote"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: How many kinds of arguments are remembered; more are found out again.
+_KNOWN_MAX = 4096
+_RULES = ("cached", "inspect")
+
+
+class RemoteFunction(Generic[P, R]):
+    """A function that is called in every process of a mesh; `remote` makes it.
+
+    The mesh is that of the tensors among the arguments, or else the active one. Where the program
+    passes a distributed tensor, the function gets the one of its process, without autograd's
+    history; in place of a mesh it gets a `torch.distributed.device_mesh.DeviceMesh`, in place of a
+    `RemoteProcessGroup` a `ProcessGroup`, and an `OpaqueRef` has its value there.
+    """
+
+    def __init__(self, target: Callable[P, R] | str, propagate: Rule) -> None:
+        if isinstance(propagate, str) and propagate not in _RULES:
+            raise ValueError(f"no propagation {propagate!r}: use 'cached', 'inspect' or a function")
+        self.__remote_target__ = target
+        self._rule = propagate or "cached"
+        self._name = target if isinstance(target, str) else getattr(target, "__qualname__", "?")
+        self._code: FunctionCode | None = None
+        self._is_spoiling = False
+        self._patterns: dict[Hashable, tuple[Pattern, bytes]] = {}
+        if not isinstance(target, str):
+            functools.update_wrapper(self, target)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Calls it everywhere; gives distributed tensors in place of what it returns.
+
+        `propagate` says how the shapes of the results are found out. The call itself is not waited
+        for, but the first of its kind where that is `cached`.
+
+        Raises:
+            WrongMesh: The arguments are on different meshes.
+            NoGradient: One of them needs gradients, while they are recorded.
+            OpFailed: A first call has failed.
+            RanksDisagree: In a first call the processes gave different things.
+        """
+        return self._issue(args, kwargs)
+
+    def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """As calling it."""
+        return self._issue(args, kwargs)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Calls it everywhere; the future gives what it returns, by rank, tensors as local ones."""
+        return self._ask("call", args, kwargs)  # type: ignore[no-any-return]
+
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls it in the only process of the mesh.
+
+        Raises:
+            ValueError: The mesh has not exactly one process.
+        """
+        return self._ask("call_one", args, kwargs)  # type: ignore[no-any-return]
+
+    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls it in one process, picked at random."""
+        return self._ask("choose", args, kwargs)  # type: ignore[no-any-return]
+
+    def call_on(self, shard: dict[str, int] | None, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls it in one process: the first, or that in the given place of each dimension."""
+        arguments = self._arguments(args, kwargs)
+        mesh = arguments.mesh
+        place = shard or dict.fromkeys(mesh.sizes, 0)
+        if set(place) != set(mesh.sizes):
+            raise ValueError(f"say where in {', '.join(mesh.sizes)}, or nothing at all")
+        return self._send("call_one", arguments, mesh.slice(**place))  # type: ignore[no-any-return]
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterable[Future[R]]:
+        """Calls it everywhere; gives futures in the order in which the answers come."""
+        arguments = self._arguments(args, kwargs)
+        number, blob = self._sent(arguments), arguments.blob()
+        table = arguments.mesh._engine.remote
+        answers: Iterable[Future[R]]
+        answers = table.invoke(number, arguments, blob, "stream", arguments.mesh)
+        return answers
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Calls it everywhere and waits for nothing; what it raises is printed there."""
+        arguments = self._arguments(args, kwargs)
+        number = self._sent(arguments)
+        table = arguments.mesh._engine.remote
+        table.issue(number, self._name, arguments, arguments.blob(), DROPPED)
+
+    def spoiling(self) -> RemoteFunction[P, R]:
+        """Has a failure be one of the opaque objects among the arguments as well; gives itself."""
+        self._is_spoiling = True
+        return self
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<remote function {self._name}>"
+
+    def __reduce__(self) -> Any:
+        return RemoteFunction, (self.__remote_target__, self._rule)
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        arguments = Arguments(self._name, args, kwargs)
+        if arguments.groups:
+            arguments.mesh._engine.meet(arguments.groups)
+        return arguments
+
+    def _sent(self, arguments: Arguments) -> int:
+        if self._code is None:
+            self._code = code_of(self.__remote_target__)
+        return arguments.mesh._engine.remote.number_of(self.__remote_target__, self._code)
+
+    def _issue(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arguments = self._arguments(args, kwargs)
+        if torch.is_grad_enabled():
+            self._check_no_gradient(arguments)
+        number = self._sent(arguments)
+        table, key = arguments.mesh._engine.remote, arguments.key
+        if key is not None and self._rule == "cached":
+            # What it gives may follow from what is inside of them.
+            key = key, arguments.objects
+        known = None if key is None else self._patterns.get(key)
+        if known is not None:
+            pattern, blob = known
+            return table.issue(number, self._name, arguments, blob, pattern)
+        blob = arguments.blob()
+        if self._rule == "cached":
+            pattern, result = table.attempt(number, self._name, arguments, blob)
+        else:
+            if self._rule == "inspect":
+                pattern = DROPPED
+            else:
+                pattern = imagine(self._name, self._rule, arguments)  # type: ignore[arg-type]
+            if self._is_spoiling:
+                objects = (p for p, one in enumerate(arguments.operands) if type(one) is OpaqueRef)
+                pattern = replace(pattern, mutated=(*pattern.mutated, *objects))
+            result = table.issue(number, self._name, arguments, blob, pattern)
+        if self._rule == "cached" and pattern.has_values:
+            # Another call may return other values.
+            return result
+        if key is not None and not arguments.has_local_tensors:
+            if len(self._patterns) >= _KNOWN_MAX:
+                self._patterns.clear()
+            self._patterns[key] = pattern, blob
+        return result
+
+    def _check_no_gradient(self, arguments: Arguments) -> None:
+        for one in arguments.operands:
+            if type(one) is Tensor and one.requires_grad:
+                raise NoGradient(
+                    f"{self._name} got a tensor that needs gradients, and none come back through "
+                    "a remote function: detach it, call it under torch.no_grad(), or use "
+                    "remote_autograd_function"
+                )
+
+    def _ask(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arguments = self._arguments(args, kwargs)
+        return self._send(verb, arguments, arguments.mesh)
+
+    def _send(self, verb: str, arguments: Arguments, mesh: DeviceMesh) -> Any:
+        number, blob = self._sent(arguments), arguments.blob()
+        engine = arguments.mesh._engine
+        answer = engine.remote.invoke(number, arguments, blob, verb, mesh)
+        if not arguments.operands:
+            return answer
+        return future_of(Answer(engine, [one._ref for one in arguments.operands], answer))
+
+
+def call_on_shard_and_fetch(
+    function: RemoteFunction[..., R], *args: Any, shard: dict[str, int] | None = None, **kwargs: Any
+) -> Future[R]:
+    """Calls a remote function in one process; see `RemoteFunction.call_on`."""
+    return function.call_on(shard, *args, **kwargs)
+
+
+@overload
+def remote(function: Callable[P, R], /, *, propagate: Rule = None) -> RemoteFunction[P, R]: ...
+@overload
+def remote(function: str, /, *, propagate: Rule = None) -> RemoteFunction[..., Any]: ...
+@overload
+def remote(*, propagate: Rule = None) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+def remote(function: Any = None, /, *, propagate: Rule = None) -> Any:
+    """Makes a function run in the processes of a mesh, on the tensors that are there.
+
+    Args:
+        function: It, or the path to import it by there: `package.module.function`. It is sent
+            to each process once: by its path where it can be imported, or else itself.
+        propagate: How it is known what it gives. `"cached"`, the default: the first call with
+            arguments of a kind is waited for, and later ones return tensors of the same shapes;
+            while results include values that are not tensors, each call is waited for. A function,
+            the rule: it gets tensors without values and returns some of the right shape and dtype,
+            of which the values come from the remote function. The rule writes to the arguments
+            that the remote function writes to, and returns such an argument itself if the remote
+            function does; every other result has memory of its own. `"inspect"`: it gives
+            nothing, and writes to nothing.
+
+    Returns:
+        What can be called as the function itself, and by the verbs of endpoints.
+
+    Example:
+        >>> @remote(propagate=lambda x: torch.empty_like(x))
+        ... def double(x: torch.Tensor) -> torch.Tensor:
+        ...     return x * 2
+    """
+    if function is None:
+        return lambda function: RemoteFunction(function, propagate)
+    return RemoteFunction(function, propagate)

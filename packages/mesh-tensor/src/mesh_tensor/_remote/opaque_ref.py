@@ -1,0 +1,75 @@
+"""Objects that stay in their processes, and what the program holds of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from mesh_core.spi import NeedsLayer
+
+if TYPE_CHECKING:
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
+    from mesh_tensor._tensor.ref import Ref
+
+__all__ = ["OpaqueRef", "opaque_handle"]
+
+
+_numbers = itertools.count()
+
+
+class OpaqueRef:
+    """An object of a process that the program can pass around, but not look into.
+
+    A remote function returns `OpaqueRef(thing)`; the program gets one as well, which has no value
+    there, and hands it to other remote functions, which find the thing in `value`. The thing
+    lives for as long as the program holds its reference.
+
+    Args:
+        value: The object, in its process.
+    """
+
+    __slots__ = ("__weakref__", "_mesh", "_number", "_ref", "_value")
+
+    _ref: Ref
+    _mesh: DeviceMesh
+    #: Tells it from all others that the program ever held.
+    _number: int
+
+    def __init__(self, value: Any = None) -> None:
+        self._value = value
+
+    @property
+    def value(self) -> Any:
+        """The object.
+
+        Raises:
+            AttributeError: This is the program, where it is not.
+        """
+        if self.is_remote:
+            raise AttributeError("the object is in its processes: use it in a remote function")
+        return self._value
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the object is in other processes."""
+        return hasattr(self, "_ref")
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The processes that have such an object."""
+        return self._mesh._on(None)
+
+    def __repr__(self) -> str:
+        return f"<OpaqueRef on {self._mesh}>" if self.is_remote else f"OpaqueRef({self._value!r})"
+
+    def __reduce__(self) -> Any:
+        raise NeedsLayer("an opaque object stays in its process: use it in a remote function")
+
+
+def opaque_handle(mesh: DeviceMesh, ref: Ref) -> OpaqueRef:
+    """Makes what the program holds."""
+    made = OpaqueRef()
+    made._mesh = mesh
+    made._ref = ref
+    made._number = next(_numbers)
+    return made

@@ -1,0 +1,68 @@
+"""What a remote function gives, found out without running it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mesh_tensor._dispatch.fake_propagation import without_values
+from mesh_tensor._errors import UnsupportedOp
+from mesh_tensor._remote.call_protocol import ATOMS, ObjectPart, Pattern, TensorPart, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_tensor._remote.arguments import Arguments
+
+__all__ = ["imagine"]
+
+
+def imagine(name: str, rule: Callable[..., Any], arguments: Arguments) -> Pattern:
+    """Runs a rule on tensors without values.
+
+    Args:
+        name: The function that it is the rule of.
+        rule: Gives what the function would give; writes to what it would write to.
+        arguments: What the function is called with.
+
+    Raises:
+        UnsupportedOp: The rule changes the shape of an argument, or returns a value that it cannot
+            know.
+        Exception: Whatever the rule raises.
+    """
+    with without_values(), torch.no_grad():
+        args, kwargs, operands = arguments.stand_ins()
+        versions = [0 if one is None else one._version for one in operands]
+        shapes = [None if one is None else one.shape for one in operands]
+        result = rule(*args, **kwargs)
+        # A handle that the rule got and gives is no new object.
+        known = [one for one in arguments.operands if any(one is leaf for leaf in _handles(result))]
+        if known:
+            raise UnsupportedOp(f"the rule of {name} gives {known[0]!r} back: leave it out")
+        if shapes != [None if one is None else one.shape for one in operands]:
+            raise UnsupportedOp(f"the rule of {name} changes the shape of an argument")
+        pattern = describe(result, operands, versions, is_rule=True)
+    _check_constants(name, pattern)
+    return pattern
+
+
+def _check_constants(name: str, pattern: Pattern) -> None:
+    """Refuses values that the processes could not compare with those of the function."""
+    is_reported = bool(pattern.mutated) or any(
+        isinstance(part, (TensorPart, ObjectPart)) for part in pattern.parts
+    )
+    for _, value in pattern.constants:
+        if value is None or (is_reported and type(value) in (*ATOMS, float)):
+            continue
+        raise UnsupportedOp(
+            f"the rule of {name} returns {value!r}, and a rule describes tensors: get values with "
+            f"{name}.call(...), or return them as tensors"
+        )
+
+
+def _handles(result: Any) -> list[Any]:
+    from mesh_tensor._remote.opaque_ref import OpaqueRef
+
+    return [one for one in pytree.tree_leaves(result) if isinstance(one, OpaqueRef)]

@@ -1,0 +1,362 @@
+"""Functions of the program as a process runs them."""
+
+from __future__ import annotations
+
+import pickle
+import pkgutil
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mesh_tensor._engine.plan import Operand
+from mesh_tensor._remote.call_protocol import (
+    FunctionCode,
+    GroupArg,
+    MeshArg,
+    ObjectArg,
+    RemoteCall,
+    TensorPart,
+    Trial,
+    describe,
+    shape_of,
+)
+from mesh_tensor._remote.opaque_ref import OpaqueRef
+from mesh_tensor._worker.failure import Poison, portable
+from mesh_tensor._worker.torch_mesh import device_mesh, process_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._worker.step_compiler import Step
+    from mesh_tensor._worker.world import World
+
+__all__ = [
+    "LostOperand",
+    "adopt_step",
+    "attempt",
+    "check_writes",
+    "function_step",
+    "invoke",
+    "keep_results",
+    "put_in",
+    "remote_step",
+    "versions_of",
+]
+
+
+class LostOperand(Exception):
+    """An argument is not there; what it depends on has said why."""
+
+
+class BrokenPromise(TypeError):
+    """A remote function gave something else than its propagation said."""
+
+
+def function_step(plan: Plan, world: World) -> Step:
+    """Gets a function; it is called by plans and calls that name this one."""
+    code: FunctionCode = plan.detail
+    try:
+        world.functions[plan.number] = _load(code)
+    except Exception as error:
+        # Who calls it is told.
+        world.functions[plan.number] = _raiser(code.name, error)
+    return lambda _, at: at
+
+
+def _load(code: FunctionCode) -> Callable[..., Any]:
+    if code.pickled is not None:
+        function: Callable[..., Any] = pickle.loads(code.pickled)
+        return function
+    found = pkgutil.resolve_name(code.name)
+    # Where a decorated function is imported, what is called is what was decorated.
+    return getattr(found, "__remote_target__", found)  # type: ignore[no-any-return]
+
+
+def _raiser(name: str, error: Exception) -> Callable[..., Any]:
+    def function(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"function {name} cannot be had in this process: {error}") from error
+
+    return function
+
+
+def remote_step(plan: Plan, world: World) -> Step:
+    """Calls a function, and keeps what it was said to give."""
+    call: RemoteCall = plan.detail
+    values, operands, words = world.values, plan.operands, plan.words - 1
+    first = operands + 1
+
+    def step(w: list[int], at: int) -> int:
+        given = [values[slot] for slot in w[at : at + operands]]
+        versions = versions_of(given)
+        try:
+            result, arguments = _called(world, call.function, world.given[w[at + operands]], given)
+        except Exception as error:
+            if not call.kept and not isinstance(error, LostOperand):
+                # Nobody may ever ask for anything that depends on it.
+                traceback.print_exception(error)
+            raise
+        if not call.is_checked:
+            return at + words
+        check_writes(plan, given, versions)
+        kept = keep_results(plan.name, call, result, arguments)
+        for index, value in enumerate(kept):
+            values[w[at + first + index]] = value
+        return at + words
+
+    return step
+
+
+def adopt_step(plan: Plan, world: World) -> Step:
+    """Takes what a first call has left."""
+    values, kept = world.values, [place for place, _ in plan.detail.kept]
+    operands, words = plan.operands, plan.words - 1
+
+    def step(w: list[int], at: int) -> int:
+        leaves = world.held.pop(w[at + operands])
+        for index, place in enumerate(kept):
+            values[w[at + operands + 1 + index]] = _plain(leaves[place])
+        return at + words
+
+    return step
+
+
+def invoke(world: World, function: int, blob: bytes, slots: Sequence[int]) -> Any:
+    """Calls a function for its value, which is sent to the program.
+
+    Raises:
+        Exception: Whatever it raises.
+    """
+    given = [world.values[slot] for slot in slots]
+    lost = next((one for one in given if isinstance(one, Poison)), None)
+    if lost is not None:
+        raise lost.failure.raised()
+    result, _ = _called(world, function, blob, given)
+    return pytree.tree_map_only(torch.Tensor, world.outgoing, result)
+
+
+def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], token: int) -> Trial:
+    """Calls a function to see what it gives, and holds that until it is taken."""
+    given = [world.values[slot] for slot in slots]
+    if any(isinstance(one, Poison) for one in given):
+        return Trial(is_poisoned=True)
+    versions = versions_of(given)
+    try:
+        result, arguments = _called(world, function, blob, given)
+        leaves, spec = pytree.tree_flatten(result)
+        result = pytree.tree_unflatten([_plain(one, wrapped=True) for one in leaves], spec)
+        for argument, value in zip(arguments, given, strict=True):
+            if argument is not None and argument.shape != value.shape:
+                raise BrokenPromise("a remote function may not change the shape of an argument")
+        pattern = describe(result, arguments, versions)
+    except Exception as error:
+        return Trial(error=portable(error))
+    world.held[token] = pytree.tree_leaves(result)
+    return Trial(pattern)
+
+
+def _called(
+    world: World, function: int, blob: bytes, given: list[Any]
+) -> tuple[Any, list[torch.Tensor | None]]:
+    """Calls; gives the result, and the tensors that the function got."""
+    if any(isinstance(one, Poison) for one in given):
+        raise LostOperand
+    arguments = [one.detach() if isinstance(one, torch.Tensor) else None for one in given]
+
+    args, kwargs = put_in(world, blob, given, arguments)
+    try:
+        with torch.enable_grad():
+            result = world.functions[function](*args, **kwargs)
+    except SystemExit as error:
+        raise RuntimeError(f"a remote function ended with sys.exit({error.code!r})") from error
+    return result, arguments
+
+
+def put_in(
+    world: World, blob: bytes, given: Sequence[Any], tensors: Sequence[torch.Tensor | None]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Gives the arguments of a call.
+
+    Args:
+        world: Where.
+        blob: All that does not travel by slot, with stand-ins for what does.
+        given: The values of the slots.
+        tensors: The tensors among them as they are passed on.
+    """
+
+    def part(leaf: Any) -> Any:
+        kind = type(leaf)
+        if kind is Operand:
+            return tensors[leaf.index]
+        if kind is ObjectArg:
+            return OpaqueRef(given[leaf.index])
+        if kind is MeshArg:
+            return device_mesh(world, leaf.ranks, leaf.device)
+        if kind is GroupArg:
+            return process_group(world, leaf.ranks, leaf.dims)
+        return leaf
+
+    made: tuple[tuple[Any, ...], dict[str, Any]]
+    made = pytree.tree_map(part, pickle.loads(blob))
+    return made
+
+
+def keep_results(
+    name: str, call: RemoteCall, result: Any, arguments: list[torch.Tensor | None]
+) -> list[Any]:
+    """Gives of what was returned what is kept, each as it was promised.
+
+    Raises:
+        BrokenPromise: It is something else, or so is a result that the program has already.
+    """
+    leaves = pytree.tree_leaves(result)
+    if len(leaves) != call.count:
+        raise BrokenPromise(
+            f"{name} gave {len(leaves)} results, and {call.count} were expected: "
+            "see how its results are propagated"
+        )
+    for place, operand in call.returned:
+        if not _is_same(leaves[place], arguments[operand]):
+            raise BrokenPromise(
+                f"{name} returned another tensor than the argument that its rule returns: have the "
+                "rule return torch.empty_like of that"
+            )
+    for place, value in call.constants:
+        if not _is_equal(leaves[place], value):
+            raise BrokenPromise(
+                f"{name} returned {_shown(leaves[place])}, and {value!r} was expected: see how its "
+                "results are propagated"
+            )
+    fitted: dict[int, Any] = {}
+    for place, part in call.kept:
+        fitted[place] = _fit(name, leaves, place, part, arguments, fitted)
+    return list(fitted.values())
+
+
+def versions_of(given: Sequence[Any]) -> list[int]:
+    """Returns how often each operand has been written to; 0 for what is no tensor."""
+    return [one._version if isinstance(one, torch.Tensor) else 0 for one in given]
+
+
+def check_writes(plan: Plan, given: Sequence[Any], versions: Sequence[int]) -> None:
+    """Checks that a function has written to no other operands than the program knows of.
+
+    Raises:
+        BrokenPromise: It has. A gradient that is computed from such an operand would be wrong.
+    """
+    known = [given[place] for place in plan.mutated]
+    for place, (before, now) in enumerate(zip(versions, versions_of(given), strict=True)):
+        if now == before or place in plan.detail.objects:
+            continue
+        if not any(_shares(one, given[place]) for one in known):
+            raise BrokenPromise(
+                f"{plan.name} writes to tensor {place} of its arguments, and its rule or its first "
+                "call did not: have the rule write to it, too"
+            )
+
+
+def _is_same(leaf: Any, argument: torch.Tensor | None) -> bool:
+    """Whether a result is an argument, or a tensor with just its memory."""
+    if leaf is argument:
+        return True
+    return (
+        isinstance(leaf, torch.Tensor)
+        and isinstance(argument, torch.Tensor)
+        and leaf.untyped_storage()._cdata == argument.untyped_storage()._cdata
+        and shape_of(leaf, None) == shape_of(argument, None)
+    )
+
+
+def _is_equal(leaf: Any, value: Any) -> bool:
+    if type(leaf) is not type(value):
+        return False
+    return bool(leaf == value or (leaf != leaf and value != value))
+
+
+def _shown(leaf: Any) -> str:
+    return f"a tensor of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
+
+
+def _plain(leaf: Any, wrapped: bool = False) -> Any:
+    """Gives a result as it is kept: without autograd's history, objects themselves."""
+    if isinstance(leaf, torch.Tensor):
+        if type(leaf) is not torch.Tensor:
+            local = getattr(leaf, "to_local", None)
+            leaf = local() if local is not None else leaf
+        return leaf.detach() if leaf.requires_grad or leaf.grad_fn is not None else leaf
+    if isinstance(leaf, OpaqueRef) and not wrapped:
+        return leaf.value
+    return leaf
+
+
+def _fit(
+    name: str,
+    leaves: list[Any],
+    place: int,
+    part: Any,
+    arguments: list[torch.Tensor | None],
+    before: Mapping[int, Any],
+) -> Any:
+    """Gives a result as it was promised: same kind, same layout, no storage that was not said.
+
+    Args:
+        name: The function.
+        leaves: Its results.
+        place: Which of them.
+        part: The promise.
+        arguments: The tensors that the function got.
+        before: The results in front of this one, as they are kept.
+
+    Raises:
+        BrokenPromise: It is something else.
+    """
+    leaf = _plain(leaves[place], wrapped=True)
+    if not isinstance(part, TensorPart):
+        if not isinstance(leaf, OpaqueRef):
+            raise BrokenPromise(f"{name} gave a {type(leaf).__qualname__} and not an OpaqueRef")
+        return leaf.value
+    if not isinstance(leaf, torch.Tensor):
+        raise BrokenPromise(f"{name} gave a {type(leaf).__qualname__} where a tensor was expected")
+    if tuple(leaf.shape) != part.shape or leaf.dtype != part.dtype:
+        raise BrokenPromise(
+            f"{name} gave {leaf.dtype} of shape {tuple(leaf.shape)}, and {part.dtype} of shape "
+            f"{part.shape} was expected: see how its results are propagated"
+        )
+    found = shape_of(leaf, part.aliased)
+    is_alike = found.strides == part.strides and found.offset == part.offset
+    shared = [one for one in (*arguments, *before.values()) if _shares(one, leaf)]
+    if part.aliased is not None:
+        expected = arguments[part.aliased] if part.aliased >= 0 else before.get(~part.aliased)
+        if is_alike and (not shared or _shares(expected, leaf)):
+            return leaf
+        if shared:
+            raise BrokenPromise(f"{name} gave another view than was expected")
+    elif is_alike and not shared:
+        return leaf
+    return _laid_out(name, leaf, part)
+
+
+def _shares(one: Any, leaf: torch.Tensor) -> bool:
+    return (
+        isinstance(one, torch.Tensor)
+        and one.untyped_storage()._cdata == leaf.untyped_storage()._cdata
+    )
+
+
+def _laid_out(name: str, leaf: torch.Tensor, part: TensorPart) -> torch.Tensor:
+    """Copies a result into memory of its own, with the layout that the program believes it has.
+
+    Raises:
+        BrokenPromise: Elements of that layout share memory, as after `expand`.
+    """
+    last = sum((size - 1) * stride for size, stride in zip(part.shape, part.strides, strict=True))
+    memory = torch.empty(part.offset + last + 1, dtype=part.dtype, device=leaf.device)
+    out = memory.as_strided(part.shape, part.strides, part.offset)
+    if torch._debug_has_internal_overlap(out) == 1:
+        raise BrokenPromise(
+            f"{name} returned a tensor with strides {tuple(leaf.stride())}, and {part.strides} "
+            "were expected: call contiguous() on the result"
+        )
+    return out.copy_(leaf)

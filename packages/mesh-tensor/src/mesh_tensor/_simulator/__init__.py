@@ -1,0 +1,1 @@
+"""Programs on simulated processes: time and memory without the hardware."""

@@ -1,0 +1,110 @@
+"""What simulated processes do where one stream borrows from another: memory kept, time waited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh_tensor._simulator.rank_groups import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._simulator.world import SimulatedWorld
+    from mesh_tensor._tensor.meta import Kind
+
+    Step = Callable[[list[int], int], int]
+
+__all__ = ["BORROWING"]
+
+
+def _give(plan: Plan, world: SimulatedWorld) -> Step:
+    """Gives a value to another stream; its memory is kept until it is back."""
+
+    def step(w: list[int], at: int) -> int:
+        token, held = w[at + 1], world.values[w[at]]
+        assert held is not None
+        held.storage.users += 1
+        world.loans[token] = held.kind, held.storage, bool(plan.detail)
+        world.lend(plan, token, _device(held.kind))
+        return at + 3
+
+    return step
+
+
+def _take(plan: Plan, world: SimulatedWorld) -> Step:
+    """Takes what another stream gives."""
+
+    def step(w: list[int], at: int) -> int:
+        token = w[at + 1]
+        kind, storage, _ = world.loans[token]
+        world.hold(w[at + 2], kind, storage, 0, plan.ranks)
+        world.borrow(plan, token, _device(kind), is_last=False)
+        return at + 3
+
+    return step
+
+
+def _return(plan: Plan, world: SimulatedWorld) -> Step:
+    """Gives back what was taken."""
+
+    def step(w: list[int], at: int) -> int:
+        kind, storage, is_mutable = world.loans[w[at]]
+        device = _device(kind)
+        world.lend(plan, w[at], device)
+        if not is_mutable and device == HOST:
+            # Nobody asks for it any more.
+            del world.loans[w[at]]
+            world.leave(storage)
+        return at + 1
+
+    return step
+
+
+def _wait(plan: Plan, world: SimulatedWorld) -> Step:
+    """Waits until what was given is back."""
+
+    def step(w: list[int], at: int) -> int:
+        found = world.loans.pop(w[at], None)
+        if found is not None:
+            kind, storage, _ = found
+            world.borrow(plan, w[at], _device(kind), is_last=True)
+            world.leave(storage)
+        return at + 1
+
+    return step
+
+
+def _give_up(plan: Plan, world: SimulatedWorld) -> Step:
+    """Ends a loan that was never taken."""
+
+    def step(w: list[int], at: int) -> int:
+        _, storage, _ = world.loans.pop(w[at])
+        world.leave(storage)
+        return at + 1
+
+    return step
+
+
+def _free(plan: Plan, world: SimulatedWorld) -> Step:
+    """Lets go of a value of a stream."""
+
+    def step(w: list[int], at: int) -> int:
+        world.free(w[at])
+        return at + 1
+
+    return step
+
+
+def _device(kind: Kind | None) -> str:
+    return HOST if kind is None else kind.device.type
+
+
+BORROWING: dict[str, Callable[[Plan, SimulatedWorld], Step]] = {
+    "free": _free,
+    "give": _give,
+    "take": _take,
+    "return": _return,
+    "wait": _wait,
+    "give_up": _give_up,
+}

@@ -1,0 +1,73 @@
+"""What simulated processes have done, as a timeline that trace viewers show."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mesh_tensor._engine.call_site import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from os import PathLike
+
+    from mesh_tensor._simulator.event_log import Event, EventLog
+    from mesh_tensor._simulator.rank_groups import Cohorts
+
+__all__ = ["write_trace"]
+
+
+def write_trace(
+    path: str | PathLike[str], cohorts: Cohorts, events: EventLog, ranks: Sequence[int]
+) -> None:
+    """Writes what some processes have done, as chrome's trace viewer and Perfetto read it."""
+    rows = [row for rank in ranks for row in _rows(cohorts, events, rank)]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": rows, "displayTimeUnit": "ms"}, file)
+
+
+def _rows(cohorts: Cohorts, events: EventLog, rank: int) -> Iterator[dict[str, Any]]:
+    cohort = cohorts.of(rank)
+    alike = len(cohort.ranks)
+    name = f"rank {rank}" + (f", and {alike - 1} like it" if alike > 1 else "")
+    yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": name}}
+    lanes: dict[tuple[str, int], int] = {}
+    begin = 0
+    for number, end in (*cohort.lineage, (cohort.number, len(events.events))):
+        for event in events.events[begin:end]:
+            if event.cohort != number:
+                continue
+            if event.lane not in lanes:
+                lanes[event.lane] = len(lanes)
+                yield _lane_name(rank, lanes[event.lane], event.lane)
+            yield from _shown(event, rank, lanes[event.lane])
+        begin = end
+
+
+def _lane_name(rank: int, lane: int, key: tuple[str, int]) -> dict[str, Any]:
+    name = key[0] + (f", stream {key[1]}" if key[1] else "")
+    return {"ph": "M", "name": "thread_name", "pid": rank, "tid": lane, "args": {"name": name}}
+
+
+def _shown(event: Event, rank: int, lane: int) -> Iterator[dict[str, Any]]:
+    where = ""
+    if event.place:
+        code, instruction = event.place[:2]
+        where = f"{code.co_filename}:{line_of(code, instruction)}"
+    yield {
+        "ph": "X",
+        "name": event.name,
+        "cat": "exchange" if event.is_exchange else "compute",
+        "pid": rank,
+        "tid": lane,
+        "ts": event.start_s * 1e6,
+        "dur": event.cost_s * 1e6,
+        "args": {"line": where},
+    }
+    yield {
+        "ph": "C",
+        "name": f"memory of {event.lane[0]}",
+        "pid": rank,
+        "ts": event.start_s * 1e6,
+        "args": {"bytes": event.live_bytes},
+    }

@@ -1,0 +1,99 @@
+"""What remote functions cost in a simulation, where they do not run."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mesh_tensor._dispatch.fake_propagation import without_values
+from mesh_tensor._engine.plan import Operand
+from mesh_tensor._remote.call_protocol import ObjectArg
+from mesh_tensor._remote.opaque_ref import OpaqueRef
+from mesh_tensor._simulator.cost_model import Work
+from mesh_tensor._simulator.op_work import device_of, footprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from mesh_tensor._engine.engine import Engine
+    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._remote.function import RemoteFunction
+    from mesh_tensor._simulator.cost_model import CostModel
+    from mesh_tensor._simulator.world import Held
+    from mesh_tensor._tensor.meta import Kind
+
+__all__ = ["RemoteCosts"]
+
+#: For so many kinds of arguments a rule is not asked again.
+_KNOWN_MAX = 4096
+
+
+class RemoteCosts:
+    """The rules of a program for its remote functions.
+
+    Args:
+        costs: By function; each rule is called as the function, with tensors without values, and
+            gives seconds.
+        model: What others cost: as long as it takes to read and write what goes in and out.
+    """
+
+    def __init__(
+        self, costs: Mapping[RemoteFunction[..., Any], Callable[..., float]], model: CostModel
+    ) -> None:
+        self._rules = {one.__remote_target__: rule for one, rule in costs.items()}
+        self._model = model
+        self._known: dict[Hashable, float] = {}
+        self.engine: Engine | None = None
+
+    def seconds(
+        self, plan: Plan, blob: bytes, operands: Sequence[Held | None], made: Sequence[Kind]
+    ) -> float:
+        """Gives how long a call takes."""
+        kinds = tuple(None if one is None else one.kind for one in operands)
+        key = plan.detail.function, blob, kinds
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            found = self._known[key] = self._worked_out(plan, blob, kinds, made)
+        return found
+
+    def _worked_out(
+        self, plan: Plan, blob: bytes, kinds: Sequence[Kind | None], made: Sequence[Kind]
+    ) -> float:
+        rule = self._rule_of(plan.detail.function)
+        if rule is not None:
+            return _asked(rule, blob, kinds)
+        tensors = [*(kind for kind in kinds if kind is not None), *made]
+        if not tensors:
+            return 0.0
+        written = [kind for place in plan.mutated if (kind := kinds[place]) is not None]
+        nbytes = sum(map(footprint, [*tensors, *written]))
+        return self._model.op_s(
+            Work(plan.name, device_of(tensors), tensors[0].dtype, 0, nbytes, tuple(tensors))
+        )
+
+    def _rule_of(self, function: int) -> Callable[..., float] | None:
+        assert self.engine is not None
+        numbers = self.engine.remote.functions
+        return next((self._rules[one] for one in self._rules if numbers.get(one) == function), None)
+
+
+def _asked(rule: Callable[..., float], blob: bytes, kinds: Sequence[Kind | None]) -> float:
+    with without_values():
+
+        def part(leaf: Any) -> Any:
+            if type(leaf) is ObjectArg:
+                return OpaqueRef()
+            kind = kinds[leaf.index] if type(leaf) is Operand else None
+            if kind is None:
+                return leaf
+            return torch.empty_strided(
+                kind.shape, kind.strides, dtype=kind.dtype, device=kind.device
+            )
+
+        args, kwargs = pytree.tree_map(part, pickle.loads(blob))
+        return float(rule(*args, **kwargs))

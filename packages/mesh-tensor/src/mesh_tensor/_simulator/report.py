@@ -1,0 +1,206 @@
+"""What came of a simulation: how long it takes, what the devices do meanwhile, and their memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh_tensor._engine.call_site import line_of
+
+if TYPE_CHECKING:
+    from mesh_tensor._simulator.cost_model import CostModel
+    from mesh_tensor._simulator.event_log import EventLog, Sum
+    from mesh_tensor._simulator.rank_groups import Cohort
+    from mesh_tensor._simulator.world import SimulatedWorld
+
+__all__ = ["DeviceUse", "LineCost", "SimulationReport", "report_of"]
+
+#: So many rows are printed of each table.
+_ROWS_MAX = 10
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """What one device of some processes does: of each of them the same.
+
+    Compute, communication, waiting, starved and idle add up to the time of all.
+
+    Attributes:
+        device: The type of device.
+        stream: Which of its streams, by number; 0 is that of programs without any.
+        ranks: Which processes.
+        compute_s: How long it computes.
+        communication_s: How long it sends and receives.
+        waiting_s: How long it waits for other processes, once it has come to a collective, or for
+            another stream.
+        starved_s: How long it has nothing to do, as nothing has been issued to it yet.
+        idle_s: How long it is done before all are.
+        live_bytes: What is in its memory in the end.
+        peak_bytes: What was there at most.
+        memory_bytes: How much memory it has.
+    """
+
+    device: str
+    stream: int
+    ranks: tuple[int, ...]
+    compute_s: float
+    communication_s: float
+    waiting_s: float
+    starved_s: float
+    idle_s: float
+    live_bytes: int
+    peak_bytes: int
+    memory_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is memory enough."""
+        return self.peak_bytes <= self.memory_bytes
+
+
+@dataclass(frozen=True)
+class LineCost:
+    """What one operation on one line of the program costs.
+
+    Attributes:
+        name: The operation.
+        file: Where it is asked for.
+        line: The line there; 0 where that is not known.
+        count: How often it is done, over all processes.
+        total_s: How long that takes, over all processes.
+    """
+
+    name: str
+    file: str
+    line: int
+    count: int
+    total_s: float
+
+
+@dataclass(frozen=True)
+class SimulationReport:
+    """What a simulated program, or a part of it, takes.
+
+    Attributes:
+        total_s: How long it takes, until the last device is done.
+        program_s: How long the program is busy with issuing it.
+        processes: How many processes there are.
+        devices: What they do, one for all processes that do the same.
+        lines: What the lines of the program cost, the dearest first.
+    """
+
+    total_s: float
+    program_s: float
+    processes: int
+    devices: tuple[DeviceUse, ...]
+    lines: tuple[LineCost, ...]
+
+    def of(self, device: str) -> tuple[DeviceUse, ...]:
+        """Gives those of a type of device."""
+        return tuple(one for one in self.devices if one.device == device)
+
+    def peak_bytes(self, device: str = "cuda") -> int:
+        """Gives how much of the memory of any such device is needed."""
+        return max((one.peak_bytes for one in self.of(device)), default=0)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all devices have memory enough."""
+        return all(one.fits for one in self.devices)
+
+    def __str__(self) -> str:
+        rows = [
+            f"{_seconds(self.total_s)} on {self.processes} processes, of which the program issues "
+            f"for {_seconds(self.program_s)}",
+            f"{'device':<8}{'ranks':>14}{'compute':>9}{'exchange':>9}{'waiting':>9}{'starved':>9}"
+            f"{'idle':>9}{'peak':>12}",
+        ]
+        rows += [self._row(one) for one in self.devices[:_ROWS_MAX]]
+        if len(self.devices) > _ROWS_MAX:
+            rows.append(f"... and {len(self.devices) - _ROWS_MAX} more")
+        total_s = sum(one.total_s for one in self.lines) or 1.0
+        for one in self.lines[:_ROWS_MAX]:
+            rows.append(
+                f"{one.total_s / total_s:>6.1%}  {one.name}  {one.file.rpartition('/')[2]}:"
+                f"{one.line}"
+            )
+        return "\n".join(rows)
+
+    def _row(self, one: DeviceUse) -> str:
+        parts = (one.compute_s, one.communication_s, one.waiting_s, one.starved_s, one.idle_s)
+        shares = "".join(f"{part / (self.total_s or 1.0):>9.1%}" for part in parts)
+        name = one.device + (f" {one.stream}" if one.stream else "")
+        warning = "" if one.fits else "  does not fit"
+        return (
+            f"{name:<8}{_ranks(one.ranks):>14}{shares}"
+            f"{one.peak_bytes / (1 << 30):>8.2f} GiB{warning}"
+        )
+
+
+def report_of(world: SimulatedWorld, program_s: float, events: EventLog) -> SimulationReport:
+    """Sums up what was done since the last reset."""
+    cohorts = world.cohorts.all
+    total_s = max([program_s, *(cohort.end_s() for cohort in cohorts)])
+    devices = [use for cohort in cohorts for use in _uses(cohort, total_s, world.model)]
+    sums = sorted(events.sums.values(), key=lambda one: -one.total_s)
+    return SimulationReport(
+        total_s,
+        program_s,
+        world.size,
+        tuple(
+            sorted(
+                devices, key=lambda one: (one.device == "cpu", one.device, one.stream, one.ranks[0])
+            )
+        ),
+        tuple(map(_line_cost, sums)),
+    )
+
+
+def _place(one: DeviceUse) -> tuple[bool, str, int, int]:
+    return one.device == "cpu", one.device, one.stream, one.ranks[0]
+
+
+def _uses(cohort: Cohort, total_s: float, model: CostModel) -> list[DeviceUse]:
+    for device in cohort.live:
+        if not any(key[0] == device for key in cohort.lanes):
+            cohort.lane((device, 0))
+    return [
+        DeviceUse(
+            device,
+            stream,
+            tuple(cohort.ranks),
+            lane.compute_s,
+            lane.communication_s,
+            lane.waiting_s,
+            lane.starved_s,
+            total_s - lane.clock_s,
+            cohort.live.get(device, 0),
+            cohort.peak.get(device, 0),
+            model.devices[device].memory_bytes,
+        )
+        for (device, stream), lane in cohort.lanes.items()
+    ]
+
+
+def _line_cost(one: Sum) -> LineCost:
+    file, line = "", 0
+    if one.place:
+        code, instruction = one.place[:2]
+        file, line = code.co_filename, line_of(code, instruction)
+    return LineCost(one.name, file, line, one.count, one.total_s)
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return str(ranks[0])
+    step = ranks[1] - ranks[0]
+    if ranks == tuple(range(ranks[0], ranks[-1] + 1, step)):
+        return f"{ranks[0]}-{ranks[-1]}" + (f" by {step}" if step > 1 else "")
+    return f"{len(ranks)} from {ranks[0]}"
+
+
+def _seconds(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} us"

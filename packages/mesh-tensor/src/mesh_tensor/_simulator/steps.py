@@ -1,0 +1,344 @@
+"""What simulated processes do with plans: memory taken, and time spent."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from mesh_core import Region
+from mesh_tensor._collectives.steps import Move, Reduction
+from mesh_tensor._dispatch.fake_propagation import New
+from mesh_tensor._remote.call_protocol import RemoteCall, TensorPart
+from mesh_tensor._simulator.borrows import BORROWING
+from mesh_tensor._simulator.op_work import device_of, nbytes_of, work_of
+from mesh_tensor._simulator.rank_groups import HOST
+from mesh_tensor._tensor.meta import Kind
+from mesh_tensor._trace.replay import last_uses, op_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._simulator.rank_groups import Cohort
+    from mesh_tensor._simulator.world import SimulatedWorld
+    from mesh_tensor._trace.op_sequence import TraceBody
+
+    #: Gets the words and where its own begin, and gives where the next ones do.
+    SimulatedStep = Callable[[list[int], int], int]
+
+__all__ = ["step_of"]
+
+
+def step_of(
+    plan: Plan, issue: Issue, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]
+) -> SimulatedStep:
+    """Gives what is done with a plan.
+
+    Args:
+        plan: What is to be done.
+        issue: What the program knows of its results.
+        world: To what.
+        steps: Gives what is done with other plans.
+    """
+    if plan.kind in ("function", "groups"):
+        return lambda _, at: at
+    if plan.kind in BORROWING:
+        return BORROWING[plan.kind](plan, world)
+    if plan.kind == "remote":
+        return _RemoteStep(plan, world)
+    if plan.kind == "replay":
+        return _ReplayStep(plan, world, steps)
+    news = [(one.meta.kind, one.aliased) for one in _news(issue.parts)]
+    if plan.kind == "reduce":
+        return _ReduceStep(plan, news, world)
+    if plan.kind == "move":
+        return _MoveStep(plan, news, world)
+    if plan.kind in ("put", "rank"):
+        return _PutStep(plan, news, world)
+    return _OpStep(plan, news, world, issue)
+
+
+def _news(parts: Any) -> Iterator[New]:
+    if type(parts) is New:
+        yield parts
+    elif type(parts) in (list, tuple):
+        for one in parts:
+            yield from _news(one)
+
+
+class _Step:
+    """One plan: its results are what was told, its time is what the cost model says."""
+
+    def __init__(
+        self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
+    ) -> None:
+        self.plan = plan
+        self.world = world
+        self.first = plan.operands + plan.numbers
+        self.words = plan.words - 1
+        self.news = [
+            (kind, aliased, nbytes_of(kind) if aliased is None else 0) for kind, aliased in news
+        ]
+
+    def keep(self, w: list[int], at: int) -> None:
+        """Takes the memory of the results."""
+        world, first = self.world, at + self.first
+        for place, (kind, aliased, nbytes) in enumerate(self.news):
+            base = None if aliased is None else world.storage_at(w[at + aliased])
+            world.hold(w[first + place], kind, base, nbytes, self.plan.ranks)
+
+
+class _OpStep(_Step):
+    """An operation of torch."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        news: Sequence[tuple[Kind, int | None]],
+        world: SimulatedWorld,
+        issue: Issue,
+    ) -> None:
+        super().__init__(plan, news, world)
+        self._reshaped = [(place, meta.kind, aliased) for place, meta, aliased in issue.reshaped]
+        self._device = HOST
+        self._cost_s: float | None = None
+        self._is_known = False
+
+    def __call__(self, w: list[int], at: int) -> int:
+        if not self._is_known:
+            self._learn(w, at)
+        self.world.compute(self.plan, self._device, self._cost_s)
+        self.keep(w, at)
+        for place, kind, aliased in self._reshaped:
+            base = None if aliased is None else self.world.storage_at(w[at + aliased])
+            self.world.reshape(w[at + place], kind, base)
+        return at + self.words
+
+    def _learn(self, w: list[int], at: int) -> None:
+        world, plan = self.world, self.plan
+        operands = [world.kind_at(slot) for slot in w[at : at + plan.operands]]
+        results = [(kind, aliased) for kind, aliased, _ in self.news]
+        work = work_of(plan, operands, results)
+        self._is_known = True
+        if work is None:
+            return
+        types = {kind.device.type for kind in (*work.operands, *work.results)}
+        self._device = work.device
+        if len(types) > 1 and plan.name in ("aten._to_copy.default", "aten.copy_.default"):
+            self._cost_s = world.model.copy_s(work.nbytes // 2)
+        else:
+            self._cost_s = world.model.op_s(work)
+
+
+class _PutStep(_Step):
+    """A value that the program sends."""
+
+    def __call__(self, w: list[int], at: int) -> int:
+        nbytes = sum(nbytes for *_, nbytes in self.news)
+        if self.plan.kind == "put":
+            self.world.receive(self.plan, nbytes)
+        (kind, _, _), slot = self.news[0], w[at + self.words - 1]
+        self.world.hold(slot, kind, None, nbytes, self.plan.ranks)
+        return at + self.words
+
+
+class _Meeting(NamedTuple):
+    """Cohorts that meet in a collective, and how long that takes them.
+
+    Attributes:
+        cohorts: Which.
+        cost_s: Once all are there.
+    """
+
+    cohorts: list[Cohort]
+    cost_s: float
+
+
+class _GroupStep(_Step):
+    """Something that processes do together, each in its group."""
+
+    device: torch.device
+
+    def groups(self) -> Iterator[tuple[Sequence[int], float]]:
+        """Gives who meets, and how long it takes them."""
+        raise NotImplementedError
+
+    def __init__(
+        self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
+    ) -> None:
+        super().__init__(plan, news, world)
+        self._version = -1
+        self._meetings: list[_Meeting] = []
+        self._groups: list[tuple[Sequence[int], float]] | None = None
+
+    def meet(self) -> None:
+        """Spends the time."""
+        world = self.world
+        if self._version != world.cohorts.version:
+            self._meetings = self._arranged()
+            self._version = world.cohorts.version
+        for cohorts, cost_s in self._meetings:
+            world.meet(self.plan, self.device.type, cohorts, cost_s)
+
+    def _arranged(self) -> list[_Meeting]:
+        cohorts = self.world.cohorts
+        if self._groups is None:
+            self._groups = list(self.groups())
+        marks: dict[int, tuple[frozenset[int], float]] = {}
+        for ranks, cost_s in self._groups:
+            mark = frozenset(cohorts.of(rank).number for rank in ranks), cost_s
+            marks.update(dict.fromkeys(ranks, mark))
+        cohorts.split(marks)
+        # Groups of the same cohorts do the same at the same time.
+        found = {
+            (frozenset(cohorts.of(rank).number for rank in ranks), cost_s): ranks
+            for ranks, cost_s in self._groups
+        }
+        return [_Meeting(cohorts.among(ranks), cost) for (_, cost), ranks in found.items()]
+
+
+class _ReduceStep(_GroupStep):
+    """Values are combined."""
+
+    def __init__(
+        self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
+    ) -> None:
+        super().__init__(plan, news, world)
+        self._how: Reduction = plan.detail
+        self.device = self._how.device
+
+    def __call__(self, w: list[int], at: int) -> int:
+        self.meet()
+        self.keep(w, at)
+        return at + self.words
+
+    def groups(self) -> Iterator[tuple[Sequence[int], float]]:
+        how, world = self._how, self.world
+        region = Region.decode(self.plan.ranks)
+        nbytes = torch.Size(how.shape).numel() * how.dtype.itemsize
+        rest = [label for label in region.labels if label not in how.dims]
+        size = torch.Size(region.size(dim) for dim in how.dims).numel()
+        kind = "reduce_scatter" if how.scatter else "all_reduce"
+        if how.op == "stack":
+            kind = "all_to_all" if how.scatter else "all_gather"
+            nbytes *= 1 if how.scatter else size
+        for place in itertools.product(*(range(region.size(label)) for label in rest)):
+            ranks = region.select(**dict(zip(rest, place, strict=True))).ranks()
+            yield ranks, world.model.collective_s(kind, nbytes, world.shape_of(ranks))
+
+
+class _MoveStep(_GroupStep):
+    """Values go from process to process."""
+
+    def __init__(
+        self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
+    ) -> None:
+        super().__init__(plan, news, world)
+        self._how: Move = plan.detail
+        self.device = self._how.device
+        goals = sorted({rank for _, to in self._how.routes for rank in to})
+        whole = Region.row_major(["procs"], [world.size])
+        #: Only these have it then.
+        self._goals = whole.select(procs=goals).encode()
+
+    def __call__(self, w: list[int], at: int) -> int:
+        self.meet()
+        kind, _, nbytes = self.news[0]
+        self.world.hold(w[at + 1], kind, None, nbytes, self._goals)
+        return at + self.words
+
+    def groups(self) -> Iterator[tuple[Sequence[int], float]]:
+        world = self.world
+        nbytes = torch.Size(self._how.shape).numel() * self._how.dtype.itemsize
+        for source, goals in self._how.routes:
+            others = [rank for rank in goals if rank != source]
+            ranks = [source, *others]
+            cost_s = 0.0
+            if others:
+                cost_s = world.model.send_s(nbytes, len(others), world.shape_of(ranks))
+            yield ranks, cost_s
+
+
+class _RemoteStep(_Step):
+    """A function of the program."""
+
+    def __init__(self, plan: Plan, world: SimulatedWorld) -> None:
+        super().__init__(plan, [], world)
+        self._call: RemoteCall = plan.detail
+
+    def __call__(self, w: list[int], at: int) -> int:
+        world, call = self.world, self._call
+        slots = w[at : at + self.plan.operands]
+        operands = [world.values[slot] for slot in slots]
+        kinds = [one.kind for one in operands if one is not None and one.kind is not None]
+        parts = [(place, _kind_of(part)) for place, part in call.kept]
+        made = [kind for _, kind in parts if kind is not None]
+        blob = world.given[w[at + self.plan.operands]]
+        cost_s = world.remote.seconds(self.plan, blob, operands, made)
+        world.compute(self.plan, device_of([*kinds, *made]), cost_s)
+        by_place: dict[int, int] = {}
+        for index, ((place, part), (_, kind)) in enumerate(zip(call.kept, parts, strict=True)):
+            slot = by_place[place] = w[at + self.first + index]
+            base = None
+            if isinstance(part, TensorPart) and part.aliased is not None:
+                of = slots[part.aliased] if part.aliased >= 0 else by_place[~part.aliased]
+                base = world.storage_at(of)
+            nbytes = nbytes_of(kind) if kind is not None and base is None else 0
+            world.hold(slot, kind, base, nbytes, self.plan.ranks)
+        return at + self.words
+
+
+class _ReplayStep(_Step):
+    """A trace: its operations one by one, with values that nobody else sees."""
+
+    def __init__(
+        self, plan: Plan, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]
+    ) -> None:
+        super().__init__(plan, [], world)
+        body: TraceBody = plan.detail
+        self._inputs, self._results = body.inputs, body.results
+        self._values: list[Any] = [None] * body.values
+        self._given: list[Any] = []
+        numbers = array("d")
+        dying = last_uses(body.ops, body)
+        self._ops: list[tuple[SimulatedStep, list[int], list[int]]] = []
+        for op, done in zip(body.ops, dying, strict=True):
+            inner = body.plans[op.plan]
+            words = op_words(inner, op, self._given, numbers)
+            self._ops.append((steps(inner.number), words, done))
+
+    def __call__(self, w: list[int], at: int) -> int:
+        world = self.world
+        outer, given = world.values, world.given
+        inner = self._values
+        for number, slot in zip(self._inputs, w[at : at + self.plan.operands], strict=True):
+            inner[number] = outer[slot]
+        world.values, world.given = inner, self._given
+        for index, (step, words, dying) in enumerate(self._ops):
+            world.within = index
+            step(words, 1)
+            for number in dying:
+                world.free(number)
+        world.values, world.given, world.within = outer, given, None
+        for number, slot in zip(self._results, w[at + self.first : at + self.words], strict=True):
+            outer[slot] = inner[number]
+        inner[:] = [None] * len(inner)
+        return at + self.words
+
+
+def _kind_of(part: Any) -> Kind | None:
+    if not isinstance(part, TensorPart):
+        return None
+    return Kind(
+        torch.Size(part.shape),
+        part.strides,
+        part.offset,
+        part.dtype,
+        part.device,
+        torch.strided,
+        lazy=0,
+    )

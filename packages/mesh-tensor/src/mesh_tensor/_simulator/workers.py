@@ -1,0 +1,211 @@
+"""What stands in for the processes of an engine: it does the same words, without any values."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from mesh_core import Region, ValueMesh
+from mesh_core.spi import done_future
+from mesh_tensor._engine.call_site import TracePlace
+from mesh_tensor._engine.op_stream import FREE
+from mesh_tensor._engine.plan import Forget
+from mesh_tensor._errors import NoValues
+from mesh_tensor._simulator.steps import step_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_core import Future
+    from mesh_tensor._engine.call_site import Place
+    from mesh_tensor._engine.engine import Engine
+    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._simulator.event_log import EventLog
+    from mesh_tensor._simulator.simulated_engine import Simulated
+    from mesh_tensor._simulator.steps import SimulatedStep
+    from mesh_tensor._simulator.world import SimulatedWorld
+
+__all__ = ["SimulatedWorkers"]
+
+_GROWTH = 1024
+
+
+class _Verb:
+    """An endpoint, as the engine calls it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.call: Callable[..., Future[Any]] = lambda *args: done_future(function(*args))
+        self.call_one = self.choose = self.stream = self.call
+        self.broadcast = function
+
+
+class _Told(NamedTuple):
+    """An answer as processes with several streams give it: with what has failed there."""
+
+    value: Any
+    failures: tuple[()] = ()
+
+
+class SimulatedWorkers:
+    """The interpreters that an engine talks to, all in one.
+
+    Args:
+        world: What they do it to.
+        simulated: Knows what plans give.
+        events: Gets what was done.
+        fake_values: Whether zeros are given where values are asked for.
+    """
+
+    def __init__(
+        self,
+        world: SimulatedWorld,
+        simulated: Simulated,
+        events: EventLog,
+        fake_values: bool,
+    ) -> None:
+        self.world = world
+        #: Until when the program has been busy.
+        self.program_s = 0.0
+        self._all = Region.row_major(["procs"], [world.size])
+        self._simulated = simulated
+        self._steps: dict[int, SimulatedStep] = {}
+        self._engine: Engine | None = None
+        self._number = 0
+        self._since_s = 0.0
+        events.place = self._place
+        self.run = _Verb(self._run)
+        # With streams the engine says as well how much it has heard of.
+        self.run_on_streams = _Verb(lambda *args: self._run(*args[:-1]))
+        self.stop = _Verb(lambda: None)
+        self.drop_held = _Verb(lambda _: None)
+        self.fetch = _Verb(self._fetch if fake_values else _refusal("a value was asked for"))
+        self.item = _Verb(self._item if fake_values else _refusal(_ITEM))
+        self.describe = _Verb(_refusal(_DESCRIBE))
+        self.attempt = _Verb(_refusal(_ATTEMPT))
+        self.invoke = _Verb(_refusal(_INVOKE))
+        #: As these, of the values of a stream.
+        self.ask = _Verb(self._ask)
+
+    def _with_region(self, region: Region) -> SimulatedWorkers:
+        return self
+
+    def begin(self, engine: Engine) -> None:
+        """Learns whose it is."""
+        self._engine = engine
+        self._since_s = time.thread_time()
+
+    def reset(self) -> None:
+        """Begins to count time anew."""
+        self.program_s = 0.0
+        self._since_s = time.thread_time()
+
+    def _place(self) -> Place:
+        assert self._engine is not None
+        place = self._engine.stream.place_of(self._number)
+        if self.world.within is not None and isinstance(place, TracePlace):
+            return place.recorded[self.world.within]
+        return place
+
+    def _run(
+        self,
+        first: int,
+        words: bytes,
+        numbers: bytes,
+        plans: list[Plan | Forget],
+        given: list[Any],
+        slots: int,
+    ) -> dict[int, Any]:
+        assert self._engine is not None
+        self._advance(self._engine.stream.issued - first)
+        values = self.world.values
+        if slots > len(values):
+            values.extend([None] * (slots - len(values) + _GROWTH))
+        for plan in plans:
+            if isinstance(plan, Forget):
+                for number in plan.numbers:
+                    self._steps.pop(number, None)
+                    self._simulated.news.pop(number, None)
+            elif plan.kind == "replay":
+                # While the plans that it is made of are still known.
+                self._step(plan.number)
+        self.world.given = given
+        code = array("I")
+        code.frombytes(words)
+        with _disable_current_modes():
+            self._do(first, code.tolist())
+        self._since_s = time.thread_time()
+        return {}
+
+    def _fetch(self, slot: int, rank: int) -> ValueMesh[Any]:
+        kind = self.world.kind_at(slot)
+        self._wait(self._all.select(procs=rank).encode())
+        with _disable_current_modes():
+            # As large as it looks it need not be.
+            zeros = torch.zeros((), dtype=kind.dtype).expand(kind.shape)
+        return ValueMesh(self._all, [zeros] * self.world.size)
+
+    def _item(self, slot: int, ranks: bytes) -> ValueMesh[Any]:
+        self._wait(ranks)
+        with _disable_current_modes():
+            zero = torch.zeros((), dtype=self.world.kind_at(slot).dtype).item()
+        return ValueMesh(self._all, [zero] * self.world.size)
+
+    def _ask(self, stream: int, name: str, *args: Any) -> Any:
+        answer: ValueMesh[Any] = getattr(self, name).broadcast(*args)
+        return ValueMesh(self._all, map(_Told, answer.values()))
+
+    def _wait(self, ranks: bytes) -> None:
+        """Has the program wait for processes."""
+        answered_s = self.world.wait_s(ranks) + self.world.model.delivery_s
+        self.program_s = max(self.program_s, answered_s)
+
+    def _do(self, number: int, words: list[int]) -> None:
+        steps, world = self._steps, self.world
+        at, end = 0, len(words)
+        while at < end:
+            plan = words[at]
+            if plan == FREE:
+                world.free(words[at + 1])
+                at += 2
+                continue
+            self._number = number
+            at = (steps.get(plan) or self._begun(plan))(words, at + 1)
+            number += 1
+
+    def _begun(self, number: int) -> SimulatedStep:
+        plan, issue = self._simulated.news.pop(number)
+        step = self._steps[number] = step_of(plan, issue, self.world, self._step)
+        return step
+
+    def _step(self, number: int) -> SimulatedStep:
+        return self._steps.get(number) or self._begun(number)
+
+    def _advance(self, operations: int) -> None:
+        """Counts the time that the program has needed for a batch."""
+        issue_s = self.world.model.issue_s
+        if issue_s is None:
+            self.program_s += time.thread_time() - self._since_s
+        else:
+            self.program_s += operations * issue_s
+        self.world.arrived_s = self.program_s + self.world.model.delivery_s
+
+
+_ITEM = "a value was asked for (by item(), or a condition on a tensor)"
+_DESCRIBE = "an operation was asked for whose results depend on values"
+_ATTEMPT = "a remote function was called of which it is not said what it gives"
+_INVOKE = "a remote function was called for its value"
+
+
+def _refusal(what: str) -> Callable[..., Any]:
+    def refuse(*_: Any) -> Any:
+        raise NoValues(
+            f"{what}, and simulated tensors have none: leave it out of what is simulated, give "
+            "remote functions a rule with remote(propagate=...), or have zeros in place of values "
+            "with Simulator(fake_values=True)"
+        )
+
+    return refuse

@@ -1,0 +1,213 @@
+"""Simulated processes: what is in their memory, and how far each of their devices is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh_tensor._simulator.cost_model import ProcessGroupShape
+from mesh_tensor._simulator.op_work import nbytes_of
+from mesh_tensor._simulator.rank_groups import HOST, Cohorts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._simulator.cost_model import CostModel
+    from mesh_tensor._simulator.event_log import EventLog
+    from mesh_tensor._simulator.rank_groups import Cohort
+    from mesh_tensor._simulator.remote_costs import RemoteCosts
+    from mesh_tensor._tensor.meta import Kind
+
+
+__all__ = ["Held", "SimulatedWorld", "Storage"]
+
+
+class Storage:
+    """Memory that tensors are in: the same in each process of a part of them.
+
+    Attributes:
+        nbytes: How much it is, as the device gives it out.
+        device: On which type of device.
+        ranks: In which processes.
+        users: How many tensors are in it.
+    """
+
+    __slots__ = ("device", "nbytes", "ranks", "users")
+
+    def __init__(self, nbytes: int, device: str, ranks: bytes) -> None:
+        self.nbytes = nbytes
+        self.device = device
+        self.ranks = ranks
+        self.users = 0
+
+
+class Held:
+    """What is in a slot.
+
+    Attributes:
+        kind: The tensor's shape and the like; None for what is not a tensor.
+        storage: Its memory.
+    """
+
+    __slots__ = ("kind", "storage")
+
+    def __init__(self, kind: Kind | None, storage: Storage) -> None:
+        self.kind = kind
+        self.storage = storage
+
+
+class SimulatedWorld:
+    """The processes as the words change them.
+
+    Args:
+        size: How many there are.
+        per_host: How many of them are on one host.
+        model: What things cost.
+        events: Gets what was done.
+        remote: What remote functions cost.
+    """
+
+    def __init__(
+        self, size: int, per_host: int, model: CostModel, events: EventLog, remote: RemoteCosts
+    ) -> None:
+        self.size = size
+        self.model = model
+        self.cohorts = Cohorts(size, lambda: events.count)
+        self.values: list[Held | None] = []
+        #: What streams have given to others, and whether those may write to it; by token.
+        self.loans: dict[int, tuple[Kind | None, Storage, bool]] = {}
+        #: What the present batch brings.
+        self.given: list[Any] = []
+        #: When the present batch has come to the processes.
+        self.arrived_s = 0.0
+        #: Which operation of a trace is done now, if it is one of a trace.
+        self.within: int | None = None
+        self._per_host = per_host
+        self._events = events
+        self.remote = remote
+
+    def storage_at(self, slot: int) -> Storage:
+        """Gives the memory of what is in a slot."""
+        held = self.values[slot]
+        assert held is not None
+        return held.storage
+
+    def kind_at(self, slot: int) -> Kind:
+        """Says what tensor is in a slot."""
+        held = self.values[slot]
+        assert held is not None
+        assert held.kind is not None
+        return held.kind
+
+    def shape_of(self, ranks: Sequence[int]) -> ProcessGroupShape:
+        """Says how processes lie on their hosts."""
+        hosts = {rank // self._per_host for rank in ranks}
+        return ProcessGroupShape(len(ranks), len(hosts))
+
+    def hold(
+        self, slot: int, kind: Kind | None, base: Storage | None, nbytes: int, ranks: bytes
+    ) -> None:
+        """Puts something into a slot.
+
+        Args:
+            slot: Where.
+            kind: What it is.
+            base: The memory that it is in, if that is there already.
+            nbytes: How much it needs, if not.
+            ranks: Which processes have it.
+        """
+        if base is None:
+            device = HOST if kind is None else kind.device.type
+            base = Storage(self.model.allocated_bytes(device, nbytes), device, ranks)
+            self._take(base, base.nbytes)
+        base.users += 1
+        self.values[slot] = Held(kind, base)
+
+    def free(self, slot: int) -> None:
+        """Lets go of what is in a slot."""
+        held, self.values[slot] = self.values[slot], None
+        if held is not None:
+            self.leave(held.storage)
+
+    def reshape(self, slot: int, kind: Kind, base: Storage | None) -> None:
+        """Gives a tensor another shape, or other memory."""
+        held = self.values[slot]
+        assert held is not None
+        held.kind = kind
+        storage = held.storage
+        if base is not None:
+            base.users += 1
+            held.storage = base
+            self.leave(storage)
+            return
+        needed = self.model.allocated_bytes(storage.device, nbytes_of(kind))
+        if needed > storage.nbytes:
+            self._take(storage, needed - storage.nbytes)
+            storage.nbytes = needed
+
+    def compute(self, plan: Plan, device: str, cost_s: float | None) -> None:
+        """Spends the time of an operation; None where it is nothing for a device."""
+        arrived_s, dispatch_s = self.arrived_s, self.model.dispatch_s
+        key = device, plan.lane
+        for cohort in self.cohorts.of_region(plan.ranks):
+            if cost_s is None:
+                cohort.take_up(plan.lane, arrived_s, dispatch_s)
+                continue
+            lane = cohort.lane(key)
+            start_s = cohort.ready_s(lane, arrived_s, dispatch_s)
+            lane.compute_s += cost_s
+            cohort.done(lane, start_s + cost_s)
+            self._events.note(cohort, key, start_s, cost_s, plan, False)
+
+    def meet(self, plan: Plan, device: str, cohorts: Sequence[Cohort], cost_s: float) -> None:
+        """Has processes wait for each other, and spend the time of a collective."""
+        key = device, plan.lane
+        pairs = [(cohort, cohort.lane(key)) for cohort in cohorts]
+        ready = [one.ready_s(lane, self.arrived_s, self.model.dispatch_s) for one, lane in pairs]
+        start_s = max(ready)
+        for (cohort, lane), ready_s in zip(pairs, ready, strict=True):
+            lane.waiting_s += start_s - ready_s
+            lane.communication_s += cost_s
+            cohort.done(lane, start_s + cost_s)
+            self._events.note(cohort, key, start_s, cost_s, plan, True)
+
+    def lend(self, plan: Plan, token: int, device: str) -> None:
+        """Notes when a stream gives something to another one, or gives it back."""
+        for cohort in self.cohorts.of_region(plan.ranks):
+            host_s = cohort.take_up(plan.lane, self.arrived_s, 0.0)
+            cohort.loans[token] = host_s, max(host_s, cohort.lane((device, plan.lane)).clock_s)
+
+    def borrow(self, plan: Plan, token: int, device: str, is_last: bool) -> None:
+        """Has a stream wait until it is given something, or is given it back."""
+        for cohort in self.cohorts.of_region(plan.ranks):
+            cohort.take_up(plan.lane, self.arrived_s, 0.0)
+            found = cohort.loans.pop(token, None) if is_last else cohort.loans.get(token)
+            if found is None:
+                continue
+            host_s, device_s = found
+            cohort.wait_until(plan.lane, host_s)
+            lane = cohort.lane((device, plan.lane))
+            if device_s > lane.clock_s:
+                lane.waiting_s += device_s - lane.clock_s
+                cohort.done(lane, device_s)
+
+    def wait_s(self, ranks: bytes) -> float:
+        """Gives when some processes have done all that was issued."""
+        return max(cohort.end_s() for cohort in self.cohorts.of_region(ranks))
+
+    def receive(self, plan: Plan, nbytes: int) -> None:
+        """Has processes get something from the program."""
+        link = self.model.between
+        arrived_s = self.arrived_s + nbytes / link.bytes_per_s
+        for cohort in self.cohorts.of_region(plan.ranks):
+            cohort.wait_until(plan.lane, arrived_s)
+
+    def _take(self, storage: Storage, nbytes: int) -> None:
+        for cohort in self.cohorts.of_region(storage.ranks):
+            cohort.allocate(storage.device, nbytes)
+
+    def leave(self, storage: Storage) -> None:
+        """Counts one user of some memory less."""
+        storage.users -= 1
+        if not storage.users:
+            self._take(storage, -storage.nbytes)

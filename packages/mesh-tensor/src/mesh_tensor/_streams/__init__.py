@@ -1,0 +1,1 @@
+"""Streams, and tensors that one stream borrows from another."""

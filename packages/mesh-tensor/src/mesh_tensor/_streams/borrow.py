@@ -1,0 +1,398 @@
+"""Borrows: a tensor of one stream in another one, and what both may do meanwhile.
+
+What shares memory is a family, known by the one value whose memory it was first. What is borrowed
+is a family of its own on the other stream. Whether an operation is allowed is looked up by the
+families of its operands, and only while there are borrows at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mesh_tensor._engine.call_site import place_here, words_of
+from mesh_tensor._errors import (
+    BorrowedMutably,
+    BorrowEnded,
+    LocalTensorError,
+    MutatingBorrow,
+    NoGradient,
+)
+from mesh_tensor._tensor.ref import Ref
+from mesh_tensor._tensor.tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from mesh_tensor._engine.call_site import Place
+    from mesh_tensor._engine.engine import Engine
+    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
+    from mesh_tensor._streams.stream import Stream
+
+__all__ = ["Borrow", "Borrows", "Share", "borrow"]
+
+
+class Share:
+    """What borrows have to do with a family.
+
+    Attributes:
+        loan: By which it is on its stream, if it is borrowed.
+        lent: The loans of it to other streams that its own is to mind.
+    """
+
+    __slots__ = ("lent", "loan")
+
+    def __init__(self, loan: Loan | None = None) -> None:
+        self.loan = loan
+        self.lent: list[Loan] = []
+
+
+class Loan:
+    """A family of one stream on another one.
+
+    Attributes:
+        token: What the processes call it.
+        origin: The mesh that the tensor is on, on its own stream.
+        goal: The same on the stream that has borrowed it.
+        is_mutable: Whether that may write to it.
+        place: Where it was borrowed.
+        family: The family on its own stream, for as long as it lasts.
+        own: That on the other stream.
+    """
+
+    def __init__(
+        self,
+        borrows: Borrows,
+        token: int,
+        origin: DeviceMesh,
+        goal: DeviceMesh,
+        is_mutable: bool,
+        family: Ref,
+    ) -> None:
+        self._borrows = borrows
+        self.token = token
+        self.origin, self.goal = origin, goal
+        self.is_mutable = is_mutable
+        self.place: Place = place_here()
+        self.family: Ref | None = family
+        self.own: Share = Share(self)
+        #: Whether what was issued is done when the processes say that it is.
+        self.is_on_cpu = True
+        #: Whether the other stream has used it.
+        self.is_taken = False
+        #: How much had been issued when it was dropped.
+        self.dropped_at: int | None = None
+        #: Whether its own stream need not wait any more.
+        self.is_settled = False
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it was not dropped yet."""
+        return self.dropped_at is None
+
+    def words(self) -> str:
+        """Says what it is, for messages."""
+        how = "to be written to" if self.is_mutable else "to be read"
+        return f"by stream {self.goal._lane.stream.name}, {how}, here:\n{words_of(self.place)}"
+
+    def __del__(self) -> None:
+        if self.dropped_at is not None and not self.is_settled:
+            # Nothing is left that would wait for it: the processes are told to forget it.
+            self._borrows.unminded.append((self.origin, self.token))
+
+
+class Borrow:
+    """The right of a stream to use a tensor of another one, until it is dropped.
+
+    Also a context manager, which drops it at its end. One that is never dropped is so when nothing
+    refers to it any more, with a warning.
+    """
+
+    __slots__ = ("__weakref__", "_borrows", "_loan")
+
+    def __init__(self, borrows: Any, loan: Any) -> None:
+        self._borrows: Borrows = borrows
+        self._loan: Loan = loan
+
+    def drop(self) -> None:
+        """Ends it, and borrows of what was borrowed; what it gave is not to be used any more.
+
+        Nobody waits for that here: the stream of the tensor waits when it next uses it.
+        """
+        self._borrows.drop(self._loan)
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether it has ended."""
+        return not self._loan.lasts
+
+    def __enter__(self) -> Borrow:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    def __repr__(self) -> str:
+        loan = self._loan
+        how = "dropped" if self.is_dropped else "mutable" if loan.is_mutable else "to read"
+        return f"<Borrow by {loan.goal._lane.stream.name}, {how}>"
+
+    def __del__(self) -> None:
+        loan = getattr(self, "_loan", None)
+        if loan is None or not loan.lasts:
+            return
+        # Finalizers never take the lock: whoever next issues something drops it.
+        self._borrows.forgotten.append(loan)
+        warnings.warn(
+            "a borrow was forgotten: drop it, or use it in a with statement; it was borrowed "
+            + loan.words(),
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
+
+class _BorrowedRef(Ref):
+    """The slot of what was borrowed."""
+
+    __slots__ = ("_gone",)
+
+    _gone: list[None]
+
+    def __del__(self) -> None:
+        self._gone.append(None)
+        super().__del__()
+
+
+class Borrows:
+    """The borrows of one engine.
+
+    Args:
+        engine: Whose.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._tokens = itertools.count(1)
+        self._plans: dict[tuple[str, DeviceMesh, Any], Issue] = {}
+        #: How many borrows and borrowed tensors there are that operations may have to do with.
+        self.count = 0
+        #: Borrows that finalizers have found.
+        self.forgotten: list[Loan] = []
+        #: What was dropped, and nobody is left to wait for.
+        self.unminded: list[tuple[DeviceMesh, int]] = []
+        self._gone: list[None] = []
+        #: Dropped ones that were to be read, oldest first: done when all that was issued is.
+        self._ending: deque[Loan] = deque()
+
+    def make(self, tensor: Tensor, goal: DeviceMesh, is_mutable: bool) -> tuple[Tensor, Loan]:
+        """Lends a tensor to the stream of a mesh.
+
+        Raises:
+            BorrowError: Another borrow does not allow it.
+        """
+        engine = self._engine
+        origin, stream = tensor._meta.mesh, engine.stream
+        with stream.lock:
+            self.check([tensor], (0,) if is_mutable else ())
+            family = tensor._ref.base or tensor._ref
+            token = next(self._tokens) & 0x7FFF_FFFF
+            loan = Loan(self, token, origin, goal, is_mutable, family)
+            loan.is_on_cpu = tensor._meta.device.type == "cpu"
+            share = _share_of(family)
+            if share is None:
+                share = family.share = Share()
+            share.lent.append(loan)
+            storages = engine.lanes.storages(engine.bases)
+            slot = goal._lane.borrow_slot(storages[family.slot])
+            engine.own_slot(slot)
+            ref = _BorrowedRef(slot, stream.freed)
+            ref._gone, ref.share = self._gone, loan.own
+            self.count += 2
+            engine.is_watchful = True
+            operand = tensor._ref.slot
+            plan = self._plan("give", origin, operands=1, results=(None,), detail=is_mutable)
+            stream.issue((plan.number, operand, token, slot))
+            if engine.poisoned:
+                engine._pass_on(plan, (operand,), (slot,))
+        return wrap(engine.metas.of_kind(goal, tensor._meta.kind), ref), loan
+
+    def drop(self, loan: Loan) -> None:
+        """Ends a loan, and those of what it gave.
+
+        Raises:
+            MeshError: The processes are gone.
+        """
+        engine = self._engine
+        with engine.stream.lock:
+            if not loan.lasts:
+                return
+            if engine.stream.is_over:
+                loan.dropped_at, loan.is_settled, loan.family = 0, True, None
+                return
+            self._end(loan)
+            engine.is_watchful = True
+
+    def check(self, operands: Sequence[Any], written: Collection[int]) -> None:
+        """Looks whether operands may be used, and issues what is to be waited for before.
+
+        Args:
+            operands: Tensors and opaque objects.
+            written: Which of them are written to, by their places.
+
+        Raises:
+            BorrowError: They may not.
+        """
+        self._tidy()
+        shares = [_share_of(one._ref.base or one._ref) for one in operands]
+        for place, share in enumerate(shares):
+            if share is not None:
+                self._allow(share, place in written)
+        for place, share in enumerate(shares):
+            if share is not None:
+                self._await(share, place in written)
+        for one, share in zip(operands, shares, strict=True):
+            if share is not None and share.loan is not None and not share.loan.is_taken:
+                self._take(share.loan, one._ref.base or one._ref)
+
+    def _allow(self, share: Share, is_written: bool) -> None:
+        loan = share.loan
+        if loan is not None and not loan.lasts:
+            raise BorrowEnded(
+                f"a borrowed tensor is used after the borrow was dropped: drop it later, or borrow "
+                f"again; it was borrowed {loan.words()}"
+            )
+        if loan is not None and is_written and not loan.is_mutable:
+            raise MutatingBorrow(
+                f"a tensor is written to that was borrowed {loan.words()}\n"
+                "borrow it with mutable=True"
+            )
+        for lent in share.lent:
+            if lent.lasts and lent.is_mutable:
+                raise BorrowedMutably(
+                    f"a tensor is used while it is borrowed {lent.words()}\ndrop that first"
+                )
+            if lent.lasts and is_written:
+                raise MutatingBorrow(
+                    f"a tensor is written to while it is borrowed {lent.words()}\ndrop that first"
+                )
+
+    def _await(self, share: Share, is_written: bool) -> None:
+        """Has a stream wait for others that are done with what it uses now."""
+        for lent in list(share.lent):
+            if not lent.lasts and (lent.is_mutable or is_written):
+                self._settle(lent)
+            if lent.is_settled:
+                share.lent.remove(lent)
+
+    def _take(self, loan: Loan, ref: Ref) -> None:
+        loan.is_taken = True
+        plan = self._plan("take", loan.goal, operands=1, results=(None,))
+        self._engine.stream.issue((plan.number, ref.slot, loan.token, ref.slot))
+
+    def _end(self, loan: Loan) -> None:
+        stream = self._engine.stream
+        for lent in loan.own.lent:
+            if lent.lasts:
+                self._end(lent)
+        # It is back when all who had it from there are done as well.
+        self._await(loan.own, is_written=True)
+        loan.dropped_at, loan.family = stream.issued, None
+        if not loan.is_taken:
+            self._issue("give_up", loan.origin, loan.token)
+            self._settled(loan)
+            return
+        self._issue("return", loan.goal, loan.token)
+        loan.dropped_at = stream.issued
+        if not loan.is_mutable and loan.is_on_cpu:
+            self._ending.append(loan)
+
+    def _settle(self, loan: Loan) -> None:
+        if not loan.is_settled:
+            self._issue("wait", loan.origin, loan.token)
+            self._settled(loan)
+
+    def _settled(self, loan: Loan) -> None:
+        loan.is_settled = True
+        self.count -= 1
+
+    def _tidy(self) -> None:
+        """Ends what is done, or was let go of; the lock is held."""
+        while self.forgotten:
+            loan = self.forgotten.pop()
+            if loan.lasts:
+                self._end(loan)
+        while self._ending and self._ending[0].dropped_at <= self._engine.stream.done:  # type: ignore[operator]
+            loan = self._ending.popleft()
+            if not loan.is_settled:
+                self._settled(loan)
+        while self.unminded:
+            self._issue("wait", *self.unminded.pop())
+            self.count -= 1
+        while self._gone:
+            self._gone.pop()
+            self.count -= 1
+
+    def _issue(self, kind: str, mesh: DeviceMesh, token: int) -> None:
+        self._engine.stream.issue((self._plan(kind, mesh).number, token))
+
+    def _plan(self, kind: str, mesh: DeviceMesh, **plan: Any) -> Issue:
+        key = kind, mesh, plan.get("detail")
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = self._engine._define(
+                None, mesh, None, kind=kind, name=f"borrow({kind})", numbers=1, **plan
+            )
+        return found
+
+
+def _share_of(family: Ref) -> Share | None:
+    return getattr(family, "share", None)
+
+
+def borrow(stream: Stream, tensor: Tensor, is_mutable: bool) -> tuple[Tensor, Borrow]:
+    """Gives a stream a tensor of another one; see `Stream.borrow`."""
+    if type(tensor) is not Tensor:
+        raise LocalTensorError("only distributed tensors are borrowed: put it on a mesh first")
+    needs_grad = tensor.requires_grad and torch.is_grad_enabled()
+    if needs_grad and is_mutable:
+        raise NoGradient(
+            "a tensor that needs gradients is borrowed to be written to: detach it, or do it "
+            "under torch.no_grad()"
+        )
+    mesh = tensor._meta.mesh
+    borrows = mesh._engine.borrows
+    if needs_grad:
+        loans: list[Loan] = []
+        made: Tensor = _Lend.apply(tensor, stream, loans)
+        return made, Borrow(borrows, loans[0])
+    made, loan = borrows.make(tensor, mesh._on(stream), is_mutable)
+    if is_mutable:
+        torch.autograd.graph.increment_version(tensor)
+        if tensor._shadow is not None:
+            tensor._shadow.family[0] = False
+    return made, Borrow(borrows, loan)
+
+
+class _Lend(torch.autograd.Function):
+    """Lends, and brings gradients back to the stream of the tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, stream: Stream, loans: list[Loan]) -> Tensor:
+        mesh = tensor._meta.mesh
+        ctx.stream = mesh._lane.stream
+        made, loan = mesh._engine.borrows.make(tensor, mesh._on(stream), is_mutable=False)
+        loans.append(loan)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        lent, loan = borrow(ctx.stream, grads[0], is_mutable=False)
+        copied = lent.clone()
+        loan.drop()
+        return copied, None, None

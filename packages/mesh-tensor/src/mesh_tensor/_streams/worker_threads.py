@@ -1,0 +1,284 @@
+"""The streams of one process: a thread for each, and who hands them their parts of a batch.
+
+The actor that hands out never waits for a stream, so that one which is slow holds up no other. It
+also makes what plans need, groups of processes among that: all processes come to a plan in the
+same order, while their streams do not.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from mesh_tensor._engine.op_stream import FREE
+from mesh_tensor._engine.plan import Forget, Plan
+from mesh_tensor._worker.runner import Runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextvars import Context
+
+    from mesh_core import Port
+    from mesh_tensor._worker.failure import Failure
+
+__all__ = ["StreamThreads", "Told"]
+
+
+class Told(NamedTuple):
+    """The answer to a question about values.
+
+    Attributes:
+        value: It.
+        failures: What has failed in this process that the program may not have heard of yet. The
+            batches that it was in may be answered later than the question.
+    """
+
+    value: Any
+    failures: list[Failure]
+
+
+class _Part:
+    """What one stream has of a batch."""
+
+    def __init__(self) -> None:
+        self.words: list[int] = []
+        #: The number of each operation.
+        self.numbers: list[int] = []
+
+
+class _Answer:
+    """Answers for a batch once all streams have done their part.
+
+    Args:
+        port: Where to.
+        parts: How many there are.
+        outcome: Gives the answer.
+    """
+
+    def __init__(self, port: Port[Any], parts: int, outcome: Callable[[], Any]) -> None:
+        self._port = port
+        self._left = parts
+        self._outcome = outcome
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+
+    def part_is_done(self, error: BaseException | None = None) -> None:
+        with self._lock:
+            self._left -= 1
+            self._error = self._error or error
+            is_last = self._left == 0
+        if is_last and self._error is not None:
+            self._port.exception(self._error)
+        elif is_last:
+            self._port.send(self._outcome())
+
+
+class _Thread:
+    """One stream: does what it is given, in order.
+
+    Args:
+        number: Which of the engine's streams.
+        runner: Its values and plans.
+        torch_threads: With how many threads torch works in it.
+    """
+
+    def __init__(self, number: int, runner: Runner, torch_threads: int) -> None:
+        self.runner = runner
+        self._number = number
+        self._torch_threads = torch_threads
+        self._is_on_device = False
+        #: The device that whoever hands out works on.
+        self._device = torch.cuda.current_device() if _device_is_used() else None
+        self._jobs: SimpleQueue[tuple[Context, Callable[[], object]] | None] = SimpleQueue()
+        name = f"mesh-tensor-stream-{number}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def put(self, job: Callable[[], object]) -> None:
+        """Adds something to do; it must not raise."""
+        self._jobs.put((copy_context(), job))
+
+    def close(self) -> None:
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        torch.set_num_threads(self._torch_threads)
+        if self._device is not None:
+            torch.cuda.set_device(self._device)
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            if self._number and not self._is_on_device and _device_is_used():
+                self._move_to_device()
+            context, function = job
+            context.run(function)
+            # What it holds is not to stay until the next one comes.
+            del job, context, function
+
+    def _move_to_device(self) -> None:
+        """Has what follows run beside the other streams on the device as well."""
+        self._is_on_device = True
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        torch.cuda.set_stream(stream)
+
+
+def _device_is_used() -> bool:
+    is_used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return is_used
+
+
+class StreamThreads:
+    """All streams of one process.
+
+    Args:
+        default: What has run the words so far: the stream of programs without any.
+        asked: What can be asked of values, by name: functions of the world of their stream.
+    """
+
+    def __init__(self, default: Runner, asked: Mapping[str, Callable[..., Any]]) -> None:
+        self._asked = asked
+        self._torch_threads = torch.get_num_threads()
+        self._world = default.world
+        self._lock = threading.Lock()
+        #: Failures that the program has not yet said to have heard of; and those not yet sent.
+        self._unheard: list[Failure] = []
+        self._unsent: list[Failure] = []
+        default.on_failure = self._note
+        self._threads = {0: _Thread(0, default, self._torch_threads)}
+        self._plans: dict[int, Plan] = dict(default.plans)
+        #: The plans of other streams than the default one.
+        self._others = {one.number for one in self._plans.values() if one.lane}
+
+    def run(
+        self,
+        port: Port[list[Failure]],
+        first: int,
+        words: list[int],
+        numbers: bytes,
+        plans: Sequence[Plan | Forget],
+        given: list[Any],
+        slots: int,
+        heard: int,
+    ) -> None:
+        """Hands out a batch; see `Interpreter.run_on_streams`."""
+        with self._lock:
+            self._unheard = [one for one in self._unheard if one.number >= heard]
+        for plan in plans:
+            if isinstance(plan, Forget):
+                self._forget(plan.numbers)
+            else:
+                self._define(plan)
+        parts = self._split(first, words)
+        if not parts:
+            port.send(self._take_failures())
+            return
+        answer = _Answer(port, len(parts), self._take_failures)
+        for lane, part in parts.items():
+            thread = self._thread(lane)
+
+            def job(runner: Runner = thread.runner, part: _Part = part) -> None:
+                try:
+                    runner.begin(numbers, given, slots)
+                    runner.run(first, part.words, part.numbers or None)
+                except BaseException as error:
+                    answer.part_is_done(error)
+                else:
+                    answer.part_is_done()
+
+            thread.put(job)
+
+    def ask(self, port: Port[Any], lane: int, name: str, args: tuple[Any, ...]) -> None:
+        """Answers a question about values, in the order of their stream."""
+        thread = self._thread(lane)
+        function = self._asked[name]
+
+        def job() -> None:
+            try:
+                with torch.no_grad():
+                    value = function(thread.runner.world, *args)
+                with self._lock:
+                    failures = self._unheard[:]
+                port.send(Told(value, failures))
+            except BaseException as error:
+                port.exception(error)
+
+        thread.put(job)
+
+    def count(self, port: Port[dict[str, int]]) -> None:
+        """Counts what all streams keep, when they have done what they were given so far."""
+        threads = list(self._threads.values())
+
+        def outcome() -> dict[str, int]:
+            values = sum(one.runner.count() for one in threads)
+            loans = len(self._world.exchange)
+            return {"plans": len(self._plans), "values": values, "loans": loans}
+
+        answer = _Answer(port, len(threads), outcome)
+        for one in threads:
+            one.put(answer.part_is_done)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._world.exchange.close()
+        for one in self._threads.values():
+            one.close()
+
+    def _thread(self, lane: int) -> _Thread:
+        found = self._threads.get(lane)
+        if found is None:
+            runner = Runner(self._world.beside(lane), self._note)
+            found = self._threads[lane] = _Thread(lane, runner, self._torch_threads)
+        return found
+
+    def _define(self, plan: Plan) -> None:
+        self._plans[plan.number] = plan
+        if plan.lane:
+            self._others.add(plan.number)
+        self._thread(plan.lane).runner.define(plan)
+
+    def _forget(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._plans.pop(number, None)
+        self._others.difference_update(numbers)
+        for one in self._threads.values():
+            runner = one.runner
+            # Behind the words that still name them.
+            one.put(lambda runner=runner: runner.forget(numbers))  # type: ignore[misc]
+
+    def _split(self, first: int, words: list[int]) -> dict[int, _Part]:
+        """Gives each stream its part; nothing is said of numbers where one has all."""
+        if not words:
+            return {}
+        if self._others.isdisjoint(words):
+            whole = _Part()
+            whole.words = words
+            return {0: whole}
+        parts: dict[int, _Part] = {}
+        at, number, plans = 0, first, self._plans
+        while at < len(words):
+            if words[at] == FREE:
+                parts.setdefault(0, _Part()).words += words[at : at + 2]
+                at += 2
+                continue
+            plan = plans[words[at]]
+            part = parts.setdefault(plan.lane, _Part())
+            part.words += words[at : at + plan.words]
+            part.numbers.append(number)
+            at += plan.words
+            number += 1
+        return parts
+
+    def _note(self, failure: Failure) -> None:
+        with self._lock:
+            self._unheard.append(failure)
+            self._unsent.append(failure)
+
+    def _take_failures(self) -> list[Failure]:
+        with self._lock:
+            failures, self._unsent = self._unsent, []
+        return failures

@@ -1,0 +1,176 @@
+"""The tensors that programs see: one value in each process of a mesh, all of one kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from mesh_core.spi import NeedsLayer
+from mesh_tensor._errors import LocalTensorError
+from mesh_tensor._tensor.meta import set_lazy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_core import Future
+    from mesh_tensor._dispatch.constant_folding import Shadow
+    from mesh_tensor._mesh.device_mesh import DeviceMesh
+    from mesh_tensor._streams.stream import Stream
+    from mesh_tensor._tensor.meta import Meta
+    from mesh_tensor._tensor.ref import Ref
+
+__all__ = ["Tensor", "become", "wrap"]
+
+#: What `tensor.data` is for other tensors.
+_data: Any = torch._C.TensorBase.data
+
+
+class Tensor(torch.Tensor):
+    """One tensor in each process of a mesh; all have the same shape, strides, dtype and device.
+
+    Operations on it are issued to the processes and return at once. There is no global shape: how
+    the parts belong together is the program's matter, as it is that of `reduce` and its like.
+    """
+
+    _meta: Meta
+    _ref: Ref
+    #: What it is, if it is a scalar that the program knows.
+    _shadow: Shadow | None = None
+
+    __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Issues an operation; called by torch, below autograd."""
+        from mesh_tensor._dispatch.dispatcher import dispatch
+
+        return dispatch(func, args, kwargs or {})
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The processes that have a part of it."""
+        return self._meta.mesh._on(None)
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that it belongs to."""
+        return self._meta.mesh._lane.stream
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The device in each process; that need not be one of the program's."""
+        return self._meta.device
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        """Whether that is a CUDA device."""
+        return self._meta.device.type == "cuda"
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        """Whether there are no values anywhere."""
+        return self._meta.device.type == "meta"
+
+    @property
+    def data(self) -> Tensor:
+        """The same values without gradients; what is assigned takes the place of the values."""
+        return self.detach()  # type: ignore[return-value]
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise LocalTensorError(
+                f"{self} cannot hold a tensor of this process: put it on the mesh first"
+            )
+        own: Any = value.detach()
+        become(self, own._meta)
+        self._ref, self._shadow = own._ref, None
+
+    def reduce(
+        self,
+        dims: str | Sequence[str] | None = None,
+        reduction: str = "sum",
+        scatter: bool = False,
+        out: Tensor | None = None,
+        grad: str = "sum",
+    ) -> Tensor:
+        """Combines the values of all processes along dimensions of the mesh; see `reduce`."""
+        from mesh_tensor._collectives.collectives import reduce
+
+        return reduce(self, dims, reduction=reduction, scatter=scatter, out=out, grad=grad)
+
+    def reduce_(self, dims: str | Sequence[str] | None = None, reduction: str = "sum") -> Tensor:
+        """As `reduce`, with the result in the tensor itself."""
+        from mesh_tensor._collectives.collectives import reduce_
+
+        return reduce_(self, dims, reduction=reduction)
+
+    def fetch(self, **coordinates: int) -> Future[torch.Tensor]:
+        """Brings the value of one process here; see `fetch_shard`."""
+        from mesh_tensor._tensor.fetch import fetch_shard
+
+        return fetch_shard(self, coordinates)
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+        meta = self._meta
+        parts = [f"shape={tuple(meta.shape)}", f"dtype={meta.dtype}", f"mesh={meta.mesh}"]
+        if meta.mesh._lane.number:
+            parts.append(f"stream={self.stream.name}")
+        if self.requires_grad:
+            parts.append("requires_grad=True")
+        return f"mesh_tensor.Tensor({', '.join(parts)})"
+
+    def __format__(self, how: str) -> str:
+        # As for other scalars: their number, if the processes agree on it.
+        return format(self.item() if how and not self.dim() else repr(self), how)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise NeedsLayer(
+            "a distributed tensor stays in its processes: get its value with mesh_tensor.inspect, "
+            "or spawn the actor first and pass the tensor to an endpoint as an argument of its own"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError("only tensors that the program has made are copied: detach it first")
+        copied: Any = self.detach().clone().requires_grad_(self.requires_grad)
+        if isinstance(self, torch.nn.Parameter):
+            copied = torch.nn.Parameter(copied, self.requires_grad)
+        memo[id(self)] = copied
+        made: Tensor = copied
+        return made
+
+
+def wrap(meta: Meta, ref: Ref) -> Tensor:
+    """Makes the tensor of a value."""
+    made: Tensor = torch.Tensor._make_wrapper_subclass(
+        Tensor,
+        meta.shape,
+        meta.strides,
+        meta.offset,
+        None,
+        meta.dtype,
+        meta.layout,
+        meta.shell,
+    )
+    made._meta = meta
+    made._ref = ref
+    if meta.lazy:
+        set_lazy(made, meta.lazy)
+    return made
+
+
+def become(tensor: Tensor, meta: Meta) -> None:
+    """Gives a tensor another shape, or whatever else operations tell tensors apart by."""
+    if tensor._meta is meta:
+        return
+    with torch._C._DisableTorchDispatch():
+        _data.__set__(tensor, wrap(meta, tensor._ref))
+    tensor._meta = meta

@@ -1,0 +1,1 @@
+"""Functions that are recorded once and replayed with one message."""

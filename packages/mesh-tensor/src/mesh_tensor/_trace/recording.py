@@ -1,0 +1,326 @@
+"""What a function has done once, and doing it again with other arguments."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mesh_core import Region
+from mesh_tensor._engine.call_site import TracePlace, words_of
+from mesh_tensor._errors import TraceError
+from mesh_tensor._tensor.tensor import Tensor, wrap
+from mesh_tensor._trace.gradients import Gradients
+from mesh_tensor._trace.guards import Surroundings
+from mesh_tensor._trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh_tensor._engine.engine import Engine
+    from mesh_tensor._tensor.meta import Meta
+    from mesh_tensor._trace.gradients import Gradient
+    from mesh_tensor._trace.recorder import Input
+
+__all__ = ["Recorded", "Recording", "record"]
+
+#: Where an input comes from: an argument, the gradient of a parameter, or always the same tensor.
+_LEAF, _GRADIENT, _CAPTURED = range(3)
+#: What is returned: a result of the trace, one of its inputs, or a constant.
+_RESULT, _INPUT, _CONSTANT = range(3)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What came of recording a function.
+
+    Attributes:
+        result: What it returned.
+        recording: What can be replayed, if it can.
+        why_none: Why it cannot.
+    """
+
+    result: Any
+    recording: Recording | None
+    why_none: str = ""
+
+
+def record(
+    engine: Engine, function: Callable[..., Any], leaves: Sequence[Any], spec: Any
+) -> Recorded:
+    """Calls a function, and notes what it does.
+
+    Raises:
+        TraceError: It does what a trace cannot have.
+    """
+    tensors = [one for one in leaves if type(one) is Tensor]
+    surroundings = Surroundings(function, (one for one in leaves if type(one) is not Tensor))
+    before = surroundings.state()
+    parameters = (one for one in tensors if one.requires_grad)
+    gradients = Gradients([*surroundings.parameters(), *parameters])
+    recorder = Recorder(engine, tensors)
+    engine.stream.recorder = recorder
+    try:
+        args, kwargs = pytree.tree_unflatten(list(leaves), spec)
+        result = function(*args, **kwargs)
+        changes = gradients.changes(recorder)
+        kept = _kept(recorder, changes, result)
+        why_none = _what_outlives(engine, recorder, kept)
+        _check_shapes(recorder)
+    finally:
+        engine.stream.recorder = None
+    if recorder.is_first_of_its_kind:
+        why_none = "it calls something for the first time each time"
+    elif surroundings.state() != before:
+        why_none = f"it changes {surroundings.changed(before)} itself"
+    if why_none:
+        return Recorded(result, None, why_none)
+    recording = Recording(engine, recorder, changes, kept, leaves, result)
+    recording.watch(surroundings, before)
+    return Recorded(result, recording)
+
+
+class Recording:
+    """Operations that are replayed, with what goes in and what comes out.
+
+    Args:
+        engine: On which engine.
+        recorder: What was noted.
+        gradients: What became of gradients.
+        kept: What outlives the call, by number.
+        leaves: What it was called with.
+        result: What it returned.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        recorder: Recorder,
+        gradients: Sequence[Gradient],
+        kept: dict[int, Tensor],
+        leaves: Sequence[Any],
+        result: Any,
+    ) -> None:
+        self._engine = engine
+        self._gradients = gradients
+        inputs = list(recorder.inputs.values())
+        self._sources = [_source_of(one, leaves, gradients) for one in inputs]
+        self._captured = [
+            (one.tensor, one.meta)
+            for one, (kind, _) in zip(inputs, self._sources, strict=True)
+            if kind == _CAPTURED and one.meta is not None
+        ]
+        self._mutated = tuple(at for at, one in enumerate(inputs) if recorder.is_written(one))
+        #: Of each result its number, what it is like, and whose storage it has.
+        self._results = _results(kept, inputs)
+        places = {number: at for at, (number, _, _) in enumerate(self._results)}
+        self._replaced = [
+            (one.parameter, places.get(-1 if one.number is None else one.number), one)
+            for one in gradients
+            if one.is_replaced
+        ]
+        leaves_out, self._spec = pytree.tree_flatten(result)
+        self._returned = [_returned(one, recorder, inputs, places) for one in leaves_out]
+        self._lines = recorder.places
+        self.body = recorder.body(list(places))
+        self._issue = _defined(engine, self.body, self._mutated)
+
+    def watch(self, surroundings: Surroundings, state: tuple[Any, ...]) -> None:
+        """Has it hold only as long as what surrounds the function is as it was."""
+        self._surroundings, self._state = surroundings, state
+
+    def holds(self) -> bool:
+        """Whether the function would do the same now."""
+        return (
+            all(tensor._meta is meta for tensor, meta in self._captured)
+            and all(one.holds for one in self._gradients)
+            and self._surroundings.state() == self._state
+        )
+
+    def changed(self) -> str:
+        """Says what is not as it was."""
+        return self._surroundings.changed(self._state)
+
+    def replay(self, leaves: Sequence[Any]) -> Any:
+        """Does it again; gives what the function would return.
+
+        Raises:
+            MeshError: The processes are gone.
+        """
+        engine, issue = self._engine, self._issue
+        operands: list[Any] = [
+            payload
+            if kind == _CAPTURED
+            else leaves[payload]
+            if kind == _LEAF
+            else payload.parameter.grad
+            for kind, payload in self._sources
+        ]
+        for parameter, _, gradient in self._replaced:
+            if gradient.meta is None:
+                # Its memory is free for what comes.
+                parameter.grad = None
+        made: list[Tensor] = []
+        with engine.stream.lock:
+            for _, meta, base in self._results:
+                ref = engine._new_ref(_base_of(base, operands, made), meta.mesh._lane)
+                made.append(wrap(meta, ref))
+            slots = [one._ref.slot for one in operands]
+            results = [one._ref.slot for one in made]
+            if engine.is_watchful:
+                engine.watch(issue, operands, slots, results)
+            words = (issue.number, *slots, *results)
+            engine.stream.issue(words, operands, TracePlace.here(self._lines))
+        for at in self._mutated:
+            _note_written(operands[at])
+        for parameter, place, _ in self._replaced:
+            parameter.grad = None if place is None else made[place]
+        out = [
+            made[payload] if kind == _RESULT else operands[payload] if kind == _INPUT else payload
+            for kind, payload in self._returned
+        ]
+        return pytree.tree_unflatten(out, self._spec)
+
+    def difference(self, other: Recording) -> str:
+        """Says in what it differs from another one; nothing where it does the same."""
+        both = zip(self._said(), other._said(), strict=False)
+        at = next((at for at, (one, two) in enumerate(both) if one != two), None)
+        if at is None and len(self.body.ops) == len(other.body.ops):
+            return ""
+        at = min(len(self.body.ops), len(other.body.ops)) if at is None else at
+        here = words_of(self._lines[at]) if at < len(self._lines) else "  (it has ended before)"
+        return f"operation {at} is another one, issued here:\n{here}"
+
+    def _said(self) -> list[Any]:
+        plans = [(one.name, repr((one.args, one.kwargs))) for one in self.body.plans]
+        return [
+            (plans[op.plan], op.operands, op.numbers, op.results, repr(op.given))
+            for op in self.body.ops
+        ]
+
+
+def _kept(recorder: Recorder, gradients: Sequence[Gradient], result: Any) -> dict[int, Tensor]:
+    """Gives what the function has made for others, by number.
+
+    Raises:
+        TraceError: Gradients would be asked for through the trace.
+    """
+    kept: dict[int, Tensor] = {}
+    grads = [one.parameter.grad for one in gradients if one.is_replaced]
+    for one in [*pytree.tree_leaves(result), *grads]:
+        if type(one) is not Tensor:
+            continue
+        number = recorder.number_of(one)
+        if number is None or number in recorder.inputs:
+            continue
+        if one.requires_grad:
+            raise TraceError(
+                "a traced function returns a tensor that needs gradients, and none come back "
+                "through a trace: call backward() in it, detach what it returns, or decorate it "
+                f"with torch.no_grad(); this one is made here:\n{recorder.maker_of(number)}"
+            )
+        kept[number] = one
+    return kept
+
+
+def _what_outlives(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) -> str:
+    """Says what else is still there of what the function has made; a replay would not renew it."""
+    # Those whose storage others have are held by these.
+    bases = {recorder.number_of_slot(one._ref.base.slot) for one in kept.values() if one._ref.base}
+    for collect in (False, True):
+        if collect:
+            gc.collect()
+        # So that it is known what is held no more.
+        engine.stream.flush()
+        left = [number for number in recorder.left() if number not in kept and number not in bases]
+        if not left:
+            return ""
+    return (
+        "it makes a tensor that outlives the call without being returned, here:\n"
+        f"{recorder.maker_of(left[0])}"
+    )
+
+
+def _check_shapes(recorder: Recorder) -> None:
+    """Looks whether all that was there before still has the shape that it had.
+
+    Raises:
+        TraceError: It has not.
+    """
+    for one in recorder.inputs.values():
+        if one.meta is not None and one.tensor._meta is not one.meta:
+            raise TraceError(
+                f"a traced function changes the shape of a tensor that was there before, from "
+                f"{tuple(one.meta.shape)} to {tuple(one.tensor.shape)}: return another one instead"
+            )
+
+
+def _source_of(one: Input, leaves: Sequence[Any], gradients: Sequence[Gradient]) -> tuple[int, Any]:
+    for index, leaf in enumerate(leaves):
+        if type(leaf) is Tensor and leaf._ref is one.tensor._ref:
+            return _LEAF, index
+    for gradient in gradients:
+        if gradient.before is not None and gradient.before is one.tensor:
+            return _GRADIENT, gradient
+    return _CAPTURED, one.tensor
+
+
+def _results(
+    kept: dict[int, Tensor], inputs: Sequence[Input]
+) -> list[tuple[int, Meta, tuple[bool, int] | None]]:
+    """Gives the results, those that others have the storage of before these."""
+    by_base = {one.base: (True, at) for at, one in reversed(list(enumerate(inputs)))}
+    found: list[tuple[int, Meta, tuple[bool, int] | None]] = []
+    for at, number in enumerate(sorted(kept)):
+        ref = kept[number]._ref
+        root = ref.base or ref
+        found.append((number, kept[number]._meta, by_base.get(root.slot)))
+        by_base.setdefault(root.slot, (False, at))
+    return found
+
+
+def _base_of(base: tuple[bool, int] | None, operands: Sequence[Any], made: Sequence[Tensor]) -> Any:
+    if base is None:
+        return None
+    is_operand, at = base
+    return operands[at]._ref if is_operand else made[at]._ref
+
+
+def _returned(
+    one: Any, recorder: Recorder, inputs: Sequence[Input], places: dict[int, int]
+) -> tuple[int, Any]:
+    if type(one) is not Tensor:
+        return _CONSTANT, one
+    number = recorder.number_of(one)
+    if number is None:
+        return _CONSTANT, one
+    if number in places:
+        return _RESULT, places[number]
+    return _INPUT, [two.number for two in inputs].index(number)
+
+
+def _defined(engine: Engine, body: Any, mutated: tuple[int, ...]) -> Any:
+    """Sends it to the processes, which keep it under a number."""
+    regions = {plan.ranks for plan in body.plans}
+    one = Region.decode(regions.pop()) if len(regions) == 1 else engine._all
+    return engine._define(
+        None,
+        engine.mesh(one),
+        None,
+        kind="replay",
+        name="a trace",
+        operands=len(body.inputs),
+        results=(None,) * len(body.results),
+        mutated=mutated,
+        detail=body,
+    )
+
+
+def _note_written(tensor: Any) -> None:
+    if type(tensor) is Tensor:
+        torch.autograd.graph.increment_version(tensor)
+        if tensor._shadow is not None:
+            tensor._shadow.family[0] = False

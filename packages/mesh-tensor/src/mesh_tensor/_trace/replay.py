@@ -1,0 +1,213 @@
+"""Traces in a process: a function of straight code for each, written once.
+
+Where an operation of it fails, the rest goes on one by one, as it does without a trace: what can
+still be made is made, and in a collective nobody is left to wait.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from mesh_tensor._worker.failure import Poison, TraceFailed
+from mesh_tensor._worker.step_compiler import call_text, operator_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._trace.op_sequence import TraceBody, TracedOp
+    from mesh_tensor._worker.failure import Failure
+    from mesh_tensor._worker.step_compiler import Step
+    from mesh_tensor._worker.world import World
+
+__all__ = ["last_uses", "op_words", "replay_step"]
+
+_FILE = "<a trace of mesh_tensor>"
+
+
+def replay_step(plan: Plan, world: World) -> Step:
+    """Does the operations of a trace, and keeps its results."""
+    replay = _Replay(plan.detail, world)
+    values, operands, words = world.values, plan.operands, plan.words - 1
+
+    def step(w: list[int], at: int) -> int:
+        given = [values[slot] for slot in w[at : at + operands]]
+        for slot, result in zip(w[at + operands : at + words], replay.run(given), strict=True):
+            values[slot] = result
+        return at + words
+
+    return step
+
+
+class _Replay:
+    """A trace as one process runs it: without the operations of others.
+
+    Args:
+        body: The trace.
+        world: Where.
+    """
+
+    def __init__(self, body: TraceBody, world: World) -> None:
+        # Not at the top: a trace is a kind of plan as well.
+        from mesh_tensor._worker.runner import Runner
+
+        self._body = body
+        self._values: list[Any] = [None] * body.values
+        given: list[Any] = []
+        numbers = array("d")
+        inner = world.within(self._values, given, numbers)
+        self._failures: list[Failure] = []
+        self._runner = Runner(inner, self._failures.append)
+        for plan in body.plans:
+            self._runner.define(plan)
+        self._ops = [op for op in body.ops if world.takes_part(body.plans[op.plan].ranks)]
+        #: Where the words of each operation begin.
+        self._starts: list[int] = []
+        self._words: list[int] = []
+        for op in self._ops:
+            self._starts.append(len(self._words))
+            self._words += op_words(body.plans[op.plan], op, given, numbers)
+        #: The operation of each line.
+        self._line_ops: list[int] = []
+        self._function = self._compiled()
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Does it; gives the results.
+
+        Raises:
+            TraceFailed: Something in it has failed. All that it can be done without was done.
+        """
+        if not any(isinstance(one, Poison) for one in inputs):
+            try:
+                results: Sequence[Any] = self._function(*inputs)
+                return results
+            except Exception as error:
+                failed = self._stopped(error)
+        else:
+            failed = None
+            for number, value in zip(self._body.inputs, inputs, strict=True):
+                self._values[number] = value
+        try:
+            self._go_on(failed)
+        finally:
+            self._values[:] = [None] * len(self._values)
+        failures = self._failures[:]
+        self._failures.clear()
+        raise TraceFailed(failures)
+
+    def _go_on(self, failed: tuple[int, Exception] | None) -> None:
+        """Does what comes behind the operation that failed, or all."""
+        if failed is None:
+            self._runner.run(0, self._words)
+            return
+        index, error = failed
+        at = self._starts[index]
+        at = self._runner.poison(index, self._words[at], self._words, at + 1, error)
+        self._runner.run(index + 1, self._words[at:])
+
+    def _stopped(self, error: Exception) -> tuple[int, Exception]:
+        """Takes over what the function had when it was broken off; gives at which operation."""
+        trace: TracebackType | None = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != _FILE:
+            trace = trace.tb_next
+        if trace is None:
+            raise error
+        for name, value in trace.tb_frame.f_locals.items():
+            if name.startswith("v"):
+                self._values[int(name[1:])] = value
+        line = trace.tb_lineno
+        trace.tb_frame.clear()
+        return self._line_ops[line - 1], error
+
+    def _compiled(self) -> Any:
+        """Writes the function; each line belongs to one operation."""
+        body = self._body
+        names: dict[str, Any] = {"V": self._values, "W": self._words}
+        lines = [f"def run({', '.join(f'v{one}' for one in body.inputs)}):"]
+        self._line_ops = [0]
+        #: Values of other processes, which are named as well.
+        elsewhere = {one for op in body.ops for one in op.results}
+        elsewhere -= {one for op in self._ops for one in op.results}
+        if elsewhere:
+            lines.append("    " + " = ".join(f"v{one}" for one in sorted(elsewhere)) + " = None")
+            self._line_ops.append(0)
+        dying = last_uses(self._ops, body)
+        for index, op in enumerate(self._ops):
+            plan = body.plans[op.plan]
+            if plan.kind == "op":
+                written = _op_lines(plan, op, names)
+            else:
+                names[f"s{op.plan}"] = self._runner.step_of(plan.number)
+                written = _step_lines(plan, op, self._starts[index])
+            if dying[index]:
+                written.append("del " + ", ".join(f"v{one}" for one in dying[index]))
+            lines += ["    " + line for line in written]
+            self._line_ops += [index] * len(written)
+        lines.append(f"    return ({''.join(f'v{one}, ' for one in body.results)})")
+        exec(compile("\n".join(lines), _FILE, "exec"), names)
+        return names["run"]
+
+
+def op_words(plan: Plan, op: TracedOp, given: list[Any], numbers: array[float]) -> list[int]:
+    """Gives the words of an operation, and puts where they point to what it brings."""
+    words = [plan.number]
+    if plan.kind == "put":
+        words.append(len(given))
+        given.append(op.given)
+    else:
+        words += op.operands
+        if op.given is not None:
+            words.append(len(given))
+            given.append(op.given)
+        for one in op.numbers:
+            words.append(len(numbers))
+            numbers.append(one)
+    return [*words, *op.results]
+
+
+def _op_lines(plan: Plan, op: TracedOp, names: dict[str, Any]) -> list[str]:
+    """Writes an operation of torch."""
+    function = f"f{op.plan}"
+    if function not in names:
+        names[function] = operator_of(plan.name, plan.detail)
+
+    def number(index: int) -> str:
+        # By name: not every float can be written down.
+        name = f"c{len(names)}"
+        names[name] = op.numbers[index]
+        return name
+
+    call = call_text(plan, function, names, lambda at: f"v{op.operands[at]}", number)
+    if plan.results == (None,):
+        return [f"v{op.results[0]} = {call}"]
+    if not plan.results:
+        return [call]
+    lines = [f"r = {call}"]
+    for result, path in zip(op.results, plan.results, strict=True):
+        lines.append(f"v{result} = r" + "".join(f"[{place}]" for place in path or ()))
+    return [*lines, "del r"]
+
+
+def _step_lines(plan: Plan, op: TracedOp, start: int) -> list[str]:
+    """Writes whatever else: its step finds its values in the list, and leaves them there."""
+    there = [*dict.fromkeys(op.operands)] if plan.kind != "put" else []
+    lines = [f"V[{one}] = v{one}" for one in there]
+    lines.append(f"s{op.plan}(W, {start + 1})")
+    lines += [f"v{one} = V[{one}]" for one in op.results]
+    used = [*there, *op.results]
+    if used:
+        lines.append(" = ".join(f"V[{one}]" for one in used) + " = None")
+    return lines
+
+
+def last_uses(ops: Sequence[TracedOp], body: TraceBody) -> list[list[int]]:
+    """Gives for each operation the values that nothing behind it needs."""
+    needed = {*body.results, *body.inputs}
+    dying: list[list[int]] = []
+    for op in reversed(ops):
+        used = dict.fromkeys((*op.operands, *op.results))
+        dying.append([one for one in used if one not in needed])
+        needed.update(used)
+    return dying[::-1]

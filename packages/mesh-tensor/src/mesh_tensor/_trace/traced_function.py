@@ -1,0 +1,199 @@
+"""Functions of tensors that are recorded once and then replayed: one message for all they do."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mesh_tensor._errors import TensorError, TraceError
+from mesh_tensor._mesh.activation import active_mesh
+from mesh_tensor._tensor.tensor import Tensor
+from mesh_tensor._trace.recording import Recording, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_tensor._engine.engine import Engine
+
+__all__ = ["Traced", "trace"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: So many recordings of one function in vain, or for one kind of arguments, are told of.
+_TOO_MANY = 8
+
+
+class Traced(Generic[P, R]):
+    """A function whose operations are recorded at the first call, and replayed after that.
+
+    Attributes:
+        recorded: How often it was recorded.
+        replayed: How often that was replayed.
+    """
+
+    def __init__(self, function: Callable[P, R], check_every: int) -> None:
+        self._function = function
+        self._check_every = check_every
+        self._recordings: dict[Any, list[Recording]] = {}
+        self._in_vain = 0
+        self.recorded: int = 0
+        self.replayed: int = 0
+        self._name = getattr(function, "__name__", "function")
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls it, or replays what it did with arguments of the same kind.
+
+        Raises:
+            TraceError: It does what cannot be replayed.
+            TensorError: There is nothing that says on which processes.
+        """
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        engine, leaves = _placed(leaves)
+        if engine.stream.recorder is not None:
+            # Part of another trace.
+            return self._function(*args, **kwargs)
+        key = _key(leaves, spec)
+        recordings = self._recordings.setdefault(key, [])
+        for recording in recordings:
+            if recording.holds():
+                if not self._is_to_be_checked():
+                    self.replayed += 1
+                    return cast("R", recording.replay(leaves))
+                return self._checked(engine, recording, leaves, spec)
+        return self._record(engine, recordings, leaves, spec)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        bound: Traced[Any, R] = Traced(self._function.__get__(instance), self._check_every)
+        # The next access finds that one.
+        instance.__dict__[self._name] = bound
+        return bound
+
+    def clear(self) -> None:
+        """Forgets what was recorded."""
+        self._recordings.clear()
+
+    def _is_to_be_checked(self) -> bool:
+        return self._check_every > 0 and (self.replayed + 1) % self._check_every == 0
+
+    def _record(
+        self, engine: Engine, recordings: list[Recording], leaves: list[Any], spec: Any
+    ) -> R:
+        self.recorded += 1
+        if len(recordings) >= _TOO_MANY:
+            self._warn(f"{recordings[0].changed()} is another one at each call")
+            recordings.clear()
+        recorded = record(engine, self._function, leaves, spec)
+        if recorded.recording is not None:
+            recordings.append(recorded.recording)
+            self._in_vain = 0
+        else:
+            self._in_vain += 1
+            if self._in_vain == _TOO_MANY:
+                self._warn(recorded.why_none)
+        return cast("R", recorded.result)
+
+    def _checked(self, engine: Engine, recording: Recording, leaves: list[Any], spec: Any) -> R:
+        self.replayed += 1
+        fresh = record(engine, self._function, leaves, spec)
+        difference = fresh.why_none
+        if fresh.recording is not None:
+            difference = fresh.recording.difference(recording)
+        if difference:
+            raise TraceError(f"{self._name} no longer does what was recorded: {difference}")
+        return cast("R", fresh.result)
+
+    def _warn(self, why: str) -> None:
+        warnings.warn(
+            f"the trace {self._name} was recorded {self.recorded} times and replayed "
+            f"{self.replayed} times: {why}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+@overload
+def trace(function: Callable[P, R], *, check_every: int = 0) -> Traced[P, R]: ...
+
+
+@overload
+def trace(
+    function: None = None, *, check_every: int = 0
+) -> Callable[[Callable[P, R]], Traced[P, R]]: ...
+
+
+def trace(function: Any = None, *, check_every: int = 0) -> Any:
+    """Has a function of distributed tensors be recorded, and replayed from the second call on.
+
+    The first call with arguments of a kind runs the function and notes its operations; later ones
+    send one message in place of them all, however many there are. Gradients that come together in
+    parameters, what is written in place, collectives and random numbers are replayed as well.
+    It is recorded anew for arguments of another kind, and when something else changes that the
+    function depends on: numbers it closes over or finds in globals and objects, the settings of
+    modules and optimizers.
+
+    Args:
+        function: What is traced. It must do the same operations each time, read no values, and
+            return what it makes. What else it does, as to print, it does when it is recorded.
+        check_every: Run the function itself at each so many-th call, and compare.
+
+    Raises:
+        ValueError: `check_every` is negative.
+    """
+    if check_every < 0:
+        raise ValueError(f"check_every is {check_every}: give a number of calls, or 0 for never")
+    if function is None:
+        return functools.partial(trace, check_every=check_every)
+    return Traced(function, check_every)
+
+
+def _placed(leaves: list[Any]) -> tuple[Engine, list[Any]]:
+    """Gives the engine of a call, and its arguments with tensors of this process sent there."""
+    mesh = active_mesh.get()
+    for one in leaves:
+        if type(one) is Tensor:
+            mesh = one._meta.mesh
+            break
+    if mesh is None:
+        raise TensorError("a traced function has no tensor and no mesh is active: activate one")
+    engine = mesh._engine
+    if any(isinstance(one, torch.Tensor) and type(one) is not Tensor for one in leaves):
+        leaves = [
+            engine.put(mesh, one)
+            if isinstance(one, torch.Tensor) and type(one) is not Tensor
+            else one
+            for one in leaves
+        ]
+    return engine, leaves
+
+
+def _key(leaves: list[Any], spec: Any) -> tuple[Any, ...]:
+    """Says of what kind a call is."""
+    parts: list[Any] = [spec, active_mesh.get(), torch.is_grad_enabled()]
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        parts += (torch.get_autocast_dtype("cpu"), torch.get_autocast_dtype("cuda"))
+    seen: dict[int, int] = {}
+    for index, one in enumerate(leaves):
+        if type(one) is Tensor:
+            ref = one._ref
+            base = seen.setdefault(id(ref.base or ref), index)
+            parts += (one._meta, one.requires_grad, base, seen.setdefault(id(ref), index))
+        elif type(one) is float:
+            parts += (float, one.hex())
+        else:
+            parts += (type(one), one)
+    try:
+        hash(made := tuple(parts))
+    except TypeError:
+        raise TraceError(
+            "an argument of a traced function that is no tensor tells calls apart, and so must "
+            "be hashable: pass numbers, strings, tuples, or modules"
+        ) from None
+    return made

@@ -1,0 +1,1 @@
+"""The process side: an interpreter of the op stream."""

@@ -1,0 +1,90 @@
+"""The kinds of plans, and how a process makes a step of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mesh_tensor._collectives.steps import move_step, reduce_step
+from mesh_tensor._engine.plan import Plan
+from mesh_tensor._remote.actor_arguments import lend_step
+from mesh_tensor._remote.steps import adopt_step, function_step, remote_step
+from mesh_tensor._streams.borrow_exchange import (
+    free_step,
+    give_step,
+    give_up_step,
+    return_step,
+    take_step,
+    wait_step,
+)
+from mesh_tensor._trace.replay import replay_step
+from mesh_tensor._worker.step_compiler import call_step, operator_of
+from mesh_tensor._worker.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_tensor._worker.step_compiler import Step
+
+__all__ = ["KINDS"]
+
+
+def _op(plan: Plan, world: World) -> Step:
+    return call_step(plan, operator_of(plan.name, plan.detail), world)
+
+
+def _put(plan: Plan, world: World) -> Step:
+    """Takes a value that the batch brings, or a part of it; its first word says which."""
+    values = world.values
+    if plan.detail is not None:
+        dims, axis, parts = plan.detail
+        which = world.peers(plan.ranks, dims).index(world.rank)
+
+        def part_step(w: list[int], at: int) -> int:
+            whole = world.given[w[at]]
+            values[w[at + 1]] = whole.chunk(parts, axis)[which].clone(
+                memory_format=torch.contiguous_format
+            )
+            return at + 2
+
+        return part_step
+
+    def step(w: list[int], at: int) -> int:
+        values[w[at + 1]] = world.given[w[at]]
+        return at + 2
+
+    return step
+
+
+def _rank(plan: Plan, world: World) -> Step:
+    """Makes the coordinate of this process."""
+    at_rank = world.peers(plan.ranks, plan.detail).index(world.rank)
+    return call_step(plan, lambda: torch.tensor(at_rank), world)
+
+
+def _groups(plan: Plan, world: World) -> Step:
+    """Makes a group that functions will ask for, where all processes do so in one order."""
+    world.group(world.peers(plan.ranks, plan.detail))
+    return lambda _, at: at
+
+
+KINDS: dict[str, Callable[[Plan, World], Step]] = {
+    "op": _op,
+    "put": _put,
+    "rank": _rank,
+    "reduce": reduce_step,
+    "move": move_step,
+    "function": function_step,
+    "remote": remote_step,
+    "adopt": adopt_step,
+    "lend": lend_step,
+    "replay": replay_step,
+    "groups": _groups,
+    "free": free_step,
+    "give": give_step,
+    "take": take_step,
+    "return": return_step,
+    "wait": wait_step,
+    "give_up": give_up_step,
+}

@@ -1,0 +1,144 @@
+"""The operations of one stream in one process: its values, and the plans that make them."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mesh_tensor._engine.op_stream import FREE
+from mesh_tensor._worker.failure import Failure, Poison, TraceFailed
+from mesh_tensor._worker.plan_kinds import KINDS
+from mesh_tensor._worker.step_compiler import skip_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._worker.world import World
+
+__all__ = ["Runner"]
+
+_GROWTH = 1024
+
+
+class Runner:
+    """Runs the words of one stream, on one thread.
+
+    Args:
+        world: The place of the process, with the values of the stream.
+        on_failure: Gets what has failed for a reason of its own.
+    """
+
+    def __init__(self, world: World, on_failure: Callable[[Failure], object]) -> None:
+        self.world = world
+        self.plans: dict[int, Plan] = {}
+        self._steps: dict[int, Callable[[list[int], int], int]] = {}
+        self._values = world.values
+        self.on_failure = on_failure
+
+    def begin(self, numbers: bytes, given: list[Any], slots: int) -> None:
+        """Takes what a batch brings beside the words.
+
+        Args:
+            numbers: The floats among the arguments of its operations.
+            given: Values.
+            slots: How many slots there are in all.
+        """
+        values = self._values
+        if slots > len(values):
+            values.extend([None] * (slots - len(values) + _GROWTH))
+        self.world.given = given
+        floats = array("d")
+        floats.frombytes(numbers)
+        self.world.numbers = floats
+
+    def run(self, number: int, words: list[int], numbers: Sequence[int] | None = None) -> None:
+        """Runs words.
+
+        Args:
+            number: The number of the first operation.
+            words: The operations, and what is let go of.
+            numbers: The number of each, where they do not follow each other.
+        """
+        values, steps = self._values, self._steps
+        at, end = 0, len(words)
+        first = number
+        with torch.no_grad():
+            while at < end:
+                plan = words[at]
+                if plan == FREE:
+                    values[words[at + 1]] = None
+                    at += 2
+                    continue
+                try:
+                    at = steps[plan](words, at + 1)
+                except Exception as error:
+                    own = number if numbers is None else numbers[number - first]
+                    at = self.poison(own, plan, words, at + 1, error)
+                number += 1
+
+    def define(self, plan: Plan) -> None:
+        """Gets a plan that words name from here on."""
+        self.plans[plan.number] = plan
+        if not self.world.takes_part(plan.ranks):
+            self._steps[plan.number] = skip_step(plan)
+            return
+        try:
+            step = KINDS[plan.kind](plan, self.world)
+        except Exception as error:
+            step = _raiser(error)
+        self._steps[plan.number] = step
+
+    def step_of(self, number: int) -> Callable[[list[int], int], int]:
+        """Gives what does the operations of a plan."""
+        return self._steps[number]
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Lets go of plans that no words name any more; of others' as well."""
+        for number in numbers:
+            self.plans.pop(number, None)
+            self._steps.pop(number, None)
+
+    def count(self) -> int:
+        """Counts the values that it keeps."""
+        return sum(one is not None for one in self._values)
+
+    def poison(self, number: int, index: int, words: list[int], at: int, error: Exception) -> int:
+        """Puts the failure where the results would be, and in whatever was half written.
+
+        Gives where the next operation begins.
+        """
+        plan, values = self.plans[index], self._values
+        operands = words[at : at + plan.operands]
+        poison = None
+        if plan.kind != "put":
+            given = (values[slot] for slot in operands)
+            poison = next((one for one in given if isinstance(one, Poison)), None)
+        failures = []
+        if isinstance(error, TraceFailed):
+            failures = [replace(one, number=number, within=one.number) for one in error.failures]
+        elif poison is None:
+            failures = [Failure.of(number, self.world.rank, plan.name, error)]
+        for one in failures:
+            self.on_failure(one)
+        poison = poison or Poison(failures[0])
+        for slot in words[at + plan.operands + plan.numbers : at + plan.words - 1]:
+            values[slot] = poison
+        lost = [values[operands[index]] for index in plan.mutated]
+        for index in plan.mutated:
+            if not isinstance(values[operands[index]], torch.Tensor):
+                values[operands[index]] = poison
+        storages = {one.untyped_storage()._cdata for one in lost if isinstance(one, torch.Tensor)}
+        if storages:
+            self.world.spoil(storages, poison)
+        return at + plan.words - 1
+
+
+def _raiser(error: Exception) -> Callable[[list[int], int], int]:
+    def step(_: list[int], __: int) -> int:
+        raise error.with_traceback(None)
+
+    return step

@@ -1,0 +1,287 @@
+"""Actors that get the tensors of their own processes, in the order of the program."""
+
+import pickle
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+import mesh_tensor as mt
+from mesh_core import (
+    Actor,
+    ActorFailed,
+    DeadlineExceeded,
+    Port,
+    ProcMesh,
+    Unpicklable,
+    as_endpoint,
+    endpoint,
+)
+from mesh_core.spi import is_actor_coming
+from mesh_tensor._remote import actor_arguments
+
+
+class Keeper(Actor):
+    def __init__(self) -> None:
+        self.kept: torch.Tensor | None = None
+
+    @endpoint
+    def keep(self, x: torch.Tensor) -> list[float]:
+        assert type(x) is torch.Tensor
+        self.kept = x
+        return x.tolist()  # type: ignore[no-any-return]
+
+    @endpoint
+    def look(self) -> list[float]:
+        assert self.kept is not None
+        return self.kept.tolist()  # type: ignore[no-any-return]
+
+    @endpoint(propagate=lambda x, by: torch.empty_like(x))
+    def scaled(self, x: torch.Tensor, by: float) -> torch.Tensor:
+        return x * by
+
+    @endpoint(propagate=lambda x: x.add_(1))
+    def bump(self, x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1)
+
+    @endpoint(propagate=torch.empty_like)
+    def fail(self, x: torch.Tensor) -> torch.Tensor:
+        raise LookupError("nothing is kept")
+
+    @endpoint
+    def give(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @endpoint(explicit_response_port=True)
+    def answer(self, port: Port[float], x: torch.Tensor) -> None:
+        port.send(x.sum().item())
+
+    def plain(self, x: torch.Tensor) -> torch.Tensor:
+        return -x
+
+    @endpoint
+    def shape_of(self, mesh: Any, x: torch.Tensor) -> Any:
+        return mesh.mesh_dim_names, mesh.get_local_rank("dp")
+
+
+_open = threading.Event()
+
+
+class Busy(Actor):
+    @endpoint
+    def hold(self) -> None:
+        _open.wait()
+
+    @endpoint
+    def keep(self, x: torch.Tensor) -> None: ...
+
+
+class Opener(Actor):
+    @endpoint
+    def open(self) -> None:
+        _open.set()
+
+
+class Waiter(Actor):
+    @endpoint
+    async def total(self, x: torch.Tensor) -> float:
+        return float(x.sum())
+
+
+SIZES = {"dp": 2}
+
+
+#: How often the words of this process have found that an actor is still coming.
+LOOKS = threading.Semaphore(0)
+
+
+class Onlooker(Actor):
+    def __init__(self) -> None:
+        def looked(port: int) -> bool:
+            is_coming = is_actor_coming(port)
+            LOOKS.release()
+            return is_coming
+
+        actor_arguments.is_actor_coming = looked
+
+
+def _import_slowly() -> None:
+    for _ in range(3):
+        LOOKS.acquire()
+
+
+def _import_never() -> None:
+    raise ImportError("no such module")
+
+
+class ImportedSlowly:
+    """Takes long to be loaded in another process, like a class of a large module."""
+
+    def __reduce__(self) -> Any:
+        return _import_slowly, ()
+
+
+class ImportedNever:
+    def __reduce__(self) -> Any:
+        return _import_never, ()
+
+
+class Late(Actor):
+    def __init__(self, what: object) -> None:
+        pass
+
+    @endpoint
+    def total(self, x: torch.Tensor) -> float:
+        return float(x.sum())
+
+    @endpoint(propagate=torch.empty_like)
+    def twice(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+@pytest.fixture(scope="module")
+def keepers(procs: ProcMesh) -> Any:
+    return procs.spawn("keepers", Keeper)
+
+
+class TestCalls:
+    def test_each_actor_gets_the_tensor_of_its_process(self, mesh: Any, keepers: Any) -> None:
+        ranks = mesh.rank("dp") + torch.ones(1)
+        assert list(keepers.keep.call(ranks).get().values()) == [[1], [2]]
+        # It is the tensor itself.
+        ranks.mul_(10)
+        mt.inspect(ranks)
+        assert list(keepers.look.call().get().values()) == [[10], [20]]
+
+    def test_the_order_of_the_program_is_kept(self, mesh: Any, keepers: Any) -> None:
+        x = torch.zeros(1)
+        answers = []
+        for _ in range(20):
+            answers.append(keepers.keep.call(x))
+            x.add_(1)
+        assert [one.get().slice(dp=1).item() for one in answers] == [[n] for n in range(20)]
+        given = keepers.give.call(x)
+        x.add_(1)
+        assert given.get().slice(dp=0).item().tolist() == [20]
+
+    def test_all_verbs(self, mesh: Any, keepers: Any) -> None:
+        x = torch.ones(1)
+        assert keepers.keep.choose(x).get() == [1]
+        assert sorted(one.get() for one in keepers.keep.stream(x)) == [[1], [1]]
+        keepers.keep.broadcast(x + 1)
+        assert list(keepers.look.call().get().values()) == [[2], [2]]
+        assert list(keepers.answer.call(x).get().values()) == [1, 1]
+        part = mesh.slice(dp=1)
+        with part.activate():
+            y = torch.ones(2)
+        assert keepers.slice(dp=1).keep.call_one(y).get() == [1, 1]
+
+    def test_async_actors_and_meshes(self, procs: ProcMesh, mesh: Any, keepers: Any) -> None:
+        waiters = procs.spawn("waiters", Waiter)
+        x = torch.ones(3)
+        both = [waiters.total.call(x), keepers.keep.call(x), waiters.total.call(x + 1)]
+        assert [one.get().slice(dp=0).item() for one in both] == [3, [1, 1, 1], 6]
+        found = keepers.shape_of.call(mesh, x).get()
+        assert list(found.values()) == [(("dp",), 0), (("dp",), 1)]
+
+    def test_other_processes_are_an_error_at_the_call(self, mesh: Any, keepers: Any) -> None:
+        with mesh.slice(dp=1).activate():
+            part = torch.ones(1)
+        with pytest.raises(mt.WrongMesh, match="keep is called on"):
+            keepers.keep.call(part)
+        with pytest.raises(TypeError, match="argument"):
+            keepers.keep.call(torch.ones(1), 3)
+
+
+class TestResults:
+    def test_they_stay_in_their_processes(self, mesh: Any, keepers: Any) -> None:
+        x = torch.ones(2)
+        twice = keepers.scaled.rref(x, 2.0)
+        assert type(twice) is mt.Tensor
+        assert mt.inspect(twice + 1).tolist() == [3, 3]
+        negative = as_endpoint(keepers.plain, propagate=torch.empty_like).rref(twice)
+        assert mt.inspect(negative).tolist() == [-2, -2]
+
+    def test_what_is_written_to_is_known(self, mesh: Any, keepers: Any) -> None:
+        x = torch.zeros(2)
+        assert keepers.bump.rref(x) is x
+        assert mt.inspect(x).tolist() == [1, 1]
+
+    def test_a_shape_that_nobody_says_is_an_error(self, mesh: Any, keepers: Any) -> None:
+        with pytest.raises(mt.TensorError, match="propagate"):
+            keepers.give.rref(torch.ones(1))
+
+
+class TestSpawning:
+    def test_a_call_waits_while_the_module_of_the_actor_is_imported(
+        self, procs: ProcMesh, mesh: Any
+    ) -> None:
+        procs.spawn("onlookers", Onlooker).initialized.get()
+        late = procs.spawn("late", Late, ImportedSlowly())
+        assert list(late.total.call(torch.ones(2)).get().values()) == [2, 2]
+        assert mt.inspect(procs.spawn("later", Late, ImportedSlowly()).twice.rref(torch.ones(1)))
+
+    def test_an_actor_that_cannot_be_spawned_holds_nothing_up(
+        self, procs: ProcMesh, mesh: Any
+    ) -> None:
+        x = torch.ones(1)
+        broken = procs.spawn("broken", Late, ImportedNever())
+        broken.total.broadcast(x)
+        with pytest.raises(ActorFailed, match="no such module"):
+            broken.total.call(x).get()
+        with pytest.raises(mt.OpFailed, match="has not served the call"):
+            mt.inspect(broken.twice.rref(x))
+        assert mt.inspect(x).item() == 1
+
+    def test_a_tensor_that_is_spawned_with_is_refused_with_what_to_do(
+        self, procs: ProcMesh, mesh: Any
+    ) -> None:
+        x = torch.ones(2)
+        with pytest.raises(Unpicklable, match=r"^argument 'what': .* pass the tensor to an endp"):
+            procs.spawn("late", Late, x)
+        with pytest.raises(Unpicklable, match=r"^argument 'what'\['w'\]\[0\]: a distributed tens"):
+            procs.spawn("late", Late, {"w": [x]})
+        with pytest.raises(Unpicklable, match=r"^argument 'what': a device mesh .* an endpoint"):
+            procs.spawn("late", Late, what=mesh)
+
+
+class TestFailures:
+    def test_what_a_method_raises(self, mesh: Any, keepers: Any) -> None:
+        x = torch.ones(2)
+        with pytest.raises(LookupError, match="nothing is kept"):
+            keepers.fail.call(x).get()
+        lost = keepers.fail.rref(x)
+        with pytest.raises(mt.OpFailed, match="nothing is kept") as caught:
+            mt.inspect(lost + 1)
+        assert "lost = keepers.fail.rref(x)" in caught.value.stack
+        assert mt.inspect(x).tolist() == [1, 1]
+
+    def test_a_lost_argument_is_noticed_before_the_method_runs(
+        self, mesh: Any, keepers: Any
+    ) -> None:
+        lost = keepers.fail.rref(torch.ones(2))
+        with pytest.raises(mt.OpFailed, match="nothing is kept"):
+            keepers.keep.call(lost).get()
+
+    def test_an_actor_that_is_gone_holds_nothing_up(self, procs: ProcMesh, mesh: Any) -> None:
+        doomed = procs.spawn("doomed", Keeper)
+        doomed.stop().get()
+        x = torch.ones(1)
+        with pytest.raises(Exception, match="stopped"):
+            doomed.keep.call(x).get()
+        assert mt.inspect(x).item() == 1
+
+    def test_a_call_that_is_given_up_holds_nothing_up(self, procs: ProcMesh, mesh: Any) -> None:
+        busy, gate = procs.spawn("busy", Busy), torch.ones(1)
+        held = busy.hold.call()
+        with pytest.raises(DeadlineExceeded):
+            busy.keep.options(timeout=0.1).call(gate).get()
+        assert mt.inspect(gate * 2).item() == 2
+        procs.spawn("opener", Opener).open.call().get()
+        held.get()
+
+    def test_a_distributed_tensor_travels_no_other_way(self, mesh: Any, keepers: Any) -> None:
+        x = torch.ones(1)
+        with pytest.raises(TypeError, match="stays in its processes"):
+            pickle.dumps(x)
