@@ -11,7 +11,7 @@ from mesh_core.spi import failed_future, future_of, is_recorded
 from mesh_rdma import _core
 from mesh_rdma._buffers.buffer import checked_word
 from mesh_rdma._buffers.memory import memory_of, writable_memory_of
-from mesh_rdma._completions.group import Together
+from mesh_rdma._completions.group import CompletionGroup
 from mesh_rdma._completions.task import Task
 from mesh_rdma._errors import RDMABoundsError, RDMAError, RDMATransportError
 from mesh_rdma._telemetry import told
@@ -145,7 +145,7 @@ class RDMAAction:
         ]
         if native or not parts:
             parts.append(_core.submit(native, timeout))
-        whole = parts[0] if len(parts) == 1 else Together(parts)
+        whole = parts[0] if len(parts) == 1 else CompletionGroup(parts)
         if is_recorded():
             nbytes = sum(local.nbytes for _, _, local in self._steps) + _WORD * len(self._changes)
             told(whole, "action", nbytes)

@@ -128,7 +128,7 @@ class _Making:
             self._near[machine_of(buffer)].append(buffer)
         self._until = None if timeout is None else time.monotonic() + timeout
         self._lock = threading.Lock()
-        self._is_given_up = False
+        self._is_cancelled = False
         self._spreading: Future[None] | None = None
 
     def run(self) -> Replicas:
@@ -139,7 +139,7 @@ class _Making:
         copies = dict(zip(self._near, [taker.outcome() for taker in takers], strict=True))
         left = self._left()
         with self._lock:
-            if self._is_given_up:
+            if self._is_cancelled:
                 raise RDMACancelled("the replicas were given up before they were filled")
             spreading = self._spreading = spread(self._src, list(copies.values()), timeout=left)
         spreading.get()
@@ -148,7 +148,7 @@ class _Making:
     def end(self) -> None:
         """Has it end."""
         with self._lock:
-            self._is_given_up = True
+            self._is_cancelled = True
             spreading = self._spreading
         if spreading is not None:
             spreading.cancel()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mesh_core.spi import done_future, future_of
 from mesh_rdma._collectives.tree_coordinator import Relay
-from mesh_rdma._completions.settled_group import Gathered
+from mesh_rdma._completions.settled_group import SettledGroup
 from mesh_rdma._errors import RDMABoundsError, RDMAError
 from mesh_rdma._operations.pull import Pull
 from mesh_rdma._operations.remote_operation import begin_pulls
@@ -95,7 +95,7 @@ def collect(
             parts += [(part, (place,)) for part in begin_pulls([pull], timeout)]
         except RDMAError as error:
             parts.append((_Failed(error), (place,)))
-    return future_of(Gathered(parts, len(srcs)))
+    return future_of(SettledGroup(parts, len(srcs)))
 
 
 class _Failed:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mesh_rdma._collectives.tree import chunk_len, parents
 from mesh_rdma._collectives.tree_node import FOLLOW, GIVE_UP, SOURCE, encode_order, encode_source
 from mesh_rdma._completions.settled_group import raise_failures
-from mesh_rdma._completions.thread_pool import run_soon
+from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._errors import RDMACancelled, RDMAError
 from mesh_rdma._operations.remote_operation import Errand, Report
 from mesh_rdma._operations.server import Ask, State
@@ -80,7 +80,7 @@ class Relay:
         self._kept: set[int] = set()
         #: Whom each has lost as its source, or could not reach.
         self._lost: list[set[int | None]] = [set() for _ in self.dsts]
-        self._is_given_up = False
+        self._is_cancelled = False
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
@@ -107,17 +107,17 @@ class Relay:
 
     def outcome(self) -> None:
         """Raises what failed."""
-        raise_failures(self._failures, len(self.dsts), self._is_given_up)
+        raise_failures(self._failures, len(self.dsts), self._is_cancelled)
 
     def cancel(self) -> bool:
         """Ends all; when this returns nothing is written any more."""
         with self._lock:
             if self._done.is_set():
                 return False
-            self._is_given_up = True
+            self._is_cancelled = True
             seats = list(self._seats.values())
         for seat in seats:
-            run_soon(seat.cancel)
+            run_in_thread(seat.cancel)
         self._done.wait()
         return any(isinstance(error, RDMACancelled) for error in self._failures.values())
 
@@ -164,7 +164,7 @@ class Relay:
         """Makes the seats of some places; whoever calls starts them when the lock is free."""
         begun = []
         for place in places:
-            if self._is_given_up:
+            if self._is_cancelled:
                 words = "the transfer was cancelled before it began"
                 self._failures[place] = RDMACancelled(words)
                 continue
@@ -209,7 +209,7 @@ class Relay:
             one.start()
         if is_last:
             for kept in self._kept:
-                run_soon(self._seats[kept].forget)
+                run_in_thread(self._seats[kept].forget)
             for callback in callbacks:
                 callback()
 

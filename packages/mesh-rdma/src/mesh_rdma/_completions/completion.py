@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from mesh_core.spi import Completion
 
-__all__ = ["Ending", "wait_for_each"]
+__all__ = ["ThreadedCompletion", "wait_for_each"]
 
 
-class Ending:
+class ThreadedCompletion:
     """What each `mesh_core.spi.Completion` here has; those that derive say how it ends."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from mesh_rdma._completions.completion import Ending, wait_for_each
+from mesh_rdma._completions.completion import ThreadedCompletion, wait_for_each
 from mesh_rdma._errors import RDMACancelled
 
 if TYPE_CHECKING:
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from mesh_core.spi import Completion
 
-__all__ = ["Together"]
+__all__ = ["CompletionGroup"]
 
 
-class Together(Ending):
+class CompletionGroup(ThreadedCompletion):
     """Ends when all have ended, with the error of the first that failed, which ends the others."""
 
     def __init__(self, parts: Sequence[Completion[None]]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from mesh_rdma._completions.completion import Ending, wait_for_each
-from mesh_rdma._completions.thread_pool import run_soon
+from mesh_rdma._completions.completion import ThreadedCompletion, wait_for_each
+from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._errors import RDMACancelled, RDMAError, RDMAIncomplete
 
 if TYPE_CHECKING:
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from mesh_core.spi import Completion
 
-__all__ = ["Gathered", "raise_failures"]
+__all__ = ["SettledGroup", "raise_failures"]
 
 
-def raise_failures(failures: dict[int, RDMAError], count: int, is_given_up: bool) -> None:
+def raise_failures(failures: dict[int, RDMAError], count: int, is_cancelled: bool) -> None:
     """Raises what some of many transfers failed with, if any did.
 
     Raises:
@@ -27,12 +27,12 @@ def raise_failures(failures: dict[int, RDMAError], count: int, is_given_up: bool
     if not failures:
         return
     errors = list(failures.values())
-    if is_given_up and all(isinstance(error, RDMACancelled) for error in errors):
+    if is_cancelled and all(isinstance(error, RDMACancelled) for error in errors):
         raise errors[0]
     raise RDMAIncomplete(tuple(sorted(failures.items(), key=lambda one: one[0])), count)
 
 
-class Gathered(Ending):
+class SettledGroup(ThreadedCompletion):
     """Ends when all have ended; what has failed is told of together, as `RDMAIncomplete`.
 
     Args:
@@ -47,7 +47,7 @@ class Gathered(Ending):
         self._left = len(parts) + 1
         self._failures: dict[int, RDMAError] = {}
         self._defect: BaseException | None = None
-        self._is_given_up = False
+        self._is_cancelled = False
         for part, places in parts:
             part.when_done(lambda part=part, places=places: self._ended(part, places))  # type: ignore[misc]
         self._ended(None, ())
@@ -59,11 +59,11 @@ class Gathered(Ending):
     def outcome(self) -> None:
         """Raises what failed."""
         super().outcome()
-        raise_failures(self._failures, self._count, self._is_given_up)
+        raise_failures(self._failures, self._count, self._is_cancelled)
 
     def cancel(self) -> bool:
         """Ends those that have not ended; when this returns nothing is written any more."""
-        self._is_given_up = True
+        self._is_cancelled = True
         ended: list[bool] = []
         threads = threading.Semaphore(0)
 
@@ -75,7 +75,7 @@ class Gathered(Ending):
 
         # Each may have to ask another process: all at once.
         for part, _ in self._parts:
-            run_soon(lambda part=part: end(part))  # type: ignore[misc]
+            run_in_thread(lambda part=part: end(part))  # type: ignore[misc]
         for _ in self._parts:
             threads.acquire()
         return any(ended)

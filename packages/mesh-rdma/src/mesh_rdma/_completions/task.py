@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from mesh_rdma._completions.completion import Ending
-from mesh_rdma._completions.thread_pool import run_soon
+from mesh_rdma._completions.completion import ThreadedCompletion
+from mesh_rdma._completions.thread_pool import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ __all__ = ["Task"]
 R = TypeVar("R")
 
 
-class Task(Ending, Generic[R]):
+class Task(ThreadedCompletion, Generic[R]):
     """Runs a function, as a `mesh_core.spi.Completion`.
 
     Args:
@@ -31,7 +31,7 @@ class Task(Ending, Generic[R]):
 
     def start(self) -> Task[R]:
         """Begins."""
-        run_soon(self._run)
+        run_in_thread(self._run)
         return self
 
     def outcome(self) -> R:

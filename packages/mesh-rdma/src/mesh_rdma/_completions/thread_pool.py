@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["run_soon"]
+__all__ = ["run_in_thread"]
 
 _IDLE_MAX = 8
 _IDLE_S = 10.0
@@ -19,7 +19,7 @@ _lock = threading.Lock()
 _idle: list[queue.SimpleQueue[Callable[[], object]]] = []
 
 
-def run_soon(work: Callable[[], object]) -> None:
+def run_in_thread(work: Callable[[], object]) -> None:
     """Runs something in a thread, which is there at once; it may wait as long as it has to."""
     with _lock:
         inbox = _idle.pop() if _idle else None

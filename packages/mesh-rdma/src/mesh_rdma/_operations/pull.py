@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mesh_rdma import _core
-from mesh_rdma._completions.group import Together
+from mesh_rdma._completions.group import CompletionGroup
 from mesh_rdma._errors import RDMATransportError
 from mesh_rdma._paths.selection import Path, path_to
 
@@ -130,7 +130,7 @@ def begin_here(pulls: Sequence[Pull], timeout: float | None) -> Completion[None]
     return _Pulled(parts, pulls)
 
 
-class _Pulled(Together):
+class _Pulled(CompletionGroup):
     """Copies by several transports, and the buffers that are held for them."""
 
     def __init__(self, parts: Sequence[Completion[None]], pulls: Sequence[Pull]) -> None:

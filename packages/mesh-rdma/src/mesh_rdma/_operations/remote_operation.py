@@ -8,8 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mesh_rdma._completions.completion import Ending
-from mesh_rdma._completions.thread_pool import run_soon
+from mesh_rdma._completions.completion import ThreadedCompletion
+from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._errors import RDMACancelled, RDMAError, RDMATimeout, RDMATransportError
 from mesh_rdma._operations.pull import begin_here, encode_pulls
 from mesh_rdma._operations.server import ERRAND, HEAD, Ask, State
@@ -57,7 +57,7 @@ class Report:
         self.extra = answer[_STATE.size :]
 
 
-class Errand(Ending):
+class Errand(ThreadedCompletion):
     """One errand, as a `mesh_core.spi.Completion`.
 
     Args:
@@ -83,17 +83,17 @@ class Errand(Ending):
         self._until = None if timeout is None else time.monotonic() + timeout
         self._order = _BEGIN.pack(kind, -1.0 if timeout is None else timeout) + order
         self._wake = threading.Event()
-        self._is_given_up = False
+        self._is_cancelled = False
 
     def start(self) -> None:
         """Has it begin, without waiting for an answer."""
-        run_soon(self._run)
+        run_in_thread(self._run)
 
     def cancel(self) -> bool:
         """Ends it; when this returns nothing is written any more."""
         with self._lock:
-            is_first = not self._is_given_up and not self._done.is_set()
-            self._is_given_up = True
+            is_first = not self._is_cancelled and not self._done.is_set()
+            self._is_cancelled = True
         self._wake.set()
         self._done.wait()
         return is_first and isinstance(self._error, RDMACancelled)
@@ -130,7 +130,7 @@ class Errand(Ending):
 
     def _follow(self) -> BaseException | None:
         """Asks until it has ended; gives what it ended with."""
-        if self._is_given_up:
+        if self._is_cancelled:
             return RDMACancelled(_CANCELLED)
         begun = time.monotonic()
         report = self.ask(Ask.BEGIN, self._order)
@@ -140,13 +140,13 @@ class Errand(Ending):
             if ended is not None:
                 return ended.error
             now = time.monotonic()
-            if self._is_given_up:
+            if self._is_cancelled:
                 return self._end(RDMACancelled(_CANCELLED))
             if self._until is not None and now > self._until + _GRACE_S:
                 return self._end(RDMATimeout(_LATE))
             pause = min(max((now - begun) * _PAUSE_SHARE, _PAUSE_S_MIN), _PAUSE_S_MAX)
             self._wake.wait(pause)
-            if not self._is_given_up:
+            if not self._is_cancelled:
                 report = self.ask(Ask.STATE)
 
     def _end(self, why: RDMAError) -> BaseException | None:

@@ -1,7 +1,7 @@
 """What other processes have asked this one to do, while it is being done.
 
-A process that holds a buffer asks its owner to fill it (`remote_operation`). The owner answers at once and
-works in a thread; the other one asks for the state now and then. Nobody's connection is blocked
+A process that holds a buffer asks its owner to fill it (`remote_operation`). The owner answers at
+once and works in a thread; the other one asks for the state now and then. Nobody's connection is blocked
 meanwhile, and the end of either process is seen by the other one's next question.
 """
 
@@ -14,7 +14,7 @@ import time
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from mesh_rdma._completions.thread_pool import run_soon
+from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._errors import RDMAError
 from mesh_rdma._operations.pull import begin_here, pulls_of
 from mesh_rdma._requests.error_encoding import encode_error
@@ -196,7 +196,7 @@ def _begin(number: bytes, body: memoryview) -> bytes:
         for old in [key for key, one in _works.items() if one.done.is_set() and one.is_deserted()]:
             del _works[old]
         _works[number] = work
-    run_soon(work.run)
+    run_in_thread(work.run)
     if work.done.wait(_AT_ONCE_S) and not work.is_kept:
         with _lock:
             _works.pop(number, None)

@@ -11,7 +11,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from mesh_rdma import _core
-from mesh_rdma._completions.completion import Ending
+from mesh_rdma._completions.completion import ThreadedCompletion
 from mesh_rdma._errors import (
     RDMACancelled,
     RDMAError,
@@ -49,7 +49,7 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-class _Transfer(Ending):
+class _Transfer(ThreadedCompletion):
     """A request on its way, as a `mesh_core.spi.Completion`."""
 
     def __init__(self, driver: _Driver, request: Request, keeper: Any, until: float | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from mesh_core.spi import failed_future, future_of
-from mesh_rdma._completions.settled_group import Gathered
+from mesh_rdma._completions.settled_group import SettledGroup
 from mesh_rdma._errors import RDMABoundsError, RDMAError
 from mesh_rdma._operations.pull import Pull
 from mesh_rdma._operations.remote_operation import begin_pulls
@@ -120,7 +120,7 @@ class Schedule:
             for part, _ in parts:
                 part.cancel()
             return failed_future(error)
-        return future_of(Gathered(parts, len(dsts)))
+        return future_of(SettledGroup(parts, len(dsts)))
 
 
 def plan_reshard(

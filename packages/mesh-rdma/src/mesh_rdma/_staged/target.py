@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mesh_rdma import _core
-from mesh_rdma._completions.completion import Ending
-from mesh_rdma._completions.thread_pool import run_soon
+from mesh_rdma._completions.completion import ThreadedCompletion
+from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._cuda.copier import copy_now, turn_of
 from mesh_rdma._cuda.driver import needed_driver
 from mesh_rdma._errors import (
@@ -163,7 +163,7 @@ class StagedTarget:
         return self._fallback.borrow(offset, nbytes)
 
 
-class _Staging(Ending):
+class _Staging(ThreadedCompletion):
     """One copy, as a `mesh_core.spi.Completion`: its lanes take the next piece in turn."""
 
     def __init__(
@@ -204,7 +204,7 @@ class _Staging(Ending):
         count = -(-self._near.nbytes // PIECE_LEN)
         self._lanes = max(min(_LANES, count), 1)
         for lane in range(self._lanes):
-            run_soon(partial(self._run, lane))
+            run_in_thread(partial(self._run, lane))
         return self
 
     def cancel(self) -> bool:
@@ -373,7 +373,7 @@ class _Staging(Ending):
         if anchor is not None:
             ask = anchor.question(Op.END if error is None else Op.BREAK, who=self._who)
             if error is None or not self._is_draining:
-                run_soon(partial(_end, anchor, ask))
+                run_in_thread(partial(_end, anchor, ask))
             elif not _end(anchor, ask):
                 error = _unsettled(error, anchor.handle.owner)
         del far, anchor
