@@ -18,7 +18,7 @@ from mesh_rdma._errors import (
 from mesh_rdma._operations.pull import Pull
 from mesh_rdma._operations.remote_operation import begin_pulls
 from mesh_rdma._paths.selection import Path, path_to
-from mesh_rdma._requests.handlers import serve_questions
+from mesh_rdma._requests.handlers import start_serving
 from mesh_rdma._telemetry import told, told_failed
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class RDMABuffer:
         local = memory_of(data)
         if not local.nbytes:
             raise RDMABoundsError("there are no bytes to register: give memory that has some")
-        serve_questions()
+        start_serving()
         self._handle = _core.Handle(local)
         self._offset = 0
         self._size = local.nbytes
@@ -431,5 +431,5 @@ def checked_word(number: int) -> int:
 
 def restore(handle: bytes, offset: int, size: int) -> RDMABuffer:
     """Makes the handle that was pickled."""
-    serve_questions()
+    start_serving()
     return RDMABuffer._of(_core.Handle.decode(handle), size, offset)

@@ -23,7 +23,7 @@ from mesh_rdma._errors import (
     RDMATimeout,
     RDMATransportError,
 )
-from mesh_rdma._requests.handlers import answer
+from mesh_rdma._requests.handlers import register_handler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -186,4 +186,4 @@ def _give_room(question: bytes) -> bytes:
     return RDMABuffer(allocate(length))._handle.encode()
 
 
-answer(_ROOM, _give_room)
+register_handler(_ROOM, _give_room)

@@ -18,7 +18,7 @@ from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._errors import RDMAError
 from mesh_rdma._operations.pull import begin_here, pulls_of
 from mesh_rdma._requests.error_encoding import encode_error
-from mesh_rdma._requests.handlers import answer
+from mesh_rdma._requests.handlers import register_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,4 +210,4 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
-answer(ERRAND, _answer)
+register_handler(ERRAND, _answer)

@@ -1,4 +1,4 @@
-"""Transfers by a plug-in transport: who waits for them, and who ends them."""
+"""Transfers through a plug-in transport, and the thread that polls each channel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mesh_rdma._errors import (
     RDMATimeout,
     RDMATransportError,
 )
-from mesh_rdma._plugins.registrations import CONNECT, RELEASED, description_of, questions_to
+from mesh_rdma._plugins.registrations import CONNECT, RELEASED, describe_request, request_handler
 from mesh_rdma._plugins.transport import Kind, Region, Request
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _of_parents: list[_Driver] = []
 
 
 def _forget() -> None:
-    """Leaves to the parent what is its own: its threads are not here, its channels not ours."""
+    """Drop the drivers in a forked child: their threads and channels belong to the parent."""
     global _lock
     _lock = threading.Lock()
     _of_parents.extend(_drivers.values())
@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class _Transfer(ThreadedCompletion):
-    """A request on its way, as a `mesh_core.spi.Completion`."""
+    """A posted request, as a `mesh_core.spi.Completion`."""
 
     def __init__(self, driver: _Driver, request: Request, keeper: Any, until: float | None) -> None:
         super().__init__()
@@ -73,15 +73,15 @@ class _Transfer(ThreadedCompletion):
 
 
 class _Driver:
-    """A channel, and the thread that hears what has ended on it."""
+    """A channel, and the thread that polls it for finished requests."""
 
     def __init__(self, name: str, transport: Transport, handle: _core.Handle) -> None:
         # It reaches the process, and holds no buffer of it: the channel is for all of them.
         self._handle = owner = _core.Handle.borrow(handle.lend())
         self._name = name
 
-        def exchange(question: bytes) -> bytes:
-            return _ask(owner, name, CONNECT + question)
+        def exchange(request: bytes) -> bytes:
+            return _send_request(owner, name, CONNECT + request)
 
         self._channel: Channel = transport.connect(exchange)
         self._running: dict[Request, _Transfer] = {}
@@ -145,8 +145,8 @@ class _Driver:
                     while not self._running:
                         self._changed.wait()
                 self._handle.check()
-                self._hear()
-                self._end_late()
+                self._poll()
+                self._end_expired()
         except BaseException as error:
             with self._changed:
                 self._error = copy(error)
@@ -156,7 +156,7 @@ class _Driver:
             for transfer in left:
                 transfer.settle(transfer.ending or copy(error))
 
-    def _hear(self) -> None:
+    def _poll(self) -> None:
         with self._changed:
             untils = [one.until for one in self._running.values() if one.until is not None]
         pause = min([_POLL_S, *(until - time.monotonic() for until in untils)])
@@ -174,7 +174,7 @@ class _Driver:
             else:
                 transfer.settle(error)
 
-    def _end_late(self) -> None:
+    def _end_expired(self) -> None:
         now = time.monotonic()
         with self._changed:
             late = [one for one in self._running.values() if one.until and one.until <= now]
@@ -269,7 +269,7 @@ def plugin_target(loaded: Loaded, handle: _core.Handle, fallback: Any) -> Plugin
     """
     assert loaded.transport is not None
     token, slot, key = handle.identity
-    descriptor = _ask(handle, loaded.name, description_of(slot, key))
+    descriptor = _send_request(handle, loaded.name, describe_request(slot, key))
     if descriptor == RELEASED:
         raise RDMAReleased("the buffer was released: ask the owner for another")
     place = (loaded.name, bytes(token))
@@ -283,10 +283,10 @@ def plugin_target(loaded: Loaded, handle: _core.Handle, fallback: Any) -> Plugin
     return PluginTarget(loaded, driver, descriptor, handle, fallback)
 
 
-def _ask(handle: _core.Handle, name: str, question: bytes) -> bytes:
-    """Asks a transport of the owner, which may be this process."""
+def _send_request(handle: _core.Handle, name: str, request: bytes) -> bytes:
+    """Send a request to a transport of the owner, which may be this process."""
     if not handle.is_ours:
-        return handle.exchange(name, question, _EXCHANGE_S)
-    answer = questions_to(name)
-    assert answer is not None, "a transport that is driven here answers here too"
-    return answer(question)
+        return handle.exchange(name, request, _EXCHANGE_S)
+    handle_request = request_handler(name)
+    assert handle_request is not None, "a transport that is driven here is installed here"
+    return handle_request(request)

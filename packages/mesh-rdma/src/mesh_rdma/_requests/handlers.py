@@ -1,4 +1,4 @@
-"""Questions that other processes ask this one about its memory, and who answers them."""
+"""Handlers of requests that other processes send about the memory of this process."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from mesh_rdma._errors import RDMATransportError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["answer", "serve_questions"]
+__all__ = ["register_handler", "start_serving"]
 
-_answerers: dict[str, Callable[[bytes], bytes]] = {}
-_late: list[Callable[[str], Callable[[bytes], bytes] | None]] = []
+_handlers: dict[str, Callable[[bytes], bytes]] = {}
+_lookups: list[Callable[[str], Callable[[bytes], bytes] | None]] = []
 
 
-def answer(name: str, answerer: Callable[[bytes], bytes]) -> None:
-    """Has questions to `name` answered by a function, in a thread of the one who asks.
+def register_handler(name: str, handler: Callable[[bytes], bytes]) -> None:
+    """Register the function that handles requests to `name`.
 
-    Others ask with `Handle.exchange(name, question, timeout)`; what the function raises they get as
-    the text of an `RDMATransportError`. Questions come from whoever has a handle of a buffer of
-    this process: they are bytes of a fixed layout, and never pickles.
+    A client sends a request with `Handle.exchange(name, request, timeout)`. The handler runs in the
+    thread of that client's connection; if it raises, the client receives the text as an
+    `RDMATransportError`. Any process that has a handle of a buffer of this process can send
+    requests, so a request is bytes of a fixed layout and never a pickle.
     """
-    _answerers[name] = answerer
+    _handlers[name] = handler
 
 
-def answer_late(find: Callable[[str], Callable[[bytes], bytes] | None]) -> None:
-    """Has a function asked for the answerer of a name that nobody has given yet."""
-    _late.append(find)
+def register_handler_lookup(find: Callable[[str], Callable[[bytes], bytes] | None]) -> None:
+    """Register a function that finds the handler of a name that has none yet."""
+    _lookups.append(find)
 
 
-def serve_questions() -> None:
-    """Begins to answer; called when the first handle is made."""
+def start_serving() -> None:
+    """Start to handle requests; called when the first handle is made."""
     _core.answer_with(_dispatch)
 
 
-def _dispatch(name: str, question: bytes) -> bytes:
-    found = _answerers.get(name)
+def _dispatch(name: str, request: bytes) -> bytes:
+    found = _handlers.get(name)
     if found is None:
-        found = next((one for find in _late if (one := find(name)) is not None), None)
+        found = next((one for find in _lookups if (one := find(name)) is not None), None)
     if found is None:
         raise RDMATransportError(f"this process has no {name!r}: install what brings it here too")
-    return found(question)
+    return found(request)

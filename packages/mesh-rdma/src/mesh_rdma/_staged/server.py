@@ -24,7 +24,7 @@ from mesh_rdma._errors import (
     RDMATransportError,
 )
 from mesh_rdma._requests.error_encoding import encode_error
-from mesh_rdma._requests.handlers import answer
+from mesh_rdma._requests.handlers import register_handler
 from mesh_rdma._staged.messages import STAGED, Ask, Op, Status
 from mesh_rdma._staged.pinned_memory import PIECE_LEN, Piece, served_pieces
 
@@ -196,4 +196,4 @@ def answer_staged(question: bytes) -> bytes:
     return bytes([Status.BUSY]) if found is None else bytes([Status.DONE]) + found
 
 
-answer(STAGED, answer_staged)
+register_handler(STAGED, answer_staged)
