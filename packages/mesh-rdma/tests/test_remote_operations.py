@@ -6,8 +6,8 @@ import pytest
 
 from mesh_rdma import RDMAPeerDied
 from mesh_rdma._collectives.tree_node import SOURCE
-from mesh_rdma._operations.remote_operation import HEAD, Errand, Report
-from mesh_rdma._operations.server import Ask, State
+from mesh_rdma._operations.remote_operation import HEAD, RemoteOperation, Report
+from mesh_rdma._operations.server import Command, State
 from mesh_rdma._requests.error_encoding import encode_error
 
 
@@ -22,11 +22,11 @@ class Owner:
         return self._answers.pop(what, bytes([State.UNKNOWN]) + bytes(8))
 
 
-class Orphan(Errand):
+class Orphan(RemoteOperation):
     """Gives the owner another source as soon as it has none."""
 
-    def hear(self, report: Report) -> Report:
-        return self.ask(SOURCE) if report.state is State.WAITING else report
+    def on_report(self, report: Report) -> Report:
+        return self.request(SOURCE) if report.state is State.WAITING else report
 
 
 def said(state: State, extra: bytes = b"") -> bytes:
@@ -36,12 +36,12 @@ def said(state: State, extra: bytes = b"") -> bytes:
 @pytest.mark.parametrize("error", [None, RDMAPeerDied("process 7 is gone")])
 def test_an_end_that_is_heard_with_another_answer_counts(error: Any) -> None:
     end = said(State.DONE) if error is None else said(State.FAILED, encode_error(error))
-    owner: Any = Owner({Ask.BEGIN: said(State.WAITING), SOURCE: end})
-    errand = Orphan(owner, b"f", b"", 10.0)
-    errand.start()
-    assert errand.wait(10.0)
+    owner: Any = Owner({Command.BEGIN: said(State.WAITING), SOURCE: end})
+    operation = Orphan(owner, b"f", b"", 10.0)
+    operation.start()
+    assert operation.wait(10.0)
     if error is None:
-        errand.outcome()
+        operation.outcome()
         return
     with pytest.raises(RDMAPeerDied):
-        errand.outcome()
+        operation.outcome()

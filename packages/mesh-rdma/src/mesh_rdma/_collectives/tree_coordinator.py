@@ -11,12 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from mesh_rdma._collectives.tree import chunk_len, parents
-from mesh_rdma._collectives.tree_node import FOLLOW, GIVE_UP, SOURCE, encode_order, encode_source
+from mesh_rdma._collectives.tree_node import FOLLOW, GIVE_UP, SOURCE, encode_payload, encode_source
 from mesh_rdma._completions.settled_group import raise_failures
 from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._errors import RDMACancelled, RDMAError
-from mesh_rdma._operations.remote_operation import Errand, Report
-from mesh_rdma._operations.server import Ask, State
+from mesh_rdma._operations.remote_operation import RemoteOperation, Report
+from mesh_rdma._operations.server import Command, State
 from mesh_rdma._requests.error_encoding import decode_error, encode_error
 
 if TYPE_CHECKING:
@@ -32,31 +32,31 @@ def machine_of(buffer: RDMABuffer) -> bytes:
     return buffer._handle.machine
 
 
-class _Seat(Errand):
+class _Seat(RemoteOperation):
     """One destination: its owner copies from the seat above it."""
 
-    def __init__(self, relay: Relay, place: int, order: bytes) -> None:
+    def __init__(self, relay: Relay, place: int, payload: bytes) -> None:
         handle = relay.dsts[place]._handle
-        super().__init__(handle, FOLLOW, order, relay.left(), (relay.src, relay.dsts))
+        super().__init__(handle, FOLLOW, payload, relay.left(), (relay.src, relay.dsts))
         self._relay = relay
         self._place = place
 
-    def hear(self, report: Report) -> Report:
+    def on_report(self, report: Report) -> Report:
         if report.state is not State.WAITING:
             self._relay.is_begun(self._place, report.extra)
             return report
         error = decode_error(report.extra)
         source, is_hopeless = self._relay.another(self._place)
         if source is not None:
-            return self.ask(SOURCE, source)
+            return self.request(SOURCE, source)
         if is_hopeless:
-            return self.ask(GIVE_UP, encode_error(self._relay.reason(self._place, error)))
+            return self.request(GIVE_UP, encode_error(self._relay.reason(self._place, error)))
         return report
 
     def forget(self) -> None:
         """Lets the owner forget what those below it have read."""
         try:
-            self.ask(Ask.END)
+            self.request(Command.END)
         except RDMAError:
             # It is gone, or stuck: then it forgets by itself.
             return
@@ -173,8 +173,10 @@ class Relay:
             if is_followed:
                 self._kept.add(place)
             chunk = chunk_len(self._length)
-            order = encode_order(dst._handle, dst._offset, self._length, chunk, is_followed, source)
-            seat = self._seats[place] = _Seat(self, place, order)
+            payload = encode_payload(
+                dst._handle, dst._offset, self._length, chunk, is_followed, source
+            )
+            seat = self._seats[place] = _Seat(self, place, payload)
             seat.when_done(lambda seat=seat, place=place: self._ended(seat, place))  # type: ignore[misc]
             begun.append(seat)
         return begun

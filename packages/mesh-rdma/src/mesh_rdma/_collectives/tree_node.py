@@ -1,7 +1,7 @@
-"""One place of a tree: it copies a buffer from the place above it, chunk by chunk as they come.
+"""A node of a spread tree: copies a buffer from its parent, chunk by chunk as chunks arrive.
 
-How far it is stands in a word of its arena, which those below it read. When the place above is gone
-it waits to be told of another one, and goes on where it was.
+A node writes its progress to a word of its arena, which its children read. When its parent dies,
+it waits until the coordinator sends it another source, and resumes at the same offset.
 """
 
 from __future__ import annotations
@@ -13,65 +13,65 @@ from typing import TYPE_CHECKING
 
 from mesh_rdma import _core
 from mesh_rdma._errors import RDMACancelled, RDMAError, RDMATimeout, RDMATransportError
-from mesh_rdma._operations.pull import Pull, begin_here
-from mesh_rdma._operations.server import State, Work, handle_kind
+from mesh_rdma._operations.pull import Pull, begin_local_pulls
+from mesh_rdma._operations.server import Operation, State, register_kind
 from mesh_rdma._requests.error_encoding import decode_error, encode_error
 
 if TYPE_CHECKING:
     from mesh_core.spi import Completion
 
-__all__ = ["FOLLOW", "GIVE_UP", "SOURCE", "encode_order", "encode_source"]
+__all__ = ["FOLLOW", "GIVE_UP", "SOURCE", "encode_payload", "encode_source"]
 
-#: The kind of errand, and what may be asked besides: take another source; fail with an error.
+#: The kind of operation, and its commands: copy from another source; fail with an error.
 FOLLOW = b"f"
 SOURCE = b"n"
 GIVE_UP = b"g"
 
-_ORDER = struct.Struct("<QQQB")
+_PAYLOAD = struct.Struct("<QQQB")
 _SOURCE = struct.Struct("<QHH")
 _HANDLE = struct.Struct("<H")
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.0001, 0.002
-#: What stands in the word of a place that gets no more bytes.
+#: The progress word of a node that has failed.
 _FAILED = (1 << 64) - 1
-#: How long somebody may take to find another source.
+#: How long the coordinator may take to find another source.
 _ORPHAN_S = 30.0
 _LATE = "the transfer was not done in time; no byte of it is written any more"
 _CANCELLED = "the transfer was cancelled; no byte of it is written any more"
 
 
 def encode_source(source: _core.Handle, from_: int, progress: bytes) -> bytes:
-    """Makes the bytes that name a source, and where it says how far it is."""
+    """Encode a source, with the handle of its progress word."""
     lent = source.lend()
     return _SOURCE.pack(from_, len(lent), len(progress)) + lent + progress
 
 
-def encode_order(
+def encode_payload(
     ours: _core.Handle, to: int, length: int, chunk: int, is_followed: bool, source: bytes
 ) -> bytes:
-    """Makes the bytes that begin such an errand."""
+    """Encode the parameters of a node."""
     lent = ours.lend()
-    head = _ORDER.pack(to, length, chunk, is_followed) + _HANDLE.pack(len(lent))
+    head = _PAYLOAD.pack(to, length, chunk, is_followed) + _HANDLE.pack(len(lent))
     return head + lent + source
 
 
 class _Source:
-    """Where bytes come from now."""
+    """The buffer that a node currently copies from."""
 
-    def __init__(self, order: memoryview) -> None:
-        from_, source_len, progress_len = _SOURCE.unpack_from(order)
+    def __init__(self, payload: memoryview) -> None:
+        from_, source_len, progress_len = _SOURCE.unpack_from(payload)
         at = _SOURCE.size
-        if len(order) != at + source_len + progress_len:
-            raise ValueError("these bytes name no source")
+        if len(payload) != at + source_len + progress_len:
+            raise ValueError("malformed source")
         self.from_ = from_
-        self.handle = _core.Handle.borrow(bytes(order[at : at + source_len]))
-        progress = bytes(order[at + source_len :])
+        self.handle = _core.Handle.borrow(bytes(payload[at : at + source_len]))
+        progress = bytes(payload[at + source_len :])
         self._progress = _core.Handle.borrow(progress) if progress else None
         self._target: _core.Target | None = None
         self._word = bytearray(8)
         self._local = _core.Local(self._word)
 
     def available(self, length: int, left: float | None) -> int:
-        """Gives how many bytes are there by now."""
+        """Return how many bytes the source has so far."""
         if self._progress is None:
             return length
         if self._target is None:
@@ -88,19 +88,19 @@ class _Source:
         return min(count, length)
 
 
-class _Follow(Work):
-    """A place of the tree, at work."""
+class _Follow(Operation):
+    """A running node."""
 
-    def __init__(self, limit: float | None, order: memoryview) -> None:
+    def __init__(self, limit: float | None, payload: memoryview) -> None:
         super().__init__(limit)
-        self._to, self._length, self._chunk, is_followed = _ORDER.unpack_from(order)
-        at = _ORDER.size
-        (length,) = _HANDLE.unpack_from(order, at)
+        self._to, self._length, self._chunk, is_followed = _PAYLOAD.unpack_from(payload)
+        at = _PAYLOAD.size
+        (length,) = _HANDLE.unpack_from(payload, at)
         at += _HANDLE.size
-        self._ours = _core.Handle.borrow(bytes(order[at : at + length]))
+        self._ours = _core.Handle.borrow(bytes(payload[at : at + length]))
         if not self._ours.is_ours:
             raise ValueError("a buffer of another process is to be written")
-        self._source: _Source | None = _Source(order[at + length :])
+        self._source: _Source | None = _Source(payload[at + length :])
         self._changed = threading.Condition()
         self._transfer: Completion[None] | None = None
         self._refusal: RDMAError | None = None
@@ -108,18 +108,18 @@ class _Follow(Work):
         self.is_kept = bool(is_followed)
         if is_followed:
             self._word = memoryview(_core.Block(8)).cast("Q")
-            # Held as long as this errand is known.
+            # Registered as long as this operation is kept.
             self._offered = _core.Handle(_core.Local(self._word))
             self.extra = self._offered.lend()
 
     def run(self) -> None:
-        """Copies until all is there; tells those below where that was in vain."""
+        """Copy all bytes; on failure, mark the progress word for the children."""
         super().run()
         if self.state is State.FAILED and self._word is not None:
             self._word[0] = _FAILED
 
     def work(self) -> None:
-        """Copies until all is there."""
+        """Copy all bytes."""
         while self.progress < self._length:
             source = self._source or self._another()
             try:
@@ -133,16 +133,16 @@ class _Follow(Work):
                 self._ask_for_another(error)
 
     def end(self) -> None:
-        """Ends it: nothing is written any more when it is done."""
+        """Cancel the copy: no byte is written after the operation is done."""
         with self._changed:
-            self.is_wanted = False
+            self.is_cancelled = True
             transfer = self._transfer
             self._changed.notify_all()
         if transfer is not None:
             transfer.cancel()
 
     def take_source(self, body: memoryview) -> None:
-        """Goes on from another source."""
+        """Resume from another source."""
         source = _Source(body)
         with self._changed:
             self._source = source
@@ -151,7 +151,7 @@ class _Follow(Work):
             self._changed.notify_all()
 
     def give_up(self, body: memoryview) -> None:
-        """There is no other source: it fails with what its last one failed with."""
+        """Fail with the error of the last source, because there is no other one."""
         with self._changed:
             self._refusal = decode_error(bytes(body))
             self._changed.notify_all()
@@ -176,19 +176,20 @@ class _Follow(Work):
 
     def _pull(self, source: _Source, length: int) -> None:
         from_, to = source.from_ + self.progress, self._to + self.progress
-        transfer = begin_here([Pull(source.handle, self._ours, from_, to, length)], self.left())
+        pull = Pull(source.handle, self._ours, from_, to, length)
+        transfer = begin_local_pulls([pull], self.left())
         with self._changed:
             self._transfer = transfer
-            is_wanted = self.is_wanted
-        if not is_wanted:
+            is_cancelled = self.is_cancelled
+        if is_cancelled:
             transfer.cancel()
         while not transfer.wait(5.0):
-            if self.is_deserted():
+            if self.is_abandoned():
                 transfer.cancel()
         transfer.outcome()
 
     def _check(self) -> None:
-        if not self.is_wanted or self.is_deserted():
+        if self.is_cancelled or self.is_abandoned():
             raise RDMACancelled(_CANCELLED)
         if self.until is not None and time.monotonic() >= self.until:
             raise RDMATimeout(_LATE)
@@ -213,15 +214,15 @@ class _Follow(Work):
             return self._source
 
 
-def _take_source(work: Work, body: memoryview) -> None:
-    if isinstance(work, _Follow) and not work.done.is_set():
-        work.take_source(body)
+def _take_source(operation: Operation, body: memoryview) -> None:
+    if isinstance(operation, _Follow) and not operation.done.is_set():
+        operation.take_source(body)
 
 
-def _give_up(work: Work, body: memoryview) -> None:
-    if isinstance(work, _Follow):
-        work.give_up(body)
-        work.done.wait(1.0)
+def _give_up(operation: Operation, body: memoryview) -> None:
+    if isinstance(operation, _Follow):
+        operation.give_up(body)
+        operation.done.wait(1.0)
 
 
-handle_kind(FOLLOW, _Follow, {SOURCE: _take_source, GIVE_UP: _give_up})
+register_kind(FOLLOW, _Follow, {SOURCE: _take_source, GIVE_UP: _give_up})

@@ -1,4 +1,4 @@
-"""Copies to buffers of one process, as bytes that ask it for them, and as it does them."""
+"""Pulls: copies into buffers of one process, their encoding, and how that process runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mesh_core.spi import Completion
 
-__all__ = ["Pull", "begin_here", "encode_pulls", "pulls_of"]
+__all__ = ["Pull", "begin_local_pulls", "decode_pulls", "encode_pulls"]
 
 _COUNTS = struct.Struct("<HHI")
 _HANDLE = struct.Struct("<H")
@@ -31,13 +31,13 @@ class Pull:
     """Rows of bytes from one buffer to another.
 
     Attributes:
-        source: Where they come from.
-        ours: Where they go: a buffer of the process that does it.
-        from_: Where the first row begins in the registration of the source,
-        to: and in ours.
+        source: The buffer to read.
+        ours: The buffer to write: one of the process that runs the pull.
+        from_: The offset of the first row in the registration of `source`, in bytes.
+        to: The offset of the first row in the registration of `ours`, in bytes.
         row_len: The bytes of a row.
-        dims: For each dimension of rows, outermost first: how many, and the bytes from one to the
-            next in the source and in ours.
+        dims: For each dimension of rows, outermost first: the count, and the strides in bytes in
+            `source` and in `ours`.
     """
 
     source: _core.Handle
@@ -49,7 +49,7 @@ class Pull:
 
 
 def encode_pulls(pulls: Sequence[Pull]) -> bytes:
-    """Makes the bytes that another process needs to do them; the caller holds all buffers."""
+    """Encode pulls for another process; the caller keeps all buffers alive."""
     sources: dict[_core.Handle, int] = {}
     ours: dict[_core.Handle, int] = {}
     body = bytearray()
@@ -67,41 +67,41 @@ def encode_pulls(pulls: Sequence[Pull]) -> bytes:
     return bytes(head + body)
 
 
-def pulls_of(order: memoryview) -> list[Pull]:
-    """Reads what `encode_pulls` wrote.
+def decode_pulls(payload: memoryview) -> list[Pull]:
+    """Decode pulls.
 
     Raises:
-        ValueError: It is something else, or names a buffer of another process as ours.
+        ValueError: The bytes are malformed, or `ours` is a buffer of another process.
     """
     try:
-        return _pulls_of(order)
+        return _decode_pulls(payload)
     except (struct.error, IndexError) as error:
-        raise ValueError("these bytes are no copies to do") from error
+        raise ValueError("malformed pulls") from error
 
 
-def _pulls_of(order: memoryview) -> list[Pull]:
-    source_count, our_count, pull_count = _COUNTS.unpack_from(order)
+def _decode_pulls(payload: memoryview) -> list[Pull]:
+    source_count, our_count, pull_count = _COUNTS.unpack_from(payload)
     at = _COUNTS.size
     handles = []
     for _ in range(source_count + our_count):
-        (length,) = _HANDLE.unpack_from(order, at)
+        (length,) = _HANDLE.unpack_from(payload, at)
         at += _HANDLE.size
-        handles.append(_core.Handle.borrow(bytes(order[at : at + length])))
+        handles.append(_core.Handle.borrow(bytes(payload[at : at + length])))
         at += length
     ours = handles[source_count:]
     if not all(one.is_ours for one in ours):
         raise ValueError("a buffer of another process is to be written")
     pulls = []
     for _ in range(pull_count):
-        source, place, from_, to, row_len, dim_count = _PULL.unpack_from(order, at)
+        source, place, from_, to, row_len, dim_count = _PULL.unpack_from(payload, at)
         at += _PULL.size
-        dims = tuple(_DIM.iter_unpack(order[at : at + dim_count * _DIM.size]))
+        dims = tuple(_DIM.iter_unpack(payload[at : at + dim_count * _DIM.size]))
         at += dim_count * _DIM.size
         pulls.append(Pull(handles[source], ours[place], from_, to, row_len, dims))
     return pulls
 
 
-def begin_here(pulls: Sequence[Pull], timeout: float | None) -> Completion[None]:
+def begin_local_pulls(pulls: Sequence[Pull], timeout: float | None) -> Completion[None]:
     """Begins copies to buffers of this process, each by the best way to its source.
 
     Raises:
@@ -131,7 +131,7 @@ def begin_here(pulls: Sequence[Pull], timeout: float | None) -> Completion[None]
 
 
 class _Pulled(CompletionGroup):
-    """Copies by several transports, and the buffers that are held for them."""
+    """Pulls by several transports, with the buffers kept alive for them."""
 
     def __init__(self, parts: Sequence[Completion[None]], pulls: Sequence[Pull]) -> None:
         self._pulls = pulls
@@ -142,7 +142,7 @@ _Dim = tuple[int, int, int]
 
 
 def _by_rows(path: Path, pull: Pull, timeout: float | None) -> list[Completion[None]]:
-    """Begins a request for each row."""
+    """Start one request for each row."""
     memory = pull.ours.pin()
     target = path.target_for(memory)
     rows = [(pull.from_, pull.to)]

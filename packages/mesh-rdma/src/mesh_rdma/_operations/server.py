@@ -1,8 +1,9 @@
-"""What other processes have asked this one to do, while it is being done.
+"""The server side of remote operations: runs them in threads and reports their state.
 
-A process that holds a buffer asks its owner to fill it (`remote_operation`). The owner answers at
-once and works in a thread; the other one asks for the state now and then. Nobody's connection is blocked
-meanwhile, and the end of either process is seen by the other one's next question.
+A process that holds a buffer sends its owner an operation that fills the buffer
+(`remote_operation`). The owner responds at once and runs the operation in a thread; the client
+polls for its state. No connection is blocked for the duration, and each side detects the death of
+the other at the next poll.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mesh_rdma._completions.thread_pool import run_in_thread
 from mesh_rdma._errors import RDMAError
-from mesh_rdma._operations.pull import begin_here, pulls_of
+from mesh_rdma._operations.pull import begin_local_pulls, decode_pulls
 from mesh_rdma._requests.error_encoding import encode_error
 from mesh_rdma._requests.handlers import register_handler
 
@@ -25,22 +26,22 @@ if TYPE_CHECKING:
 
     from mesh_core.spi import Completion
 
-__all__ = ["ERRAND", "HEAD", "Ask", "State", "Work", "answer_state", "handle_kind"]
+__all__ = ["HEAD", "OPERATION", "Command", "Operation", "State", "encode_state", "register_kind"]
 
-#: The name that such questions go to.
-ERRAND = "errand"
-#: What a question begins with: what is asked for, and about which errand.
+#: The handler name of these requests, as it is on the wire.
+OPERATION = "errand"
+#: The head of a request: the command, and the number of the operation.
 HEAD = struct.Struct("<c16s")
 _BEGIN = struct.Struct("<cd")
 _STATE = struct.Struct("<BQ")
-#: How long the first answer may wait for short work, so that it needs no second question.
+#: How long the first response waits for a short operation, which saves a second request.
 _AT_ONCE_S = 0.002
-#: Who has not asked for so long is gone.
-_PATIENCE_S = 60.0
+#: An operation whose client has not polled for this long is abandoned.
+_ABANDONED_AFTER_S = 60.0
 
 
-class Ask:
-    """What is asked for."""
+class Command:
+    """The command of a request."""
 
     BEGIN = b"b"
     STATE = b"s"
@@ -48,41 +49,41 @@ class Ask:
 
 
 class State(IntEnum):
-    """How far an errand is."""
+    """The state of an operation."""
 
     RUNNING = 0
     DONE = 1
     FAILED = 2
-    #: It needs another source to go on.
+    #: It waits for another source.
     WAITING = 3
-    #: Nobody knows it.
+    #: There is no such operation.
     UNKNOWN = 4
 
 
-class Work:
-    """One errand: a thread runs it, questions look at it.
+class Operation:
+    """One operation: a thread runs it, and requests read its state.
 
     Attributes:
-        extra: What the asker is told besides the state.
-        is_kept: Whether it is known until the asker ends it, also when it is done.
+        extra: Bytes that belong to the state.
+        is_kept: Whether it is kept until the client ends it, even after it is done.
     """
 
     def __init__(self, limit: float | None) -> None:
         self.until = None if limit is None else time.monotonic() + limit
-        self.asked = time.monotonic()
+        self.requested_at = time.monotonic()
         self.state = State.RUNNING
         self.progress = 0
         self.extra = b""
         self.done = threading.Event()
-        self.is_wanted = True
+        self.is_cancelled = False
         self.is_kept = False
 
     def left(self) -> float | None:
-        """Gives the seconds that are left; None where there is no limit."""
+        """Return the seconds until the deadline, or None if there is no limit."""
         return None if self.until is None else max(self.until - time.monotonic(), 0.0)
 
     def run(self) -> None:
-        """Does it, and keeps how it ended."""
+        """Run the operation and record its outcome."""
         try:
             self.work()
         except Exception as error:
@@ -93,121 +94,125 @@ class Work:
         self.done.set()
 
     def work(self) -> None:
-        """Does it.
+        """Perform the operation.
 
         Raises:
-            RDMAError: It cannot be done, or was ended.
+            RDMAError: The operation failed or was cancelled.
         """
         raise NotImplementedError
 
     def end(self) -> None:
-        """Has it end soon."""
-        self.is_wanted = False
+        """Cancel the operation, without waiting for its end."""
+        self.is_cancelled = True
 
-    def is_deserted(self) -> bool:
-        """Whether the one who asked for it is gone."""
-        return time.monotonic() - self.asked > _PATIENCE_S
+    def is_abandoned(self) -> bool:
+        """Whether the client has stopped polling."""
+        return time.monotonic() - self.requested_at > _ABANDONED_AFTER_S
 
 
-class _Pulls(Work):
-    """Copies to buffers of this process."""
+class _PullOperation(Operation):
+    """Pulls into buffers of this process."""
 
-    def __init__(self, limit: float | None, order: memoryview) -> None:
+    def __init__(self, limit: float | None, payload: memoryview) -> None:
         super().__init__(limit)
-        self._pulls = pulls_of(order)
+        self._pulls = decode_pulls(payload)
         self._lock = threading.Lock()
         self._transfer: Completion[None] | None = None
 
     def work(self) -> None:
-        transfer = begin_here(self._pulls, self.left())
+        transfer = begin_local_pulls(self._pulls, self.left())
         with self._lock:
             self._transfer = transfer
-            is_wanted = self.is_wanted
-        if not is_wanted:
+            is_cancelled = self.is_cancelled
+        if is_cancelled:
             transfer.cancel()
         while not transfer.wait(5.0):
-            if self.is_deserted():
+            if self.is_abandoned():
                 transfer.cancel()
         transfer.outcome()
 
     def end(self) -> None:
         with self._lock:
-            self.is_wanted = False
+            self.is_cancelled = True
             transfer = self._transfer
         if transfer is not None:
             transfer.cancel()
 
 
 _lock = threading.Lock()
-_works: dict[bytes, Work] = {}
-_kinds: dict[bytes, Callable[[float | None, memoryview], Work]] = {b"p": _Pulls}
-_questions: dict[bytes, Callable[[Work, memoryview], None]] = {}
+_operations: dict[bytes, Operation] = {}
+_kinds: dict[bytes, Callable[[float | None, memoryview], Operation]] = {b"p": _PullOperation}
+_commands: dict[bytes, Callable[[Operation, memoryview], None]] = {}
 
 
-def handle_kind(
+def register_kind(
     kind: bytes,
-    make: Callable[[float | None, memoryview], Work],
-    questions: dict[bytes, Callable[[Work, memoryview], None]],
+    make: Callable[[float | None, memoryview], Operation],
+    commands: dict[bytes, Callable[[Operation, memoryview], None]],
 ) -> None:
-    """Adds a kind of errand, and what else may be asked about it."""
+    """Register a kind of operation, with its additional commands."""
     _kinds[kind] = make
-    _questions.update(questions)
+    _commands.update(commands)
 
 
-def answer_state(work: Work) -> bytes:
-    """Says how far it is."""
-    # Read in this order: what comes later says more.
-    extra_before, state = work.extra, work.state
-    extra = work.extra if state is not State.RUNNING else extra_before
-    return _STATE.pack(state, work.progress) + extra
+def encode_state(operation: Operation) -> bytes:
+    """Encode the state of an operation."""
+    # Read in this sequence: the later value is the more recent one.
+    extra_before, state = operation.extra, operation.state
+    extra = operation.extra if state is not State.RUNNING else extra_before
+    return _STATE.pack(state, operation.progress) + extra
 
 
-def _answer(question: bytes) -> bytes:
-    what, number = HEAD.unpack_from(question)
-    body = memoryview(question)[HEAD.size :]
-    if what == Ask.BEGIN:
+def _handle(request: bytes) -> bytes:
+    command, number = HEAD.unpack_from(request)
+    body = memoryview(request)[HEAD.size :]
+    if command == Command.BEGIN:
         return _begin(number, body)
     with _lock:
-        work = _works.get(number)
-    if work is None:
+        operation = _operations.get(number)
+    if operation is None:
         return _STATE.pack(State.UNKNOWN, 0)
-    work.asked = time.monotonic()
-    if what == Ask.END:
-        work.end()
-        work.done.wait()
-    elif what in _questions:
-        _questions[what](work, body)
-    if work.done.is_set() and (what == Ask.END or not work.is_kept):
+    operation.requested_at = time.monotonic()
+    if command == Command.END:
+        operation.end()
+        operation.done.wait()
+    elif command in _commands:
+        _commands[command](operation, body)
+    if operation.done.is_set() and (command == Command.END or not operation.is_kept):
         with _lock:
-            _works.pop(number, None)
-    return answer_state(work)
+            _operations.pop(number, None)
+    return encode_state(operation)
 
 
 def _begin(number: bytes, body: memoryview) -> bytes:
     kind, limit = _BEGIN.unpack_from(body)
     make = _kinds.get(kind)
     if make is None:
-        return _STATE.pack(State.FAILED, 0) + encode_error(RDMAError("an unknown kind of errand"))
+        unknown = RDMAError("an unknown kind of operation")
+        return _STATE.pack(State.FAILED, 0) + encode_error(unknown)
     try:
-        work = make(None if limit < 0 else limit, body[_BEGIN.size :])
+        operation = make(None if limit < 0 else limit, body[_BEGIN.size :])
     except Exception as error:
         return _STATE.pack(State.FAILED, 0) + encode_error(error)
     with _lock:
-        for old in [key for key, one in _works.items() if one.done.is_set() and one.is_deserted()]:
-            del _works[old]
-        _works[number] = work
-    run_in_thread(work.run)
-    if work.done.wait(_AT_ONCE_S) and not work.is_kept:
+        abandoned = [
+            key for key, one in _operations.items() if one.done.is_set() and one.is_abandoned()
+        ]
+        for old in abandoned:
+            del _operations[old]
+        _operations[number] = operation
+    run_in_thread(operation.run)
+    if operation.done.wait(_AT_ONCE_S) and not operation.is_kept:
         with _lock:
-            _works.pop(number, None)
-    return answer_state(work)
+            _operations.pop(number, None)
+    return encode_state(operation)
 
 
 def _forget() -> None:
     global _lock
     _lock = threading.Lock()
-    _works.clear()
+    _operations.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
-register_handler(ERRAND, _answer)
+register_handler(OPERATION, _handle)
