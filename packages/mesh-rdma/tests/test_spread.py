@@ -71,16 +71,16 @@ def on_hosts(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[RDMABuffer], str
 @pytest.fixture
 def when_begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
     """Has something done when a destination is heard to be at work."""
-    on_report = tree_coordinator._Seat.on_report
+    on_report = tree_coordinator._Node.on_report
     awaited: dict[int, Callable[[], None]] = {}
 
-    def hearing(seat: tree_coordinator._Seat, report: Report) -> Report:
-        do = awaited.pop(seat._place, None)
+    def hearing(node: tree_coordinator._Node, report: Report) -> Report:
+        do = awaited.pop(node._place, None)
         if do is not None:
             do()
-        return on_report(seat, report)
+        return on_report(node, report)
 
-    monkeypatch.setattr(tree_coordinator._Seat, "on_report", hearing)
+    monkeypatch.setattr(tree_coordinator._Node, "on_report", hearing)
     return awaited.__setitem__
 
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Replicas", "replicate"]
 
-_ROOM = "room"
+_ALLOCATE = "room"
 _LEN = struct.Struct("<Q")
 _TIMEOUT_S = 60.0
-_ANSWER_S = 30.0
+_RESPONSE_S = 30.0
 
 
 class Replicas:
@@ -114,12 +114,12 @@ def replicate(
     """
     if not near or not src.size():
         raise RDMABoundsError("no buffers to be near to, or no bytes: give some")
-    making = _Making(src, near, timeout)
-    return future_of(Task(making.run, making.end).start())
+    replication = _Replication(src, near, timeout)
+    return future_of(Task(replication.run, replication.end).start())
 
 
-class _Making:
-    """Replicas that are being made."""
+class _Replication:
+    """Replicas that are being allocated and filled."""
 
     def __init__(self, src: RDMABuffer, near: Sequence[RDMABuffer], timeout: float | None) -> None:
         self._src = src
@@ -132,11 +132,15 @@ class _Making:
         self._spreading: Future[None] | None = None
 
     def run(self) -> Replicas:
-        """Takes room on each machine, all at once, and fills it."""
-        takers = [Task(partial(self._room, near), _nothing).start() for near in self._near.values()]
-        for taker in takers:
-            taker.wait(None)
-        copies = dict(zip(self._near, [taker.outcome() for taker in takers], strict=True))
+        """Allocate memory on all machines at once, and fill it."""
+        allocations = [
+            Task(partial(self._allocate_near, near), _cannot_cancel).start()
+            for near in self._near.values()
+        ]
+        for allocation in allocations:
+            allocation.wait(None)
+        buffers = [allocation.outcome() for allocation in allocations]
+        copies = dict(zip(self._near, buffers, strict=True))
         left = self._left()
         with self._lock:
             if self._is_cancelled:
@@ -146,7 +150,7 @@ class _Making:
         return Replicas(copies)
 
     def end(self) -> None:
-        """Has it end."""
+        """Cancel the replication."""
         with self._lock:
             self._is_cancelled = True
             spreading = self._spreading
@@ -161,13 +165,13 @@ class _Making:
             raise RDMATimeout("there was no room for the replicas in time")
         return left
 
-    def _room(self, near: Sequence[RDMABuffer]) -> RDMABuffer:
-        question = _LEN.pack(self._src.size())
+    def _allocate_near(self, near: Sequence[RDMABuffer]) -> RDMABuffer:
+        request = _LEN.pack(self._src.size())
         for place, buffer in enumerate(near, 1):
             left = self._left()
-            limit = _ANSWER_S if left is None else min(left, _ANSWER_S)
+            limit = _RESPONSE_S if left is None else min(left, _RESPONSE_S)
             try:
-                handle = buffer._handle.exchange(_ROOM, question, limit)
+                handle = buffer._handle.exchange(_ALLOCATE, request, limit)
             except RDMAError:
                 if place == len(near):
                     raise
@@ -176,14 +180,14 @@ class _Making:
         raise AssertionError("each machine has a process")
 
 
-def _nothing() -> None:
-    """A question cannot be taken back; it has a limit."""
+def _cannot_cancel() -> None:
+    """Do nothing: an allocation cannot be cancelled, but it has a time limit."""
 
 
-def _give_room(question: bytes) -> bytes:
-    (length,) = _LEN.unpack(question)
-    # The handle counts as travelling until it arrives; from then on the asker holds the memory.
+def _handle_allocate(request: bytes) -> bytes:
+    (length,) = _LEN.unpack(request)
+    # The handle counts as in transit until it arrives; then the client holds the memory.
     return RDMABuffer(allocate(length))._handle.encode()
 
 
-register_handler(_ROOM, _give_room)
+register_handler(_ALLOCATE, _handle_allocate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh_core.spi import done_future, future_of
-from mesh_rdma._collectives.tree_coordinator import Relay
+from mesh_rdma._collectives.tree_coordinator import TreeCoordinator
 from mesh_rdma._completions.settled_group import SettledGroup
 from mesh_rdma._errors import RDMABoundsError, RDMAError
 from mesh_rdma._operations.pull import Pull
@@ -53,7 +53,7 @@ def spread(
         dst._check_writable()
     if not dsts or not src.size():
         return done_future(None)
-    return future_of(Relay(src, dsts, timeout).start())
+    return future_of(TreeCoordinator(src, dsts, timeout).start())
 
 
 def collect(

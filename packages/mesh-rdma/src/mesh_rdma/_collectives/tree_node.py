@@ -20,12 +20,12 @@ from mesh_rdma._requests.error_encoding import decode_error, encode_error
 if TYPE_CHECKING:
     from mesh_core.spi import Completion
 
-__all__ = ["FOLLOW", "GIVE_UP", "SOURCE", "encode_payload", "encode_source"]
+__all__ = ["FAIL", "SOURCE", "TREE_NODE", "encode_payload", "encode_source"]
 
 #: The kind of operation, and its commands: copy from another source; fail with an error.
-FOLLOW = b"f"
+TREE_NODE = b"f"
 SOURCE = b"n"
-GIVE_UP = b"g"
+FAIL = b"g"
 
 _PAYLOAD = struct.Struct("<QQQB")
 _SOURCE = struct.Struct("<QHH")
@@ -46,11 +46,11 @@ def encode_source(source: _core.Handle, from_: int, progress: bytes) -> bytes:
 
 
 def encode_payload(
-    ours: _core.Handle, to: int, length: int, chunk: int, is_followed: bool, source: bytes
+    ours: _core.Handle, to: int, length: int, chunk: int, has_children: bool, source: bytes
 ) -> bytes:
     """Encode the parameters of a node."""
     lent = ours.lend()
-    head = _PAYLOAD.pack(to, length, chunk, is_followed) + _HANDLE.pack(len(lent))
+    head = _PAYLOAD.pack(to, length, chunk, has_children) + _HANDLE.pack(len(lent))
     return head + lent + source
 
 
@@ -88,12 +88,12 @@ class _Source:
         return min(count, length)
 
 
-class _Follow(Operation):
+class _TreeNode(Operation):
     """A running node."""
 
     def __init__(self, limit: float | None, payload: memoryview) -> None:
         super().__init__(limit)
-        self._to, self._length, self._chunk, is_followed = _PAYLOAD.unpack_from(payload)
+        self._to, self._length, self._chunk, has_children = _PAYLOAD.unpack_from(payload)
         at = _PAYLOAD.size
         (length,) = _HANDLE.unpack_from(payload, at)
         at += _HANDLE.size
@@ -103,10 +103,10 @@ class _Follow(Operation):
         self._source: _Source | None = _Source(payload[at + length :])
         self._changed = threading.Condition()
         self._transfer: Completion[None] | None = None
-        self._refusal: RDMAError | None = None
+        self._failure: RDMAError | None = None
         self._word: memoryview | None = None
-        self.is_kept = bool(is_followed)
-        if is_followed:
+        self.is_kept = bool(has_children)
+        if has_children:
             self._word = memoryview(_core.Block(8)).cast("Q")
             # Registered as long as this operation is kept.
             self._offered = _core.Handle(_core.Local(self._word))
@@ -121,7 +121,7 @@ class _Follow(Operation):
     def work(self) -> None:
         """Copy all bytes."""
         while self.progress < self._length:
-            source = self._source or self._another()
+            source = self._source or self._wait_for_source()
             try:
                 self._copy(source)
             except (RDMACancelled, RDMATimeout):
@@ -130,7 +130,7 @@ class _Follow(Operation):
                 _, slot, key = self._ours.identity
                 if _core.region_of(slot, key) is None:
                     raise
-                self._ask_for_another(error)
+                self._request_source(error)
 
     def end(self) -> None:
         """Cancel the copy: no byte is written after the operation is done."""
@@ -150,10 +150,10 @@ class _Follow(Operation):
             self.state = State.RUNNING
             self._changed.notify_all()
 
-    def give_up(self, body: memoryview) -> None:
+    def fail(self, body: memoryview) -> None:
         """Fail with the error of the last source, because there is no other one."""
         with self._changed:
-            self._refusal = decode_error(bytes(body))
+            self._failure = decode_error(bytes(body))
             self._changed.notify_all()
 
     def _copy(self, source: _Source) -> None:
@@ -194,19 +194,19 @@ class _Follow(Operation):
         if self.until is not None and time.monotonic() >= self.until:
             raise RDMATimeout(_LATE)
 
-    def _ask_for_another(self, error: RDMAError) -> None:
+    def _request_source(self, error: RDMAError) -> None:
         with self._changed:
             self._source = None
             self.extra = encode_error(error)
             self.state = State.WAITING
 
-    def _another(self) -> _Source:
+    def _wait_for_source(self) -> _Source:
         until = time.monotonic() + _ORPHAN_S
         with self._changed:
             while self._source is None:
                 self._check()
-                if self._refusal is not None:
-                    raise self._refusal
+                if self._failure is not None:
+                    raise self._failure
                 if time.monotonic() > until:
                     raise decode_error(self.extra)
                 left = self.left()
@@ -215,14 +215,14 @@ class _Follow(Operation):
 
 
 def _take_source(operation: Operation, body: memoryview) -> None:
-    if isinstance(operation, _Follow) and not operation.done.is_set():
+    if isinstance(operation, _TreeNode) and not operation.done.is_set():
         operation.take_source(body)
 
 
-def _give_up(operation: Operation, body: memoryview) -> None:
-    if isinstance(operation, _Follow):
-        operation.give_up(body)
+def _fail(operation: Operation, body: memoryview) -> None:
+    if isinstance(operation, _TreeNode):
+        operation.fail(body)
         operation.done.wait(1.0)
 
 
-register_kind(FOLLOW, _Follow, {SOURCE: _take_source, GIVE_UP: _give_up})
+register_kind(TREE_NODE, _TreeNode, {SOURCE: _take_source, FAIL: _fail})
