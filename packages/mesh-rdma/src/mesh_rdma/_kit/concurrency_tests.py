@@ -18,9 +18,9 @@ from mesh_rdma._errors import (
 from mesh_rdma._kit.harness import pattern
 
 if TYPE_CHECKING:
-    from mesh_rdma._kit.processes import Place
+    from mesh_rdma._kit.processes import Process
 
-__all__ = ["TogetherTests"]
+__all__ = ["ConcurrencyTests"]
 
 _THREADS = 8
 _PART = 100_003
@@ -28,12 +28,12 @@ _LARGE = 6 << 20
 _ADDS = 200
 
 
-class TogetherTests:
+class ConcurrencyTests:
     """What happens side by side."""
 
     transport: ClassVar[str]
 
-    def test_threads_do_not_disturb_each_other(self, owner: Place) -> None:
+    def test_threads_do_not_disturb_each_other(self, owner: Process) -> None:
         """Each thread reads back what it wrote, at the same time as others do beside it."""
         offered = owner.offer(_THREADS * _PART)
 
@@ -50,7 +50,7 @@ class TogetherTests:
         for rank in range(_THREADS):
             assert offered.has_pattern(rank * 100 + 5, _PART, offset=rank * _PART)
 
-    def test_tasks_wait_side_by_side(self, owner: Place) -> None:
+    def test_tasks_wait_side_by_side(self, owner: Process) -> None:
         """Coroutines await transfers, small and large, without blocking each other."""
         offered = owner.offer(_LARGE, seed=2)
         whole = pattern(2, _LARGE)
@@ -67,7 +67,7 @@ class TogetherTests:
         asyncio.run(main())
 
     def test_processes_read_at_the_same_time(
-        self, owner: Place, reader: Place, third: Place
+        self, owner: Process, reader: Process, third: Process
     ) -> None:
         """Several processes have the same bytes."""
         offered = owner.offer(_LARGE, seed=4)
@@ -77,7 +77,7 @@ class TogetherTests:
             )
         assert all(one == pattern(4, _LARGE) for one in found)
 
-    def test_batch_of_several_buffers_and_owners(self, owner: Place, other: Place) -> None:
+    def test_batch_of_several_buffers_and_owners(self, owner: Process, other: Process) -> None:
         """A batch reads and writes here and there, and may be submitted again."""
         first, second = owner.offer(_LARGE, seed=1), owner.offer(1000, seed=2)
         third, fourth = other.offer(_LARGE, seed=3), other.offer(77)
@@ -105,7 +105,7 @@ class TogetherTests:
         assert two == pattern(5, 1000)
         assert fourth.has_pattern(6, 77)
 
-    def test_batch_of_nothing_and_what_a_batch_refuses(self, owner: Place) -> None:
+    def test_batch_of_nothing_and_what_a_batch_refuses(self, owner: Process) -> None:
         """No copies are done at once; what cannot be is refused when it is added."""
         assert RDMAAction().submit().get() is None
         buffer = owner.offer(64, seed=1).buffer
@@ -118,7 +118,7 @@ class TogetherTests:
             action.write_remote(buffer, bytes(65))
         assert len(action) == 0
 
-    def test_batch_fails_as_a_whole(self, owner: Place) -> None:
+    def test_batch_fails_as_a_whole(self, owner: Process) -> None:
         """The error of one copy is that of the batch, and the next submission works."""
         lost, kept = owner.offer(_LARGE, seed=1), owner.offer(_LARGE, seed=2)
         lost_here, here = bytearray(_LARGE), bytearray(_LARGE)
@@ -131,12 +131,12 @@ class TogetherTests:
         RDMAAction().read_remote(here, kept.buffer).submit().get()
         assert here == pattern(3, _LARGE)
 
-    def test_sums_of_many_are_exact(self, owner: Place, reader: Place, third: Place) -> None:
+    def test_sums_of_many_are_exact(self, owner: Process, reader: Process, third: Process) -> None:
         """Threads and processes add to one word, and no addition is lost or seen twice."""
         offered = owner.offer(64)
         word = offered.buffer[8:]
 
-        def add(place: Place | None) -> int:
+        def add(place: Process | None) -> int:
             if place is not None:
                 found: int = place.do("add", offered.handle[8:], self.transport, _ADDS)
                 return found
@@ -150,7 +150,7 @@ class TogetherTests:
         # Each value from 0 up was found once.
         assert sum(sums) == total * (total - 1) // 2
 
-    def test_swap_is_done_by_one_alone(self, owner: Place) -> None:
+    def test_swap_is_done_by_one_alone(self, owner: Process) -> None:
         """Of those who swap the same word at the same time one finds what it expects."""
         offered = owner.offer(16)
 
@@ -164,7 +164,7 @@ class TogetherTests:
         assert found.index(0) + 1 == winner
         assert set(found) == {0, winner}
 
-    def test_words_are_64_bits_wide_and_aligned(self, owner: Place) -> None:
+    def test_words_are_64_bits_wide_and_aligned(self, owner: Process) -> None:
         """A sum goes around at 2**64; where no word begins there is a typed error."""
         offered = owner.offer(32)
         assert offered.buffer.fetch_add((1 << 64) - 1).get() == 0

@@ -9,11 +9,11 @@ import pytest
 
 from mesh_core import this_host
 from mesh_core.testing import wait_until
-from mesh_rdma._kit.concurrency_tests import TogetherTests
+from mesh_rdma._kit.concurrency_tests import ConcurrencyTests
 from mesh_rdma._kit.copy_tests import CopyTests
-from mesh_rdma._kit.lifetime_tests import LifeTests
-from mesh_rdma._kit.processes import Place, Places
-from mesh_rdma._kit.termination_tests import EndTests
+from mesh_rdma._kit.lifetime_tests import LifetimeTests
+from mesh_rdma._kit.processes import Process, Processes
+from mesh_rdma._kit.termination_tests import TerminationTests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ __all__ = ["TransportConformance"]
 _RANKS = 3
 
 
-class TransportConformance(CopyTests, TogetherTests, LifeTests, EndTests):
+class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, TerminationTests):
     """Tests of a transport through the public API; derive a class from it that names one.
 
         class TestMine(TransportConformance):
@@ -68,12 +68,12 @@ class TransportConformance(CopyTests, TogetherTests, LifeTests, EndTests):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def places(cls, procs: ProcMesh) -> Places:
+    def places(cls, procs: ProcMesh) -> Processes:
         """The three processes as the tests use them."""
-        return Places(procs, cls.is_same_process)
+        return Processes(procs, cls.is_same_process)
 
     @pytest.fixture
-    def trio(self, places: Places) -> Iterator[list[Place]]:
+    def trio(self, places: Processes) -> Iterator[list[Process]]:
         """The three processes; a test leaves no registration behind in any of them."""
         allocate = type(self).allocate
         trio = [places.place(self.transport, allocate, rank) for rank in range(_RANKS)]
@@ -86,21 +86,21 @@ class TransportConformance(CopyTests, TogetherTests, LifeTests, EndTests):
             wait_until(lambda place=place, count=count: place.registrations() <= count)  # type: ignore[misc]
 
     @pytest.fixture
-    def owner(self, trio: list[Place]) -> Place:
+    def owner(self, trio: list[Process]) -> Process:
         """Where memory is offered."""
         return trio[0]
 
     @pytest.fixture
-    def reader(self, trio: list[Place]) -> Place:
+    def reader(self, trio: list[Process]) -> Process:
         """Another process than the owner."""
         return trio[1]
 
     @pytest.fixture
-    def other(self, trio: list[Place]) -> Place:
+    def other(self, trio: list[Process]) -> Process:
         """Another owner."""
         return trio[1]
 
     @pytest.fixture
-    def third(self, trio: list[Place]) -> Place:
+    def third(self, trio: list[Process]) -> Process:
         """A process besides owner and reader."""
         return trio[2]

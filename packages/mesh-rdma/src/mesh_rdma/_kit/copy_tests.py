@@ -13,7 +13,7 @@ from mesh_rdma._errors import RDMABoundsError, RDMAReadOnlyError
 from mesh_rdma._kit.harness import pattern
 
 if TYPE_CHECKING:
-    from mesh_rdma._kit.processes import Place
+    from mesh_rdma._kit.processes import Process
 
 __all__ = ["CopyTests"]
 
@@ -26,7 +26,7 @@ class CopyTests:
 
     transport: ClassVar[str]
 
-    def test_handle_is_small_and_the_same_everywhere(self, owner: Place) -> None:
+    def test_handle_is_small_and_the_same_everywhere(self, owner: Process) -> None:
         """A handle costs little to send, and is equal to itself wherever it went."""
         offered = owner.offer(1 << 20, seed=1)
         sent = pickle.dumps(offered.buffer)
@@ -36,7 +36,7 @@ class CopyTests:
         assert offered.buffer.backend == self.transport
 
     @pytest.mark.parametrize("nbytes", SIZES)
-    def test_bytes_come_as_they_are(self, owner: Place, nbytes: int) -> None:
+    def test_bytes_come_as_they_are(self, owner: Process, nbytes: int) -> None:
         """A read gives what the owner has, of any size, and nothing behind it is touched."""
         offered = owner.offer(nbytes, seed=nbytes)
         here = bytearray(nbytes + len(_GUARD))
@@ -47,7 +47,7 @@ class CopyTests:
         assert here == pattern(nbytes, nbytes)
 
     @pytest.mark.parametrize("nbytes", SIZES)
-    def test_bytes_go_as_they_are(self, owner: Place, nbytes: int) -> None:
+    def test_bytes_go_as_they_are(self, owner: Process, nbytes: int) -> None:
         """A write puts all of the source to the beginning of the buffer, of any size."""
         offered = owner.offer(nbytes + len(_GUARD), seed=3)
         offered.buffer.write_from(pattern(nbytes, nbytes)).get()
@@ -55,7 +55,7 @@ class CopyTests:
         behind = pattern(3, nbytes + len(_GUARD))[nbytes:]
         assert offered.bytes_at(nbytes, len(_GUARD)) == behind
 
-    def test_odd_offsets_and_slices_of_slices(self, owner: Place) -> None:
+    def test_odd_offsets_and_slices_of_slices(self, owner: Process) -> None:
         """Any byte may be the first, in a slice, by an offset, or both."""
         whole = pattern(5, 10_000)
         offered = owner.offer(len(whole), seed=5)
@@ -65,7 +65,7 @@ class CopyTests:
         offered.buffer[4001:][2:4].write_from(b"xy").get()
         assert offered.bytes_at(4002, 4) == whole[4002:4003] + b"xy" + whole[4005:4006]
 
-    def test_no_bytes_are_copied_at_once(self, owner: Place) -> None:
+    def test_no_bytes_are_copied_at_once(self, owner: Process) -> None:
         """Nothing is a thing that can be copied, also at the very end."""
         offered = owner.offer(100, seed=1)
         here = bytearray(b"same")
@@ -75,7 +75,7 @@ class CopyTests:
         assert here == b"same"
         assert offered.has_pattern(1, 100)
 
-    def test_local_memory_of_any_shape(self, owner: Place) -> None:
+    def test_local_memory_of_any_shape(self, owner: Process) -> None:
         """Elements and dimensions are the caller's business: bytes are copied in their order."""
         offered = owner.offer(240, seed=9)
         numbers = array.array("d", bytes(240))
@@ -88,7 +88,7 @@ class CopyTests:
         offered.buffer.read_into(part).get()
         assert part == pattern(9, 240)
 
-    def test_short_copy_that_nobody_waits_for_is_done(self, owner: Place) -> None:
+    def test_short_copy_that_nobody_waits_for_is_done(self, owner: Process) -> None:
         """A program may begin it and do something else."""
         offered = owner.offer(64, seed=1)
         found = bytearray(64)
@@ -96,7 +96,7 @@ class CopyTests:
         wait_until(future.done)
         assert found == pattern(1, 64)
 
-    def test_the_same_handle_many_times(self, owner: Place) -> None:
+    def test_the_same_handle_many_times(self, owner: Process) -> None:
         """Each read sees what the owner has by then."""
         offered = owner.offer(4096)
         here = bytearray(4096)
@@ -105,7 +105,7 @@ class CopyTests:
             offered.buffer.read_into(here).get()
             assert here == pattern(seed, 4096)
 
-    def test_read_only_memory_is_refused_at_the_call(self, owner: Place) -> None:
+    def test_read_only_memory_is_refused_at_the_call(self, owner: Process) -> None:
         """Nothing is begun that would write what may only be read, on either side."""
         offered = owner.offer(64, seed=1)
         for memory in (bytes(64), memoryview(bytearray(64)).toreadonly()):
@@ -124,7 +124,7 @@ class CopyTests:
         fixed.read_into(here).get()
         assert here == pattern(1, 64)
 
-    def test_bounds_are_refused_at_the_call(self, owner: Place) -> None:
+    def test_bounds_are_refused_at_the_call(self, owner: Process) -> None:
         """Nothing is begun that would leave the buffer, or the memory here."""
         buffer = owner.offer(64, seed=1).buffer
         here = bytearray(64)

@@ -1,4 +1,4 @@
-"""Memory that the conformance kit offers, and copies, in one process or another."""
+"""The harness of the conformance kit: registers and copies memory in one process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mesh_rdma._staged.pinned_memory import own_pieces, served_pieces
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Yard", "YardActor", "bytes_of", "pattern", "put_bytes"]
+__all__ = ["Harness", "HarnessActor", "bytes_of", "pattern", "put_bytes"]
 
 # A prime: no page, chunk or piece of a pattern is like another one.
 _BLOCK_LEN = 65521
@@ -72,8 +72,8 @@ def _read_only(memory: Any) -> Any:
     return _core.Local.at(local.address, local.nbytes, False, memory, local.device)
 
 
-class Yard:
-    """What one process offers, by number, and the copies that run in its threads."""
+class Harness:
+    """The buffers of one process, by number, and the copies that run in its threads."""
 
     def __init__(self) -> None:
         self._memory: dict[int, Any] = {}
@@ -234,13 +234,13 @@ class _Copies:
             self.is_under_way.set()
 
 
-class YardActor(Actor):
-    """A yard in another process."""
+class HarnessActor(Actor):
+    """A harness in another process."""
 
     def __init__(self) -> None:
-        self._yard = Yard()
+        self._harness = Harness()
 
     @endpoint
     def do(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        """Calls a method of the yard there."""
-        return getattr(self._yard, name)(*arguments)
+        """Call a method of the harness."""
+        return getattr(self._harness, name)(*arguments)

@@ -14,20 +14,20 @@ from mesh_rdma._kit.harness import pattern
 
 if TYPE_CHECKING:
     from mesh_rdma._buffers.buffer import RDMABuffer
-    from mesh_rdma._kit.processes import Place
+    from mesh_rdma._kit.processes import Process
 
-__all__ = ["LifeTests"]
+__all__ = ["LifetimeTests"]
 
 _LARGE = 8 << 20
 
 
-class LifeTests:
+class LifetimeTests:
     """Drops, leases and holders."""
 
     transport: ClassVar[str]
 
     @pytest.mark.parametrize("is_by_owner", [True, False], ids=["owner", "holder"])
-    def test_whatever_is_done_after_a_drop_says_so(self, owner: Place, is_by_owner: bool) -> None:
+    def test_whatever_is_done_after_a_drop_says_so(self, owner: Process, is_by_owner: bool) -> None:
         """A drop by either side ends the buffer for all, with its slices, and happens once."""
         offered = owner.offer(4096, seed=1)
         buffer, part = offered.buffer, offered.buffer[100:200]
@@ -48,7 +48,9 @@ class LifeTests:
                 future.get()
         assert offered.has_pattern(1, 4096)
 
-    def test_drop_ends_transfers_and_no_byte_lands_later(self, owner: Place, reader: Place) -> None:
+    def test_drop_ends_transfers_and_no_byte_lands_later(
+        self, owner: Process, reader: Process
+    ) -> None:
         """When a drop is done nobody writes the memory any more: it is its owner's alone."""
         offered = owner.offer(_LARGE, seed=1)
         copies = [
@@ -62,7 +64,7 @@ class LifeTests:
         assert offered.has_pattern(7, _LARGE)
 
     def test_others_of_the_owner_are_not_touched_by_a_drop(
-        self, owner: Place, reader: Place
+        self, owner: Process, reader: Process
     ) -> None:
         """Transfers of another buffer go on while one is dropped, and a new one takes its place."""
         kept = owner.offer(_LARGE, seed=2)
@@ -75,7 +77,7 @@ class LifeTests:
             owner.do("drop", gone.number)
         assert reader.do("end_copies", copies) == ""
 
-    def test_two_holders_share_what_one_of_them_ends(self, owner: Place, reader: Place) -> None:
+    def test_two_holders_share_what_one_of_them_ends(self, owner: Process, reader: Process) -> None:
         """Each holder may use and drop the buffer; the other one hears of it."""
         offered = owner.offer(5000, seed=3)
         assert reader.do("read", offered.handle, self.transport) == pattern(3, 5000)
@@ -88,7 +90,7 @@ class LifeTests:
             reader.do("read", offered.handle, self.transport)
 
     def test_handle_goes_on_from_hand_to_hand(
-        self, owner: Place, reader: Place, third: Place
+        self, owner: Process, reader: Process, third: Process
     ) -> None:
         """Who got a handle from a holder keeps the buffer when that one, and the owner, let go."""
         offered = owner.offer(5000, seed=6)
@@ -101,7 +103,7 @@ class LifeTests:
         handle = third.do("give", kept)
         assert third.do("read", handle, self.transport) == pattern(6, 5000)
 
-    def test_collected_handles_free_the_registration(self, owner: Place) -> None:
+    def test_collected_handles_free_the_registration(self, owner: Process) -> None:
         """A buffer that nobody has a handle of any more is taken back."""
         before = owner.registrations()
         offered = owner.offer(5000, seed=6)
@@ -113,7 +115,7 @@ class LifeTests:
         gc.collect()
         wait_until(lambda: owner.registrations() == before)
 
-    def test_handle_that_nobody_opens_is_given_up(self, owner: Place) -> None:
+    def test_handle_that_nobody_opens_is_given_up(self, owner: Process) -> None:
         """A pickled handle keeps its buffer while it may be on its way, and no longer."""
         before = owner.registrations()
         kept, given_up = (owner.offer(5000, seed=1).number for _ in range(2))

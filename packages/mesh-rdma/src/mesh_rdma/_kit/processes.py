@@ -1,11 +1,11 @@
-"""A yard as tests see it: in this process, or in another one."""
+"""The processes that the tests of the conformance kit use: this one or others."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from mesh_core.testing import kill_proc
-from mesh_rdma._kit.harness import Yard, YardActor
+from mesh_rdma._kit.harness import Harness, HarnessActor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
     from mesh_core import ProcMesh
     from mesh_rdma._buffers.buffer import RDMABuffer
 
-__all__ = ["Offered", "Place", "Places"]
+__all__ = ["OfferedBuffer", "Process", "Processes"]
 
 # What handles on their way are waited for in these tests.
 TRAVEL_S = 0.25
 
 
-class Place:
-    """One process, for all that a test has done there."""
+class Process:
+    """One process, and the harness in it."""
 
     def __init__(self, transport: str, allocate: Callable[[int], Any], actor: Any | None) -> None:
         self.transport = transport
         self._allocate = allocate
         self._actor = actor
-        self._yard = Yard() if actor is None else None
+        self._harness = Harness() if actor is None else None
         self.do("set_travel_limit", TRAVEL_S)
 
     def do(self, name: str, *arguments: Any) -> Any:
-        """Calls a method of `Yard` there."""
-        if self._yard is not None:
-            return getattr(self._yard, name)(*arguments)
+        """Call a method of the `Harness` in the process."""
+        if self._harness is not None:
+            return getattr(self._harness, name)(*arguments)
         assert self._actor is not None
         return self._actor.do.call_one(name, arguments).get()
 
-    def offer(self, nbytes: int, seed: int | None = None) -> Offered:
-        """Registers memory there: zeros, or a pattern."""
+    def offer(self, nbytes: int, seed: int | None = None) -> OfferedBuffer:
+        """Register memory there: zeros, or a pattern."""
         number, buffer = self.do("offer", self._allocate, nbytes, seed)
-        return Offered(self, number, buffer)
+        return OfferedBuffer(self, number, buffer)
 
     def offer_read_only(self, nbytes: int) -> RDMABuffer:
         """Registers memory there that may only be read, with pattern 1."""
@@ -52,10 +52,10 @@ class Place:
         return int(good + dying)
 
 
-class Offered:
-    """Memory that a place offers, and the handle of it that came here."""
+class OfferedBuffer:
+    """Memory registered in a process, and the handle that it sent."""
 
-    def __init__(self, place: Place, number: int, handle: RDMABuffer) -> None:
+    def __init__(self, place: Process, number: int, handle: RDMABuffer) -> None:
         self.place = place
         self.number = number
         #: As it came: it takes the best transport.
@@ -77,18 +77,18 @@ class Offered:
         self.place.do("fill", self.number, seed)
 
 
-class Places:
+class Processes:
     """The processes of the tests of one transport, which are started again when one has died."""
 
     def __init__(self, procs: ProcMesh, is_same_process: bool) -> None:
         self._procs = procs
-        self._actors = procs.spawn("rdma_kit", YardActor)
+        self._actors = procs.spawn("rdma_kit", HarnessActor)
         self._is_same_process = is_same_process
 
-    def place(self, transport: str, allocate: Callable[[int], Any], rank: int) -> Place:
+    def place(self, transport: str, allocate: Callable[[int], Any], rank: int) -> Process:
         """Gives the process of a rank; all are this one where the transport wants that."""
         actor = None if self._is_same_process else self._actors.slice(ranks=rank)
-        return Place(transport, allocate, actor)
+        return Process(transport, allocate, actor)
 
     def kill(self, rank: int) -> None:
         """Kills the process of a rank; returns when that is known."""

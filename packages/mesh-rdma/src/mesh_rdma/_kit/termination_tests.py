@@ -8,24 +8,24 @@ import pytest
 
 from mesh_core.testing import wait_until
 from mesh_rdma._errors import RDMACancelled, RDMAError, RDMAPeerDied, RDMATimeout
-from mesh_rdma._kit.harness import Yard, pattern
+from mesh_rdma._kit.harness import Harness, pattern
 
 if TYPE_CHECKING:
     from mesh_rdma._buffers.buffer import RDMABuffer
-    from mesh_rdma._kit.processes import Place, Places
+    from mesh_rdma._kit.processes import Process, Processes
 
-__all__ = ["EndTests"]
+__all__ = ["TerminationTests"]
 
 _LARGE = 16 << 20
 
 
-class EndTests:
+class TerminationTests:
     """Deadlines, cancels and deaths."""
 
     transport: ClassVar[str]
     is_same_process: ClassVar[bool]
 
-    def test_no_time_is_no_transfer(self, owner: Place) -> None:
+    def test_no_time_is_no_transfer(self, owner: Process) -> None:
         """A deadline that is over at once is a typed error, and nothing is touched."""
         offered = owner.offer(1000, seed=1)
         here = bytearray(1000)
@@ -40,14 +40,14 @@ class EndTests:
         assert offered.has_pattern(1, 1000)
 
     @pytest.mark.parametrize("limit", [-1.0, float("nan"), float("inf")])
-    def test_what_is_no_limit_is_refused(self, owner: Place, limit: float) -> None:
+    def test_what_is_no_limit_is_refused(self, owner: Process, limit: float) -> None:
         """Seconds are a finite number from 0 up, or None."""
         offered = owner.offer(100, seed=1)
         with pytest.raises(ValueError, match="timeout"):
             offered.buffer.read_into(bytearray(100), timeout=limit)
         offered.buffer.read_into(bytearray(100), timeout=None).get()
 
-    def test_no_byte_comes_after_a_deadline(self, owner: Place) -> None:
+    def test_no_byte_comes_after_a_deadline(self, owner: Process) -> None:
         """When a read has raised, its destination is the caller's alone."""
         offered = owner.offer(_LARGE, seed=1)
         here = bytearray(_LARGE)
@@ -56,7 +56,7 @@ class EndTests:
         offered.buffer.read_into(bytearray(_LARGE)).get()
         assert here == pattern(2, _LARGE)
 
-    def test_no_byte_goes_after_a_deadline(self, owner: Place) -> None:
+    def test_no_byte_goes_after_a_deadline(self, owner: Process) -> None:
         """When a write has raised, the buffer is its owner's alone."""
         offered = owner.offer(_LARGE)
         _let_it_end(offered.buffer, bytearray(pattern(1, _LARGE)), "write")
@@ -64,7 +64,7 @@ class EndTests:
         offered.buffer.read_into(bytearray(_LARGE)).get()
         assert offered.has_pattern(2, _LARGE)
 
-    def test_cancelled_transfer_writes_nothing_more(self, owner: Place) -> None:
+    def test_cancelled_transfer_writes_nothing_more(self, owner: Process) -> None:
         """A future that is cancelled is done, and so is its transfer."""
         offered = owner.offer(_LARGE, seed=1)
         here, there = bytearray(_LARGE), bytearray(pattern(3, _LARGE))
@@ -81,11 +81,11 @@ class EndTests:
         assert here == pattern(4, _LARGE)
         assert offered.has_pattern(5, _LARGE)
 
-    def test_owner_that_dies_is_known_to_be_dead(self, owner: Place, places: Places) -> None:
+    def test_owner_that_dies_is_known_to_be_dead(self, owner: Process, places: Processes) -> None:
         """Transfers under way, and all that follow, raise a typed error; a new owner is reached."""
         self._needs_two_processes()
         offered = owner.offer(_LARGE, seed=1)
-        here = Yard()
+        here = Harness()
         copies = [
             here.begin_copies(offered.handle, self.transport, verb) for verb in ("read", "write")
         ]
@@ -108,7 +108,7 @@ class EndTests:
         assert found == pattern(2, 5000)
 
     def test_reader_that_dies_leaves_nothing_behind(
-        self, owner: Place, reader: Place, places: Places
+        self, owner: Process, reader: Process, places: Processes
     ) -> None:
         """Nothing outside of what it was writing has changed, and a drop does not wait for it."""
         self._needs_two_processes()
