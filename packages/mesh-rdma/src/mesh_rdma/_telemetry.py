@@ -1,6 +1,6 @@
-"""The table `rdma_transfers` of mesh-telemetry: each transfer, told by who has begun it.
+"""The table `rdma_transfers` of mesh-telemetry: one row for each transfer, at its initiator.
 
-A transfer costs nothing more while nobody subscribes to events.
+A transfer has no extra cost while there is no subscription to events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mesh_rdma._errors import RDMACancelled
 if TYPE_CHECKING:
     from mesh_core.spi import Completion
 
-__all__ = ["TABLES", "told", "told_failed"]
+__all__ = ["TABLES", "record_failed_transfer", "record_transfer"]
 
 TABLES = {
     "rdma_transfers": (
@@ -34,7 +34,7 @@ TABLES = {
 }
 
 
-def told(
+def record_transfer(
     completion: Completion[Any] | None,
     kind: str,
     nbytes: int,
@@ -43,32 +43,32 @@ def told(
     peer: str | None = None,
     started_ns: int = 0,
 ) -> None:
-    """Has a row told when a transfer ends; to be called while somebody subscribes.
+    """Record a row when a transfer ends; call this only while there is a subscription.
 
     Args:
-        completion: The transfer; None is one that has ended at once.
-        kind: What it does.
-        nbytes: How many bytes it moves.
-        transport: How.
-        peer: Whose memory it is.
-        started_ns: When it was begun, on `time.monotonic_ns`; now if left out.
+        completion: The transfer; None if it has ended already.
+        kind: The kind of transfer.
+        nbytes: The number of bytes.
+        transport: The name of the transport.
+        peer: The owner of the remote memory.
+        started_ns: The start on the clock of `time.monotonic_ns`; 0 is now.
     """
     row = {"kind": kind, "transport": transport, "peer": peer, "bytes": nbytes}
-    tell = partial(_tell, completion, row, started_ns or time.monotonic_ns())
+    record = partial(_record, completion, row, started_ns or time.monotonic_ns())
     if completion is None:
-        tell()
+        record()
     else:
-        completion.when_done(tell)
+        completion.when_done(record)
 
 
-def told_failed(error: Exception, kind: str, nbytes: int, peer: str) -> None:
-    """Tells of a transfer that could not be begun."""
+def record_failed_transfer(error: Exception, kind: str, nbytes: int, peer: str) -> None:
+    """Record a row for a transfer that failed to start."""
     if is_recorded():
         row = {"kind": kind, "peer": peer, "bytes": nbytes, "duration_us": 0.0}
         record_row("rdma_transfers", row | _failure(error))
 
 
-def _tell(completion: Completion[Any] | None, row: dict[str, Any], started_ns: int) -> None:
+def _record(completion: Completion[Any] | None, row: dict[str, Any], started_ns: int) -> None:
     row["duration_us"] = (time.monotonic_ns() - started_ns) / 1e3
     row["status"], row["error"] = "done", None
     try:

@@ -14,7 +14,7 @@ from mesh_rdma._buffers.memory import memory_of, writable_memory_of
 from mesh_rdma._completions.group import CompletionGroup
 from mesh_rdma._completions.task import Task
 from mesh_rdma._errors import RDMABoundsError, RDMAError, RDMATransportError
-from mesh_rdma._telemetry import told
+from mesh_rdma._telemetry import record_transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,7 +148,7 @@ class RDMAAction:
         whole = parts[0] if len(parts) == 1 else CompletionGroup(parts)
         if is_recorded():
             nbytes = sum(local.nbytes for _, _, local in self._steps) + _WORD * len(self._changes)
-            told(whole, "action", nbytes)
+            record_transfer(whole, "action", nbytes)
         return future_of(whole)
 
     def _check_word(self, src: Memory, dst: RDMABuffer, *numbers: int) -> None:

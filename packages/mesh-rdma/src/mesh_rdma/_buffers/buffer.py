@@ -19,7 +19,7 @@ from mesh_rdma._operations.pull import Pull
 from mesh_rdma._operations.remote_operation import begin_pulls
 from mesh_rdma._paths.selection import Path, path_to
 from mesh_rdma._requests.handlers import start_serving
-from mesh_rdma._telemetry import told, told_failed
+from mesh_rdma._telemetry import record_failed_transfer, record_transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,7 +254,7 @@ class RDMABuffer:
         except RDMAError as error:
             return failed_future(error)
         if is_recorded():
-            told(copy, "copy", length, peer=self.owner)
+            record_transfer(copy, "copy", length, peer=self.owner)
         return future_of(copy)
 
     def fetch_add(
@@ -377,7 +377,7 @@ class RDMABuffer:
             return self._failed(verb, local, error)
 
     def _failed(self, verb: str, local: _core.Local, error: RDMAError) -> Future[None]:
-        told_failed(error, verb, local.nbytes, self.owner)
+        record_failed_transfer(error, verb, local.nbytes, self.owner)
         return failed_future(error)
 
     def _begin(
@@ -388,7 +388,7 @@ class RDMABuffer:
         started_ns = time.monotonic_ns() if is_recorded() else 0
         transfer = copy(local, self._offset + offset, timeout)
         if started_ns:
-            told(
+            record_transfer(
                 transfer,
                 verb,
                 local.nbytes,
