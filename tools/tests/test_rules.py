@@ -30,7 +30,7 @@ CAUGHT: list[tuple[Rule, str, str, str]] = [
     (prose.no_registry_hosts, "docs/a.md", "from pypi.org", "the host of a registry"),
     (
         imports.no_private_import_across_packages,
-        "packages/mesh-rdma/src/mesh_rdma/_buffer.py",
+        "packages/mesh-rdma/src/mesh_rdma/_buffers/buffer.py",
         "from mesh_core._endpoint import endpoint",
         "mesh_core._endpoint.endpoint is private",
     ),
@@ -63,7 +63,7 @@ LEFT_ALONE: list[tuple[Rule, str, str]] = [
     ),
     (
         imports.no_private_import_across_packages,
-        "packages/mesh-rdma/src/mesh_rdma/_buffer.py",
+        "packages/mesh-rdma/src/mesh_rdma/_buffers/buffer.py",
         "from mesh_core.spi import attach",
     ),
     (rust.wire_is_pure, "packages/mesh-core/crates/mesh-sim/src/a.rs", "use std::time::Instant;"),

@@ -8,7 +8,7 @@ import fake_gpu
 
 from mesh_core import Actor, endpoint
 from mesh_rdma import RDMABuffer, _core, allocate
-from mesh_rdma._kit_yard import bytes_of, pattern, put_bytes
+from mesh_rdma._kit.harness import bytes_of, pattern, put_bytes
 
 __all__ = ["DeviceOwner", "unmapped"]
 

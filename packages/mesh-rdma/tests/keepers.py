@@ -8,7 +8,9 @@ from typing import Any
 from mortals import pattern
 
 from mesh_core import Actor, endpoint
-from mesh_rdma import RDMABuffer, RDMAReleased, _paths, _pulls, allocate
+from mesh_rdma import RDMABuffer, RDMAReleased, allocate
+from mesh_rdma._operations import pull
+from mesh_rdma._paths import selection
 
 __all__ = ["Keeper", "Seat"]
 
@@ -67,9 +69,9 @@ class Keeper(Actor):
     def go_by(self, way: str | None) -> None:
         """Has copies to buffers of this process come by one transport, or by the best."""
         if way is None:
-            _pulls.path_to = _paths.path_to
+            pull.path_to = selection.path_to
         else:
-            _pulls.path_to = lambda handle: _paths.path_to(handle, way)
+            pull.path_to = lambda handle: selection.path_to(handle, way)
 
 
 class Seat:

@@ -24,18 +24,18 @@ from mesh_rdma import (
     RDMATransportError,
     VersionedBuffer,
     _core,
-    _cuda_copier,
-    _cuda_exports,
-    _staged,
     allocate,
     spread,
 )
-from mesh_rdma._cuda_copier import wait_for_turn
-from mesh_rdma._cuda_driver import needed_driver
-from mesh_rdma._cuda_exports import Exports
-from mesh_rdma._kit_yard import bytes_of, pattern, put_bytes
-from mesh_rdma._staged import Anchor
-from mesh_rdma._staged_wire import Op
+from mesh_rdma._cuda import copier
+from mesh_rdma._cuda import exports as cuda_exports
+from mesh_rdma._cuda.copier import wait_for_turn
+from mesh_rdma._cuda.driver import needed_driver
+from mesh_rdma._cuda.exports import Exports
+from mesh_rdma._kit.harness import bytes_of, pattern, put_bytes
+from mesh_rdma._staged import target as staged_target
+from mesh_rdma._staged.messages import Op
+from mesh_rdma._staged.target import Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def test_the_other_hop_goes_by_any_way_there_is(
         found.append(target)
         return target
 
-    monkeypatch.setattr(_staged, "_reach", reach)
+    monkeypatch.setattr(staged_target, "_reach", reach)
     here = fake_gpu.allocate(LONG)
     buffer.read_into(here).get()
     assert bytes_of(here, 0, LONG) == pattern(1, LONG)
@@ -331,7 +331,7 @@ def test_a_drop_waits_for_copies_by_devices(owners: list[Any], slow: None) -> No
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has this process's driver begin each piece of a copy 20 ms late, and all pieces be short."""
     monkeypatch.setenv("FAKE_CUDA_PAUSE_US", "20000")
-    monkeypatch.setattr(_cuda_copier, "_DEVICE_PIECE_LEN", 1 << 20)
+    monkeypatch.setattr(copier, "_DEVICE_PIECE_LEN", 1 << 20)
 
 
 class Memory:
@@ -342,7 +342,7 @@ def test_memory_is_not_kept_for_those_who_are_gone(
     gpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who maps an allocation says so now and then; a process that died does not."""
-    monkeypatch.setattr(_cuda_exports, "LEASE_S", 0.05)
+    monkeypatch.setattr(cuda_exports, "LEASE_S", 0.05)
     exports, driver = Exports(), needed_driver()
     memory, tensor = fake_gpu.allocate(LEN), Memory()
     is_kept = weakref.ref(tensor)

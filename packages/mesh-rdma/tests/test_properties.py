@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nursery import Nursery, fill_byte
 
 from mesh_rdma import RDMAAction, RDMABuffer
-from mesh_rdma._kit_yard import pattern
+from mesh_rdma._kit.harness import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,11 +20,11 @@ from mesh_rdma import (
     RDMATimeout,
     RDMATransportError,
     _core,
-    _relay,
     replicate,
     spread,
 )
-from mesh_rdma._errand import Report
+from mesh_rdma._collectives import tree_coordinator
+from mesh_rdma._operations.remote_operation import Report
 
 LONG = 32 << 20
 
@@ -64,23 +64,23 @@ def on_hosts(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[RDMABuffer], str
         pairs = zip(buffers, machines, strict=True)
         names.update((buffer, machine.encode()) for buffer, machine in pairs)
 
-    monkeypatch.setattr(_relay, "machine_of", names.__getitem__)
+    monkeypatch.setattr(tree_coordinator, "machine_of", names.__getitem__)
     return put
 
 
 @pytest.fixture
 def when_begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
     """Has something done when a destination is heard to be at work."""
-    hear = _relay._Seat.hear
+    on_report = tree_coordinator._Node.on_report
     awaited: dict[int, Callable[[], None]] = {}
 
-    def hearing(seat: _relay._Seat, report: Report) -> Report:
-        do = awaited.pop(seat._place, None)
+    def hearing(node: tree_coordinator._Node, report: Report) -> Report:
+        do = awaited.pop(node._place, None)
         if do is not None:
             do()
-        return hear(seat, report)
+        return on_report(node, report)
 
-    monkeypatch.setattr(_relay._Seat, "hear", hearing)
+    monkeypatch.setattr(tree_coordinator._Node, "on_report", hearing)
     return awaited.__setitem__
 
 

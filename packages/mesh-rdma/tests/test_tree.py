@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh_rdma._tree import chunk_len, fan_out, parents
+from mesh_rdma._collectives.tree import chunk_len, fan_out, parents
 
 MACHINES = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=40)
 

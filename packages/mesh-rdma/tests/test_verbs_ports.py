@@ -11,10 +11,10 @@ from verbs_fabric import Fabric, FabricDevice
 
 from mesh_core import ConfigError
 from mesh_rdma._errors import RDMATransportError
-from mesh_rdma._verbs import PORTS_VARIABLE, VerbsTransport
-from mesh_rdma._verbs_binding import End, PortState
-from mesh_rdma._verbs_ports import Choice, find, read_gids
-from mesh_rdma._verbs_wire import Answer, Descriptor, LaneEnd, Offer, Wish
+from mesh_rdma._verbs.binding import End, PortState
+from mesh_rdma._verbs.messages import Answer, Descriptor, LaneEnd, Offer, Wish
+from mesh_rdma._verbs.ports import Choice, find, read_gids
+from mesh_rdma._verbs.transport import PORTS_VARIABLE, VerbsTransport
 
 ADDRESSES = [
     ("fe80:0000:0000:0000:9456:efff:fe9f:7efc", "IB/RoCE v1"),
@@ -93,7 +93,7 @@ def test_without_a_binding_the_reason_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ibverbs", None)
     monkeypatch.setitem(sys.modules, "pyverbs", None)
     for name in ("ibverbs", "pyverbs"):
-        monkeypatch.delitem(sys.modules, f"mesh_rdma._verbs_{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"mesh_rdma._verbs.{name}_binding", raising=False)
     assert "install mesh-rdma[verbs] and libibverbs1" in str(VerbsTransport().probe())
 
 

@@ -1,4 +1,4 @@
-"""Verbs without adapters, in one process: what `_verbs_binding` promises, and faults.
+"""Verbs without adapters, in one process: what `_verbs.binding` promises, and faults.
 
 A queue pair carries out what was posted when it is polled, in order. A work request without a good
 key fails, and with it all behind it; a queue pair without a peer fails in the same way.
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mesh_rdma._verbs_binding import (
+from mesh_rdma._verbs.binding import (
     FLUSHED,
     PORT_ACTIVE,
     SUCCESS,
@@ -27,7 +27,7 @@ from mesh_rdma._verbs_binding import (
     QueuePair,
     Work,
 )
-from mesh_rdma._verbs_binding import Region as DeviceRegion
+from mesh_rdma._verbs.binding import Region as DeviceRegion
 
 REFUSED, SILENT, UNPROTECTED = 10, 12, 4
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from verbs_fabric import Fabric
 
-from mesh_rdma._verbs import VerbsTransport
-from mesh_rdma._verbs_wire import Descriptor
+from mesh_rdma._verbs.messages import Descriptor
+from mesh_rdma._verbs.transport import VerbsTransport
 from mesh_rdma.spi import Kind, Region, Request
 
 

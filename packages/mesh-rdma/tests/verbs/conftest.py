@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from verbs_peer import Link, linked
 
-from mesh_rdma._verbs import VerbsTransport
+from mesh_rdma._verbs.transport import VerbsTransport
 
 #: At both ends of a link.
 MEMORY_LEN = 9 << 20

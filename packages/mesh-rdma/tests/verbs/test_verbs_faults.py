@@ -9,8 +9,8 @@ import pytest
 from verbs_peer import Link, linked
 
 from mesh_rdma import RDMAPeerDied, RDMAReleased
-from mesh_rdma._verbs import VerbsTransport
-from mesh_rdma._verbs_wire import Descriptor
+from mesh_rdma._verbs.messages import Descriptor
+from mesh_rdma._verbs.transport import VerbsTransport
 from mesh_rdma.spi import Kind
 
 pytestmark = pytest.mark.rdma

@@ -13,7 +13,7 @@ import pytest
 from verbs_peer import Link, Memory, linked
 
 from mesh_rdma import RDMAAlignmentError, RDMABoundsError, RDMAReadOnlyError
-from mesh_rdma._verbs import PORTS_VARIABLE, VerbsTransport
+from mesh_rdma._verbs.transport import PORTS_VARIABLE, VerbsTransport
 from mesh_rdma.spi import Kind, Region
 
 pytestmark = pytest.mark.rdma

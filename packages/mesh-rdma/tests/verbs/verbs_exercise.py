@@ -8,8 +8,8 @@ import struct
 from verbs_peer import Link, linked
 
 from mesh_rdma import RDMAReleased
-from mesh_rdma._verbs import VerbsTransport
-from mesh_rdma._verbs_pyverbs import PyverbsBinding
+from mesh_rdma._verbs.pyverbs_binding import PyverbsBinding
+from mesh_rdma._verbs.transport import VerbsTransport
 from mesh_rdma.spi import Kind
 
 MIB = 1 << 20

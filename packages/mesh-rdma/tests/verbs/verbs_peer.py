@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from mesh_rdma import RDMAPeerDied
-from mesh_rdma._verbs import VerbsTransport
+from mesh_rdma._verbs.transport import VerbsTransport
 from mesh_rdma.spi import Channel, Kind, Region, Registration, Request
 
 #: Longer than anything here takes on a machine that has much else to do.

@@ -1,21 +1,23 @@
 //! This process among those that share memory: what it offers, and who uses it.
 
-use crate::admission::{ConnectionLimiter, Refusal, Refusals};
-use crate::arena::{Arena, Block};
-use crate::card::{Card, Token};
-use crate::cells::Cells;
+pub mod registry;
+
+use crate::client::leases::Leases;
+use crate::client::link::Link;
+use crate::client::peer_monitor::Watch;
+use crate::client::unreachable_peers::Lost;
+use crate::connection::peer_descriptor::{Card, Token};
+use crate::domain::registry::{Entry, Holder, Keeper, Left, Memory, OURSELVES, Registry};
 use crate::error::DataError;
-use crate::leases::Leases;
-use crate::ledger::{Ledger, Place};
-use crate::link::Link;
-use crate::listening::Listening;
-use crate::lost::Lost;
-use crate::movers::Movers;
-use crate::registry::{Entry, Holder, Keeper, Left, Memory, OURSELVES, Registry};
+use crate::memory::arena::{Arena, Block};
+use crate::memory::cells::Cells;
+use crate::memory::ledger::{Ledger, Place};
+use crate::server::admission::{ConnectionLimiter, Refusal, Refusals};
+use crate::server::peer::Visitor;
+use crate::server::tcp_listeners::Listening;
 use crate::span::Span;
 use crate::stop::Stop;
-use crate::visitor::Visitor;
-use crate::watch::Watch;
+use crate::transfers::thread_pool::Movers;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::Occupied;
 use std::io;

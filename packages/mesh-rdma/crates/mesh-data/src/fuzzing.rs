@@ -1,19 +1,19 @@
 //! What the fuzz targets of this crate call: private parts, fed with bytes of a peer.
 
-use crate::admission::Refusal;
-use crate::authentication::{Authenticated, Entrance, authenticate, introduce};
-use crate::card::Card;
+use crate::client::peer_monitor::Watch;
+use crate::connection::blocking_io::SocketError;
+use crate::connection::peer_descriptor::Card;
+use crate::connection::socket::Socket;
 use crate::domain::Domain;
-use crate::door::answer_all;
-use crate::handshake;
-use crate::identity::Identity;
-use crate::pipe::SocketError;
-use crate::records::{Opener, Sealer, records};
-use crate::registry::Memory;
-use crate::socket::Socket;
+use crate::domain::registry::Memory;
+use crate::security::authentication::{Authenticated, Entrance, authenticate, introduce};
+use crate::security::handshake;
+use crate::security::identity::Identity;
+use crate::security::records::{Opener, Sealer, records};
+use crate::server::admission::Refusal;
+use crate::server::connection_handler::answer_all;
 use crate::span::Span;
 use crate::stop::Stop;
-use crate::watch::Watch;
 use rustix::net::RecvFlags;
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::{ConnectionTrafficSecrets as Secrets, ExtractedSecrets};
@@ -94,7 +94,7 @@ fn is_authenticated(bytes: &[u8], entrance: &Entrance) -> bool {
 pub fn introduce_loopback(bytes: &[u8]) -> bool {
     let (_peer, socket) = after(bytes);
     let answer = introduce(&socket, &card(), true, &soon());
-    answer.is_ok_and(|(reply, _)| reply.status == crate::frame::Status::Done)
+    answer.is_ok_and(|(reply, _)| reply.status == crate::connection::frame::Status::Done)
 }
 
 /// An owner with one registration, asked by a client that is authenticated.

@@ -1,12 +1,12 @@
 //! The one domain of this process, made when it is first needed.
 
-use crate::card::{Card, Token};
-use crate::descriptor;
+use crate::client::peer_monitor::Watch;
+use crate::connection::close_on_fork;
+use crate::connection::peer_descriptor::{Card, Token};
 use crate::domain::{Domain, lock, random};
-use crate::door;
 use crate::error::DataError;
-use crate::listening::{Listen, Options};
-use crate::watch::Watch;
+use crate::server::connection_handler;
+use crate::server::tcp_listeners::{Listen, Options};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -68,7 +68,7 @@ pub fn generation() -> usize {
 /// the threads that it belongs to are not here; its connections are not kept.
 pub fn forget() {
     GENERATION.fetch_add(1, Relaxed);
-    descriptor::give_up();
+    close_on_fork::give_up();
 }
 
 fn start() -> Result<Arc<Domain>, DataError> {
@@ -85,7 +85,7 @@ fn start() -> Result<Arc<Domain>, DataError> {
     let made = || {
         let domain = Arc::new(Domain::new(card, Watch::new()?)?);
         domain.configure(*lock(&OPTIONS));
-        door::open(&domain)?;
+        connection_handler::open(&domain)?;
         Watch::start(&domain)?;
         Ok(domain)
     };

@@ -1,0 +1,101 @@
+//! Tells owners which of their buffers are held here, without anybody waiting for it.
+
+use crate::client::link::Link;
+use crate::connection::frame::{Request, Verb};
+use crate::connection::peer_descriptor::Card;
+use crate::domain::{Domain, lock};
+use crate::error::DataError;
+use crate::process::generation;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+const STACK_LEN: usize = 256 << 10;
+/// How long an owner may take to answer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What is to be told, in order.
+#[derive(Default)]
+pub(crate) struct Leases(Mutex<Option<Sender<News>>>);
+
+/// A handle has come, or the last one has gone.
+struct News {
+    card: Arc<Card>,
+    slot: u32,
+    key: u64,
+    is_held: bool,
+}
+
+/// A buffer of another process is held here as long as this lives.
+pub struct Lease {
+    domain: Arc<Domain>,
+    card: Arc<Card>,
+    slot: u32,
+    key: u64,
+    /// Which process has begun it.
+    generation: usize,
+}
+
+impl Lease {
+    /// Has the owner told.
+    pub fn begin(domain: &Arc<Domain>, card: &Arc<Card>, slot: u32, key: u64) -> Self {
+        let (domain, card, generation) = (Arc::clone(domain), Arc::clone(card), generation());
+        let lease = Self { domain, card, slot, key, generation };
+        lease.tell(true);
+        lease
+    }
+
+    /// As [`Lease::begin`], and waits until the owner has said that the buffer is good.
+    ///
+    /// # Errors
+    /// It was released, or its owner is gone.
+    pub fn confirmed(
+        domain: &Arc<Domain>,
+        card: &Arc<Card>,
+        slot: u32,
+        key: u64,
+    ) -> Result<Self, DataError> {
+        let request = Request::of(Verb::Lease, slot, key);
+        let (reply, _) = Link::to(domain, card)?.ask(&request, &[], Some(LIMIT))?;
+        reply.outcome(&request)?;
+        let generation = generation();
+        Ok(Self { domain: Arc::clone(domain), card: Arc::clone(card), slot, key, generation })
+    }
+
+    fn tell(&self, is_held: bool) {
+        let Self { slot, key, .. } = *self;
+        let news = News { card: Arc::clone(&self.card), slot, key, is_held };
+        let mut sender = lock(&self.domain.leases.0);
+        if sender.is_none() {
+            let (first, receiver) = channel();
+            let domain = Arc::clone(&self.domain);
+            let builder = thread::Builder::new().name("mesh-rdma-leases".into());
+            // Without the thread the owner is not told: what it keeps ends with the handle's time.
+            if builder.stack_size(STACK_LEN).spawn(move || run(&domain, &receiver)).is_ok() {
+                *sender = Some(first);
+            }
+        }
+        if let Some(sender) = &*sender {
+            let _ = sender.send(news);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.generation == generation() {
+            self.tell(false);
+        }
+    }
+}
+
+fn run(domain: &Arc<Domain>, news: &Receiver<News>) {
+    for News { card, slot, key, is_held } in news {
+        let verb = if is_held { Verb::Lease } else { Verb::EndLease };
+        // Who uses a buffer whose owner is gone, or that was released, hears of it then.
+        if let Ok(link) = Link::to(domain, &card) {
+            let _ = link.ask(&Request::of(verb, slot, key), &[], Some(LIMIT));
+        }
+    }
+}

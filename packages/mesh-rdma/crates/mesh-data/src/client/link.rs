@@ -1,0 +1,329 @@
+//! A connection to a process that owns memory, seen from the side that uses it.
+#![expect(unsafe_code, reason = "looks at a known word of the other process")]
+
+use crate::client::retries::with_retries;
+use crate::client::streams::{Net, Streams};
+use crate::connection::blocking_io::SocketError;
+use crate::connection::frame::{Reply, Request, Status, Verb};
+use crate::connection::peer_descriptor::Card;
+use crate::connection::socket::Socket;
+use crate::copy::attach::{Attached, peer_of, refusal};
+use crate::domain::{Domain, lock};
+use crate::error::DataError;
+use crate::memory::cells::Cells;
+use crate::memory::ledger::Ledger;
+use crate::memory::shared_map::SharedMap;
+use crate::security::authentication::hello;
+use crate::span::Span;
+use crate::stop::Stop;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// How long the other side may take to let us in.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// How much longer than asked an answer may take before the other side counts as stuck.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How many sockets of this machine carry one transfer.
+const UNIX_STREAMS: usize = 2;
+
+/// One process, as long as the connection to it lasts.
+#[derive(Debug)]
+pub struct Link {
+    pub(crate) card: Card,
+    control: Mutex<Socket>,
+    /// Why it is over, once it is.
+    gone: OnceLock<String>,
+    /// What is shared with a process of this machine, or why it is none.
+    pub(crate) nearby: Result<Nearby, String>,
+    /// Connections that carry bytes, over the network.
+    pub(crate) tcp: Streams,
+    /// The same on one machine.
+    pub(crate) unix: Streams,
+}
+
+/// What two processes of one machine share.
+#[derive(Debug)]
+pub(crate) struct Nearby {
+    pub(crate) cells: Cells,
+    pub(crate) ledger: Ledger,
+    pub(crate) process: Attached,
+    /// Why its memory cannot be attached, if it cannot.
+    pub(crate) attach_refusal: Option<String>,
+    maps: Mutex<HashMap<u32, Arc<SharedMap>>>,
+}
+
+impl Link {
+    /// Connects to a process, or gives the connection that there is.
+    ///
+    /// # Errors
+    /// It is gone, cannot be reached, or does not let us in.
+    pub fn to(domain: &Arc<Domain>, card: &Card) -> Result<Arc<Self>, DataError> {
+        if let Some(link) = lock(&domain.links).get(&card.token)
+            && link.gone.get().is_none()
+        {
+            return Ok(Arc::clone(link));
+        }
+        domain.lost.check(card)?;
+        let connected = Self::connect(domain, card);
+        if let Err(DataError::PeerDied { why, .. }) = &connected {
+            domain.lost.add(card, why);
+        }
+        let link = Arc::new(connected?);
+        // Two threads may have connected at once: the first connection is kept.
+        let mut links = lock(&domain.links);
+        let kept = links.entry(card.token).or_insert_with(|| Arc::clone(&link));
+        if kept.gone.get().is_some() {
+            *kept = Arc::clone(&link);
+        }
+        let kept = Arc::clone(kept);
+        drop(links);
+        if Arc::ptr_eq(&kept, &link) {
+            domain.watch.add(&kept);
+        }
+        Ok(kept)
+    }
+
+    fn connect(domain: &Domain, card: &Card) -> Result<Self, DataError> {
+        let stop = Stop::after(Some(HELLO_LIMIT));
+        if card.boot == domain.card().boot {
+            let (socket, nearby) = with_retries(&stop, || {
+                let socket = unix_socket(card, &stop)?;
+                let nearby = Nearby::hello(&socket, card, &stop)?;
+                Ok((socket, nearby))
+            })
+            .map_err(|error| unreachable(error, card))?;
+            return Ok(Self::new(domain, card, socket, Ok(nearby), Net::Loopback));
+        }
+        let why_far = "it is on another machine".to_owned();
+        let net = Net::far();
+        let (socket, _) = net.call(card, &stop)?;
+        Ok(Self::new(domain, card, socket, Err(why_far), net))
+    }
+
+    fn new(
+        domain: &Domain,
+        card: &Card,
+        socket: Socket,
+        nearby: Result<Nearby, String>,
+        tcp: Net,
+    ) -> Self {
+        let tcp_streams = domain.tcp_streams();
+        Self {
+            card: card.clone(),
+            control: Mutex::new(socket),
+            gone: OnceLock::new(),
+            nearby,
+            tcp: Streams::new(card, tcp, tcp_streams),
+            unix: Streams::new(card, Net::Unix, UNIX_STREAMS),
+        }
+    }
+
+    /// Fails when the process is known to be gone.
+    pub(crate) fn check(&self) -> Result<(), DataError> {
+        match self.gone.get() {
+            None => Ok(()),
+            Some(why) => {
+                Err(DataError::PeerDied { name: self.card.name.clone(), why: why.clone() })
+            }
+        }
+    }
+
+    /// The process is gone: all who use this hear of it.
+    pub(crate) fn lose(&self, why: &str) {
+        let _ = self.gone.set(why.to_owned());
+        self.tcp.shut();
+        self.unix.shut();
+    }
+
+    /// What is watched for the end of the process.
+    pub(crate) fn with_control<T>(&self, look: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+        look(lock(&self.control).as_fd())
+    }
+
+    /// Asks, and waits for the answer and the bytes that belong to it.
+    pub(crate) fn ask(
+        &self,
+        request: &Request,
+        body: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<(Reply, Vec<u8>), DataError> {
+        self.ask_for(request, body, limit).map(|(reply, bytes, _)| (reply, bytes))
+    }
+
+    /// As [`Link::ask`], for what may take long: others are not kept from asking meanwhile.
+    pub(crate) fn ask_aside(
+        &self,
+        request: &Request,
+        body: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<(Reply, Vec<u8>), DataError> {
+        self.check()?;
+        let streams = if self.nearby.is_ok() { &self.unix } else { &self.tcp };
+        let stop = Stop::after(limit.map(|limit| limit + GRACE));
+        let stream = streams.take(&stop)?;
+        match stream.ask(request, body, &stop) {
+            Ok(answer) => {
+                streams.give_back(stream);
+                Ok(answer)
+            }
+            Err(error) => {
+                self.check()?;
+                Err(error.of(&self.card.name))
+            }
+        }
+    }
+
+    fn ask_for(
+        &self,
+        request: &Request,
+        body: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<(Reply, Vec<u8>, Vec<OwnedFd>), DataError> {
+        self.check()?;
+        let stop = Stop::after(limit.map(|limit| limit + GRACE));
+        let control = lock(&self.control);
+        let asked = exchange(&control, request, body, &stop);
+        drop(control);
+        asked.map_err(|error| {
+            // An answer that was not waited for would be taken for that of the next question.
+            let error = error.of(&self.card.name);
+            self.lose(&error.to_string());
+            error
+        })
+    }
+
+    /// Asks a transport of the other side, which is known there by its name.
+    ///
+    /// # Errors
+    /// It is gone, has no such transport, or that one says no.
+    pub fn exchange(
+        &self,
+        name: &str,
+        question: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<Vec<u8>, DataError> {
+        let body = [name.as_bytes(), question].concat();
+        let slot = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        let length = body.len() as u64;
+        let request = Request { length, ..Request::of(Verb::Exchange, slot, 0) };
+        let (reply, answer) = self.ask_aside(&request, &body, limit)?;
+        if reply.status == Status::Done {
+            return Ok(answer);
+        }
+        let why = String::from_utf8_lossy(&answer).into_owned();
+        Err(DataError::Refused { name: self.card.name.clone(), why })
+    }
+
+    /// The memory of an arena segment, which is mapped once.
+    pub(crate) fn segment(&self, number: u32) -> Result<Arc<SharedMap>, DataError> {
+        let nearby = self.nearby.as_ref().map_err(|why| no_arena(why.clone()))?;
+        if let Some(map) = lock(&nearby.maps).get(&number) {
+            return Ok(Arc::clone(map));
+        }
+        let request = Request::of(Verb::Segment, number, 0);
+        let (reply, why, fds) = self.ask_for(&request, &[], Some(HELLO_LIMIT))?;
+        let Some(fd) = fds.into_iter().next().filter(|_| reply.status == Status::Done) else {
+            return Err(no_arena(String::from_utf8_lossy(&why).into_owned()));
+        };
+        let len = usize::try_from(reply.value).unwrap_or(usize::MAX);
+        let map = SharedMap::open(fd, len, true).map_err(|error| no_arena(error.to_string()))?;
+        let map = Arc::clone(lock(&nearby.maps).entry(number).or_insert_with(|| Arc::new(map)));
+        Ok(map)
+    }
+}
+
+impl Nearby {
+    /// Shows the secret, and learns what is shared.
+    fn hello(socket: &Socket, card: &Card, stop: &Stop) -> Result<Self, SocketError> {
+        let cells = Cells::create()?;
+        let process = Attached::open(peer_of(socket.as_fd())?.pid()?)?;
+        socket.send_with(&hello(card).encode(), &[cells.map().as_fd()])?;
+        let (reply, fds) = socket.receive_reply_with(Some(stop))?;
+        let mut body = vec![0; reply.length as usize];
+        socket.receive(&mut body, Some(stop))?;
+        let proof = body.try_into().map(u64::from_le_bytes);
+        let (Status::Done, Ok(proof), Some(fd)) = (reply.status, proof, fds.into_iter().next())
+        else {
+            return Err(SocketError::Strange);
+        };
+        let ledger = Ledger::open(fd)?;
+        let attach_refusal = try_attach(&process, proof);
+        Ok(Self { cells, ledger, process, attach_refusal, maps: Mutex::default() })
+    }
+}
+
+/// Reads the first word of the ledger, which we can see, as memory of the process.
+fn try_attach(process: &Attached, proof: u64) -> Option<String> {
+    let mut word = [0_u8; 8];
+    let to = Span { start: word.as_mut_ptr() as usize, len: word.len() };
+    // SAFETY: the word is ours, and stays where it is.
+    match unsafe { process.read(to, proof) } {
+        Ok(8) => None,
+        Ok(_) => Some("a word of it could be read in part only".to_owned()),
+        Err(error) => Some(refusal(&error)),
+    }
+}
+
+/// Connects to the local socket of a process, which must be one of this user: whoever listens there
+/// is shown the secret.
+pub(crate) fn unix_socket(card: &Card, stop: &Stop) -> Result<Socket, SocketError> {
+    let flags = SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let socket = Socket::open(fd.map_err(io::Error::from)?);
+    socket.wait_in_ticks()?;
+    let name = card.socket_name();
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(io::Error::from)?;
+    loop {
+        match connect(socket.as_fd(), &address) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            // Too many are waiting there to be accepted.
+            Err(Errno::AGAIN) => stop.check_waiting().map_err(SocketError::Stopped)?,
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
+    let peer = peer_of(socket.as_fd())?;
+    if peer.is_this_user() {
+        return Ok(socket);
+    }
+    Err(SocketError::Unproven(format!("a process of another user, {}, listens there", peer.uid)))
+}
+
+/// What it means that the local socket of a process cannot be reached.
+pub(crate) fn unreachable(error: SocketError, card: &Card) -> DataError {
+    match error {
+        // It listens for as long as it lives.
+        SocketError::System(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            let why = "it has ended".to_owned();
+            DataError::PeerDied { name: card.name.clone(), why }
+        }
+        SocketError::System(error) => {
+            DataError::system("cannot connect to a socket of this machine")(error)
+        }
+        error => error.of(&card.name),
+    }
+}
+
+pub(crate) fn exchange(
+    socket: &Socket,
+    request: &Request,
+    body: &[u8],
+    stop: &Stop,
+) -> Result<(Reply, Vec<u8>, Vec<OwnedFd>), SocketError> {
+    let body = Span { start: body.as_ptr() as usize, len: body.len() };
+    socket.send_request(request, body, Some(stop))?;
+    let (reply, fds) = socket.receive_reply_with(Some(stop))?;
+    let mut bytes = vec![0; reply.length as usize];
+    socket.receive(&mut bytes, Some(stop))?;
+    Ok((reply, bytes, fds))
+}
+
+fn no_arena(why: String) -> DataError {
+    DataError::NoWay { transport: "arena", why }
+}

@@ -1,0 +1,94 @@
+//! The one thread that waits for the ends of others, and tidies up after them.
+
+use crate::client::link::Link;
+use crate::connection::close_on_fork::Descriptor;
+use crate::domain::{Domain, lock};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::Instant;
+
+const STACK_LEN: usize = 256 << 10;
+/// The number of the descriptor that wakes the thread.
+const WAKE: u64 = 0;
+
+/// Connections whose other side may end.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    epoll: Descriptor,
+    wake: Descriptor,
+    links: Mutex<HashMap<u64, Weak<Link>>>,
+    next: AtomicU64,
+}
+
+impl Watch {
+    pub(crate) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN | EventFlags::ET)?;
+        let (epoll, wake) = (Descriptor::new(epoll), Descriptor::new(wake));
+        Ok(Self { epoll, wake, links: Mutex::default(), next: AtomicU64::new(WAKE + 1) })
+    }
+
+    /// Hears of the end of a connection from now on.
+    pub(crate) fn add(&self, link: &Arc<Link>) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut links = lock(&self.links);
+        // Those that were replaced before they ended have nothing more to say.
+        links.retain(|_, link| link.strong_count() > 0);
+        links.insert(number, Arc::downgrade(link));
+        drop(links);
+        // Answers are read by whoever has asked: the end alone is of interest here.
+        let flags = EventFlags::RDHUP | EventFlags::ET;
+        let added =
+            link.with_control(|fd| epoll::add(&self.epoll, fd, EventData::new_u64(number), flags));
+        if let Err(error) = added {
+            link.lose(&format!("its connection cannot be watched: {error}"));
+        }
+    }
+
+    /// Has the thread look at what there is to tidy up.
+    pub(crate) fn look(&self) {
+        // A full counter wakes as well.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Starts the thread; it lives as long as the process.
+    pub(crate) fn start(domain: &Arc<Domain>) -> io::Result<()> {
+        let domain = Arc::clone(domain);
+        let run = move || {
+            let mut events = Vec::with_capacity(16);
+            loop {
+                let until = domain.sweep();
+                domain.watch.wait(&domain, &mut events, until);
+            }
+        };
+        thread::Builder::new().name("mesh-rdma-watch".into()).stack_size(STACK_LEN).spawn(run)?;
+        Ok(())
+    }
+
+    fn wait(&self, domain: &Domain, events: &mut Vec<epoll::Event>, until: Option<Instant>) {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        events.clear();
+        // Interrupted, or nothing happened: it is looked again.
+        let _ = epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref());
+        for event in events.iter() {
+            let number = event.data.u64();
+            if number == WAKE {
+                let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                continue;
+            }
+            let link = lock(&self.links).remove(&number).and_then(|link| link.upgrade());
+            if let Some(link) = link {
+                link.lose("its connection closed");
+                lock(&domain.links).retain(|_, kept| !Arc::ptr_eq(kept, &link));
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Connecting again to a process that has closed a connection before it answered.
+//!
+//! A listener that is flooded evicts connections that are not authenticated yet, and that of an
+//! honest client may be among them.
+
+use crate::connection::blocking_io::SocketError;
+use crate::stop::Stop;
+use std::thread;
+use std::time::Duration;
+
+/// The most attempts; the pauses between them take half a second in all.
+const ATTEMPTS_MAX: u32 = 9;
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+
+/// The attempts to open one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Retries {
+    failed_count: u32,
+}
+
+impl Retries {
+    /// Waits before the next attempt if there may be one: the last one has ended with `error`.
+    ///
+    /// # Errors
+    /// The error, if another attempt would not help; or it is time to stop.
+    pub(crate) fn wait(&mut self, error: SocketError, stop: &Stop) -> Result<(), SocketError> {
+        self.failed_count += 1;
+        if !matches!(error, SocketError::Closed) || self.failed_count >= ATTEMPTS_MAX {
+            return Err(error);
+        }
+        thread::sleep(PAUSE_MIN * (1 << (self.failed_count - 1)));
+        stop.check_waiting().map_err(SocketError::Stopped)
+    }
+}
+
+/// Calls `attempt` until it succeeds or fails for another reason than a closed connection.
+pub(crate) fn with_retries<T>(
+    stop: &Stop,
+    mut attempt: impl FnMut() -> Result<T, SocketError>,
+) -> Result<T, SocketError> {
+    let mut retries = Retries::default();
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) => retries.wait(error, stop)?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_was_closed_is_made_again_a_few_times() {
+        let stop = Stop::after(None);
+        let mut count = 0;
+        let connected = with_retries(&stop, || {
+            count += 1;
+            if count < 3 { Err(SocketError::Closed) } else { Ok(count) }
+        });
+        assert_eq!(connected.expect("the third attempt succeeds"), 3);
+        let mut count = 0;
+        let failed = with_retries(&stop, || {
+            count += 1;
+            Err::<(), _>(SocketError::Closed)
+        });
+        assert!(failed.is_err());
+        assert_eq!(count, ATTEMPTS_MAX);
+    }
+
+    #[test]
+    fn another_error_ends_the_attempts_at_once() {
+        let mut count = 0;
+        let failed = with_retries(&Stop::after(None), || {
+            count += 1;
+            Err::<(), _>(SocketError::Strange)
+        });
+        assert!(failed.is_err());
+        assert_eq!(count, 1);
+    }
+}

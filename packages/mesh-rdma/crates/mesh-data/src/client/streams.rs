@@ -1,0 +1,318 @@
+//! Connections that carry the bytes of buffers: as many as copies run at a time, used again.
+
+use crate::client::happy_eyeballs::call;
+use crate::client::link::{exchange, unix_socket, unreachable};
+use crate::client::retries::Retries;
+use crate::connection::blocking_io::SocketError;
+use crate::connection::frame::{Reply, Request, Status, Verb};
+use crate::connection::peer_descriptor::Card;
+use crate::connection::socket::Socket;
+use crate::domain::lock;
+use crate::error::DataError;
+use crate::security::authentication::introduce;
+use crate::security::handshake;
+use crate::server::connection_handler::CHUNK_LEN;
+use crate::server::interfaces::{interfaces, nearest_first};
+use crate::span::Span;
+use crate::stop::Stop;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// How many unused connections are kept for the next copies, beside those of one transfer.
+const IDLE_MORE: usize = 2;
+/// How long whoever answers may take to prove itself.
+const PROOF_LIMIT: Duration = Duration::from_secs(5);
+const NO_BYTES: Span = Span { start: 0, len: 0 };
+
+/// What a connection runs over.
+#[derive(Debug)]
+pub(crate) enum Net {
+    /// A network: the address that has answered last is tried first.
+    Far(Mutex<Option<SocketAddr>>),
+    /// The network of this machine, which is shared with the other side.
+    Loopback,
+    /// A socket of this machine.
+    Unix,
+}
+
+/// The connections to one process over one net.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    card: Card,
+    net: Net,
+    width: usize,
+    idle: Mutex<Vec<Stream>>,
+    /// All that there are, those at work too.
+    open: Mutex<Vec<Weak<Socket>>>,
+}
+
+/// One connection, between two copies.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: Arc<Socket>,
+    /// What the other side calls it.
+    number: u64,
+}
+
+impl Net {
+    /// A network.
+    pub(crate) fn far() -> Self {
+        Self::Far(Mutex::default())
+    }
+
+    /// Connects and proves that this process has a handle; gives the number that the other side has
+    /// given the connection.
+    pub(crate) fn call(&self, card: &Card, stop: &Stop) -> Result<(Socket, u64), DataError> {
+        let mut retries = Retries::default();
+        let (socket, (reply, body)) = loop {
+            let socket = self.connect(card, stop)?;
+            let is_loopback = matches!(self, Self::Loopback) && is_on_loopback(card);
+            match introduce(&socket, card, is_loopback, stop) {
+                Ok(answer) => break (socket, answer),
+                Err(error) => {
+                    retries.wait(error, stop).map_err(|error| error.of(&card.name))?;
+                }
+            }
+        };
+        if reply.status != Status::Done {
+            let why = String::from_utf8_lossy(&body).into_owned();
+            return Err(DataError::Refused { name: card.name.clone(), why });
+        }
+        Ok((socket, reply.value))
+    }
+
+    fn connect(&self, card: &Card, stop: &Stop) -> Result<Socket, DataError> {
+        match self {
+            Self::Unix => unix_socket(card, stop).map_err(|error| unreachable(error, card)),
+            Self::Loopback => loopback_socket(card, stop),
+            Self::Far(place) => far_socket(card, place, stop),
+        }
+    }
+}
+
+impl Streams {
+    /// None yet.
+    pub(crate) fn new(card: &Card, net: Net, width: usize) -> Self {
+        let (idle, open) = Default::default();
+        Self { card: card.clone(), net, width, idle, open }
+    }
+
+    /// Ends all that runs.
+    pub(crate) fn shut(&self) {
+        lock(&self.idle).clear();
+        lock(&self.open).drain(..).filter_map(|one| one.upgrade()).for_each(|one| one.shut());
+    }
+
+    /// Takes a connection for one copy.
+    pub(crate) fn take(&self, stop: &Stop) -> Result<Stream, DataError> {
+        let idle = lock(&self.idle).pop();
+        idle.map_or_else(|| self.add(stop), Ok)
+    }
+
+    /// Makes a connection for one copy: nobody can have ended it yet.
+    pub(crate) fn add(&self, stop: &Stop) -> Result<Stream, DataError> {
+        let (socket, number) = self.net.call(&self.card, stop)?;
+        let socket = Arc::new(socket);
+        let mut open = lock(&self.open);
+        open.retain(|one| one.strong_count() > 0);
+        open.push(Arc::downgrade(&socket));
+        Ok(Stream { socket, number })
+    }
+
+    /// Has the owner end what a connection of ours was doing; tells whether it has, in time.
+    pub(crate) fn fence(&self, number: u64, limit: Duration) -> bool {
+        let stop = Stop::after(Some(limit));
+        let request = Request::of(Verb::Fence, 0, number);
+        let Ok(stream) = self.take(&stop) else { return false };
+        let is_done = matches!(stream.write(&request, NO_BYTES, &stop), Ok(Ok(_)));
+        if is_done {
+            self.give_back(stream);
+        }
+        is_done
+    }
+
+    /// How many connections carry one transfer.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The copy is done, and the connection as it was.
+    pub(crate) fn give_back(&self, stream: Stream) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < self.width + IDLE_MORE && !stream.socket.is_worn() {
+            idle.push(stream);
+        }
+    }
+}
+
+impl Stream {
+    /// Ends it so that nothing more of what was sent arrives; gives what the other side calls it.
+    pub(crate) fn break_off(self) -> u64 {
+        self.socket.reset_when_closed();
+        self.number
+    }
+
+    /// Reads a range straight to where it belongs. After an error of the connection it is of no
+    /// more use; one that the other side has answered with leaves it as it was.
+    pub(crate) fn read(
+        &self,
+        request: &Request,
+        to: Span,
+        stop: &Stop,
+    ) -> Result<Result<(), DataError>, SocketError> {
+        self.socket.send_request(request, NO_BYTES, Some(stop))?;
+        let mut received = 0;
+        loop {
+            let len = CHUNK_LEN.min(to.len - received);
+            let room = to.part(received, len).expect("inside of the range");
+            let reply = self.socket.receive_reply_into(room, Some(stop))?;
+            if let Err(error) = reply.outcome(request) {
+                return Ok(Err(error));
+            }
+            received += len;
+            if received == to.len {
+                return Ok(Ok(()));
+            }
+        }
+    }
+
+    /// Reads rows, which come one after the other; `put` gets them as they come.
+    pub(crate) fn gather(
+        &self,
+        request: &Request,
+        grid: &[u8],
+        len: u64,
+        stop: &Stop,
+        mut put: impl FnMut(&[u8]),
+    ) -> Result<Result<(), DataError>, SocketError> {
+        let body = Span { start: grid.as_ptr() as usize, len: grid.len() };
+        self.socket.send_request(request, body, Some(stop))?;
+        let mut room = vec![0; CHUNK_LEN.min(usize::try_from(len).unwrap_or(CHUNK_LEN))];
+        let mut left = len;
+        while left > 0 {
+            let now = room.len().min(usize::try_from(left).unwrap_or(CHUNK_LEN));
+            let part = Span { start: room.as_mut_ptr() as usize, len: now };
+            let reply = self.socket.receive_reply_into(part, Some(stop))?;
+            if let Err(error) = reply.outcome(request) {
+                return Ok(Err(error));
+            }
+            put(&room[..now]);
+            left -= now as u64;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Asks, and waits for the answer and the bytes that belong to it.
+    pub(crate) fn ask(
+        &self,
+        request: &Request,
+        body: &[u8],
+        stop: &Stop,
+    ) -> Result<(Reply, Vec<u8>), SocketError> {
+        exchange(&self.socket, request, body, stop).map(|(reply, bytes, _)| (reply, bytes))
+    }
+
+    /// Writes a range.
+    pub(crate) fn write(
+        &self,
+        request: &Request,
+        from: Span,
+        stop: &Stop,
+    ) -> Result<Result<u64, DataError>, SocketError> {
+        debug_assert!(request.verb != Verb::Write || request.length == from.len as u64);
+        self.socket.send_request(request, from, Some(stop))?;
+        let reply: Reply = self.socket.receive_reply(Some(stop))?;
+        Ok(reply.outcome(request))
+    }
+}
+
+/// Whether a process of this machine accepts connections from loopback; else it listens at one
+/// address, where it wants the handshake of TLS from all clients.
+fn is_on_loopback(card: &Card) -> bool {
+    card.addresses.iter().any(IpAddr::is_loopback)
+}
+
+/// Connects without leaving the machine, to a process that has proved to share its network.
+fn loopback_socket(card: &Card, stop: &Stop) -> Result<Socket, DataError> {
+    if !is_on_loopback(card) {
+        return sealed_socket(card, targets_of(card, &card.addresses), None, stop);
+    }
+    let here = card.addresses.iter().filter(|address| address.is_loopback());
+    let targets: Vec<_> = here.map(|address| SocketAddr::new(*address, card.port)).collect();
+    let ready = || {
+        let socket = Socket::open(call(&targets, stop)?.0);
+        socket.wait_in_ticks()?;
+        Ok(socket)
+    };
+    ready().map_err(|error: SocketError| error.of(&card.name))
+}
+
+/// Connects to a process of another machine, or of another network of this one.
+fn far_socket(
+    card: &Card,
+    place: &Mutex<Option<SocketAddr>>,
+    stop: &Stop,
+) -> Result<Socket, DataError> {
+    let ours = interfaces().map_err(DataError::system("cannot list the addresses of this host"))?;
+    let mut targets = targets_of(card, &nearest_first(&card.addresses, &ours));
+    if targets.is_empty() {
+        let why = "it listens for processes of its own machine only: see rdma_listen".to_owned();
+        return Err(DataError::NoWay { transport: "tcp", why });
+    }
+    if let Some(known) = *lock(place) {
+        targets.sort_by_key(|target| *target != known);
+    }
+    sealed_socket(card, targets, Some(place), stop)
+}
+
+/// Connects to the first address where the process itself answers: others may have the same ones.
+fn sealed_socket(
+    card: &Card,
+    mut targets: Vec<SocketAddr>,
+    place: Option<&Mutex<Option<SocketAddr>>>,
+    stop: &Stop,
+) -> Result<Socket, DataError> {
+    let mut retries = Retries::default();
+    loop {
+        let called = call(&targets, stop);
+        let (fd, target) = called.map_err(|error: SocketError| error.of(&card.name))?;
+        let limit = stop.left().map_or(PROOF_LIMIT, |left| left.min(PROOF_LIMIT));
+        let socket = Socket::open(fd);
+        let prove = || {
+            socket.wait_in_ticks()?;
+            handshake::connect(socket.as_fd(), card.fingerprint, &Stop::after(Some(limit)))
+        };
+        match prove() {
+            Ok(keys) => {
+                socket.seal_with(keys);
+                if let Some(place) = place {
+                    *lock(place) = Some(target);
+                }
+                return Ok(socket);
+            }
+            Err(error) => {
+                stop.check_waiting()?;
+                let Err(error) = retries.wait(error, stop) else { continue };
+                targets.retain(|one| *one != target);
+                if targets.is_empty() {
+                    return Err(match error {
+                        SocketError::Stopped(_) => DataError::PeerDied {
+                            name: card.name.clone(),
+                            why: format!("{target} does not say who it is"),
+                        },
+                        SocketError::Unproven(why) => {
+                            SocketError::Unproven(format!("{target}: {why}")).of(&card.name)
+                        }
+                        error => error.of(&card.name),
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn targets_of(card: &Card, addresses: &[IpAddr]) -> Vec<SocketAddr> {
+    addresses.iter().map(|address| SocketAddr::new(*address, card.port)).collect()
+}

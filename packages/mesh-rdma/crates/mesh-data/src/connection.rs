@@ -1,0 +1,9 @@
+//! What two connected processes exchange: frames over sockets.
+
+pub mod frame;
+pub mod peer_descriptor;
+
+pub(crate) mod blocking_io;
+pub(crate) mod close_on_fork;
+pub(crate) mod socket;
+pub(crate) mod spin_wait;

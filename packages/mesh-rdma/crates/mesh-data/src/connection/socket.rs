@@ -1,0 +1,284 @@
+//! One connection between two processes: whole frames, and the bytes that belong to them.
+
+use crate::connection::blocking_io::{self, SocketError};
+use crate::connection::close_on_fork::Descriptor;
+use crate::connection::frame::{REPLY_LEN, REQUEST_LEN, Reply, Request};
+use crate::connection::spin_wait::Attention;
+use crate::domain::lock;
+use crate::security::handshake::Keys;
+use crate::security::records::{Opener, Sealer};
+use crate::span::Span;
+use crate::stop::Stop;
+use rustix::net::{RecvFlags, Shutdown, shutdown, sockopt};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// How often a waiting caller looks whether it has to end.
+const TICK: Duration = Duration::from_millis(10);
+const NO_BYTES: Span = Span { start: 0, len: 0 };
+
+/// A stream of bytes to another process.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: Descriptor,
+    /// The keys of a connection that leaves the machine.
+    keys: OnceLock<(Mutex<Sealer>, Mutex<Opener>)>,
+    attention: Attention,
+}
+
+impl Socket {
+    /// A connection whose bytes nobody else sees, or that has its handshake before it.
+    pub(crate) fn open(fd: OwnedFd) -> Self {
+        Self { fd: Descriptor::new(fd), keys: OnceLock::new(), attention: Attention::default() }
+    }
+
+    /// The two sides have made keys: from now on all is sealed.
+    pub(crate) fn seal_with(&self, (sealer, opener): Keys) {
+        let is_first = self.keys.set((Mutex::new(sealer), Mutex::new(opener))).is_ok();
+        assert!(is_first, "a connection has one handshake");
+    }
+
+    /// Has waiting end, from now on, when the caller's time is over.
+    pub(crate) fn wait_in_ticks(&self) -> io::Result<()> {
+        tick(self.as_fd(), Some(TICK))
+    }
+
+    /// Has one call wait, from now on, for at most `limit`.
+    pub(crate) fn wait_at_most(&self, limit: Duration) -> io::Result<()> {
+        tick(self.as_fd(), Some(limit))
+    }
+
+    /// Has waiting last, from now on, for as long as the other side is there.
+    pub(crate) fn wait_for_ever(&self) -> io::Result<()> {
+        tick(self.as_fd(), None)
+    }
+
+    /// Whether it should carry no more, because its keys have been used for much.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.keys
+            .get()
+            .is_some_and(|(sealer, opener)| lock(sealer).is_worn() || lock(opener).is_worn())
+    }
+
+    /// Ends both directions: who waits here hears of it, and so does the other side.
+    pub(crate) fn shut(&self) {
+        let _ = shutdown(&self.fd, Shutdown::Both);
+    }
+
+    /// Has our system send nothing any more once this is closed, and tell the other side so: what
+    /// was broken off is not to arrive later, when a network is whole again.
+    pub(crate) fn reset_when_closed(&self) {
+        let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
+    }
+
+    /// Sends a request and the bytes that belong to it.
+    pub(crate) fn send_request(
+        &self,
+        request: &Request,
+        body: Span,
+        stop: Option<&Stop>,
+    ) -> Result<(), SocketError> {
+        self.send(&request.encode(), body, stop)
+    }
+
+    /// Sends a reply and the bytes that belong to it.
+    pub(crate) fn send_reply(&self, reply: &Reply, body: Span) -> Result<(), SocketError> {
+        self.send(&reply.encode(), body, None)
+    }
+
+    /// Sends bytes that are no frame.
+    pub(crate) fn send_bytes(&self, bytes: &[u8], stop: &Stop) -> Result<(), SocketError> {
+        self.send(bytes, NO_BYTES, Some(stop))
+    }
+
+    fn send(&self, head: &[u8], body: Span, stop: Option<&Stop>) -> Result<(), SocketError> {
+        match self.keys.get() {
+            None => blocking_io::push(self.as_fd(), head, body, stop),
+            Some((sealer, _)) => lock(sealer).push(self.as_fd(), head, body, stop),
+        }
+    }
+
+    /// Sends a frame with descriptors, which travel on one machine only.
+    pub(crate) fn send_with(
+        &self,
+        bytes: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), SocketError> {
+        let sent = blocking_io::push_with(self.as_fd(), bytes, fds)?;
+        self.send(&bytes[sent..], NO_BYTES, None)
+    }
+
+    /// Receives a request; none when the other side has closed between two.
+    pub(crate) fn receive_request(
+        &self,
+        stop: Option<&Stop>,
+    ) -> Result<Option<(Request, Vec<OwnedFd>)>, SocketError> {
+        let mut bytes = [0; REQUEST_LEN];
+        let (received, fds) =
+            self.attention.receive(self.as_fd(), || self.receive_with(&mut bytes, stop))?;
+        if received == 0 {
+            return Ok(None);
+        }
+        self.receive(&mut bytes[received..], stop)?;
+        let request = Request::decode(&bytes).ok_or(SocketError::Strange)?;
+        Ok(Some((request, fds)))
+    }
+
+    /// Receives a reply.
+    pub(crate) fn receive_reply(&self, stop: Option<&Stop>) -> Result<Reply, SocketError> {
+        let mut bytes = [0; REPLY_LEN];
+        self.receive(&mut bytes, stop)?;
+        Reply::decode(&bytes).ok_or(SocketError::Strange)
+    }
+
+    /// Receives a reply with descriptors.
+    pub(crate) fn receive_reply_with(
+        &self,
+        stop: Option<&Stop>,
+    ) -> Result<(Reply, Vec<OwnedFd>), SocketError> {
+        let mut bytes = [0; REPLY_LEN];
+        let (received, fds) = self.receive_with(&mut bytes, stop)?;
+        if received == 0 {
+            return Err(SocketError::Closed);
+        }
+        self.receive(&mut bytes[received..], stop)?;
+        Ok((Reply::decode(&bytes).ok_or(SocketError::Strange)?, fds))
+    }
+
+    /// Receives a reply and the bytes behind it where they belong, if it has bytes.
+    ///
+    /// What has bytes fills the room; whatever else the other side says ends with its head.
+    pub(crate) fn receive_reply_into(
+        &self,
+        room: Span,
+        stop: Option<&Stop>,
+    ) -> Result<Reply, SocketError> {
+        let mut head = [0; REPLY_LEN];
+        let mut received = 0;
+        while received < REPLY_LEN {
+            let rest = &mut head[received..];
+            let pull = || self.pull(rest, room, RecvFlags::empty(), stop);
+            match self.attention.receive(self.as_fd(), pull)? {
+                0 => return Err(SocketError::Closed),
+                more => received += more,
+            }
+        }
+        let reply = Reply::decode(&head).ok_or(SocketError::Strange)?;
+        match reply.length as usize {
+            0 => {}
+            length if length == room.len => {
+                let done = received - REPLY_LEN;
+                let rest = room.part(done, length - done).expect("no more is taken than has room");
+                self.receive_into(rest, stop)?;
+            }
+            _ => return Err(SocketError::Strange),
+        }
+        Ok(reply)
+    }
+
+    /// Receives exactly as many bytes as there is room for.
+    pub(crate) fn receive(
+        &self,
+        mut room: &mut [u8],
+        stop: Option<&Stop>,
+    ) -> Result<(), SocketError> {
+        while !room.is_empty() {
+            match self.pull(room, NO_BYTES, RecvFlags::empty(), stop)? {
+                0 => return Err(SocketError::Closed),
+                received => room = &mut room[received..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives exactly as many bytes as there is room for, where they belong.
+    pub(crate) fn receive_into(
+        &self,
+        mut room: Span,
+        stop: Option<&Stop>,
+    ) -> Result<(), SocketError> {
+        while room.len > 0 {
+            match self.pull(&mut [], room, RecvFlags::empty(), stop)? {
+                0 => return Err(SocketError::Closed),
+                received => {
+                    room = Span { start: room.start + received, len: room.len - received };
+                    stop.map_or(Ok(()), Stop::check).map_err(SocketError::Stopped)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Socket::receive_into`], for memory that the other side may not write any more once it
+    /// has broken off or its time is over: that is looked at each time before bytes are taken, and
+    /// not before a wait, in which this process may have been stopped.
+    pub(crate) fn land(&self, mut room: Span, stop: &Stop) -> Result<(), SocketError> {
+        let mut has_bytes = self.has_bytes();
+        while room.len > 0 {
+            if !has_bytes {
+                blocking_io::await_bytes(self.as_fd(), stop)?;
+            }
+            match self.pull(&mut [], room, RecvFlags::DONTWAIT, None) {
+                Ok(0) => return Err(SocketError::Closed),
+                Ok(received) => {
+                    room = Span { start: room.start + received, len: room.len - received };
+                }
+                Err(SocketError::Nothing) => {}
+                Err(error) => return Err(error),
+            }
+            stop.check().map_err(SocketError::Stopped)?;
+            has_bytes = self.has_bytes();
+        }
+        Ok(())
+    }
+
+    /// Whether bytes have come, and been opened or nearly so, that nobody has taken.
+    fn has_bytes(&self) -> bool {
+        self.keys.get().is_some_and(|(_, opener)| lock(opener).has_bytes())
+    }
+
+    fn receive_with(
+        &self,
+        room: &mut [u8],
+        stop: Option<&Stop>,
+    ) -> Result<(usize, Vec<OwnedFd>), SocketError> {
+        if self.keys.get().is_none() {
+            return blocking_io::pull_with(self.as_fd(), room, stop);
+        }
+        Ok((self.pull(room, NO_BYTES, RecvFlags::empty(), stop)?, Vec::new()))
+    }
+
+    fn pull(
+        &self,
+        head: &mut [u8],
+        body: Span,
+        flags: RecvFlags,
+        stop: Option<&Stop>,
+    ) -> Result<usize, SocketError> {
+        match self.keys.get() {
+            None => blocking_io::pull(self.as_fd(), head, body, flags, stop),
+            Some((_, opener)) => lock(opener).pull(self.as_fd(), head, body, flags, stop),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Socket {
+    /// The same keys over another descriptor.
+    pub(crate) fn with_descriptor(self, fd: OwnedFd) -> Self {
+        Self { fd: Descriptor::new(fd), keys: self.keys, attention: self.attention }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn tick(fd: BorrowedFd<'_>, tick: Option<Duration>) -> io::Result<()> {
+    sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, tick)?;
+    Ok(sockopt::set_socket_timeout(fd, sockopt::Timeout::Send, tick)?)
+}

@@ -1,0 +1,9 @@
+//! One copy: the ways to a buffer, and copies of rows.
+
+pub mod claim;
+pub mod grid;
+pub mod pull;
+pub mod way;
+
+pub(crate) mod attach;
+pub(crate) mod gather;

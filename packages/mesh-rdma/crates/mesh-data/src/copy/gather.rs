@@ -1,0 +1,320 @@
+//! Rows of a buffer, brought to rows of ours by each way there is.
+#![expect(unsafe_code, reason = "copies memory by address")]
+
+use crate::client::link::Link;
+use crate::client::streams::Streams;
+use crate::connection::frame::{Request, Verb};
+use crate::copy::attach::{Attached, IOVEC_MAX};
+use crate::copy::grid::{Grid, Row};
+use crate::copy::way::{CHUNK_LEN, Direction, Remote, Target, Way, nearby};
+use crate::error::DataError;
+use crate::span::Span;
+use crate::stop::Stop;
+
+/// What may lie between two rows so that it is faster to read it than to name both to the kernel.
+const GAP_LEN_MAX: u64 = 1024;
+
+impl Target {
+    /// Copies `len` bytes of a grid, from its byte `start` on, to the room of ours.
+    ///
+    /// # Errors
+    /// Nothing is written any more when this returns, whatever it returns.
+    ///
+    /// # Safety
+    /// `room` is mapped for writing until this returns, and as long as the grid says.
+    pub(crate) unsafe fn gather(
+        &self,
+        grid: &Grid,
+        start: u64,
+        len: u64,
+        room: Span,
+        offset: u64,
+        stop: &Stop,
+    ) -> Result<(), DataError> {
+        let len = len.min(grid.len().saturating_sub(start));
+        if grid.is_one_row() {
+            let part = room.part(number(start), number(len)).expect("the room is long enough");
+            // SAFETY: passed on.
+            return unsafe { self.copy(Direction::Read, part, offset + start, stop) };
+        }
+        self.check()?;
+        self.check_range(offset, grid.from_len().unwrap_or(u64::MAX))?;
+        stop.check()?;
+        let rows = grid.rows(start, len);
+        let Remote { slot, key, .. } = self.remote;
+        match &self.way {
+            Way::Memory(domain) => {
+                let _use = domain.own.copying(slot);
+                let span_len = grid.from_len().unwrap_or(u64::MAX);
+                let theirs = domain.range(slot, key, offset, span_len, false)?;
+                let is_good = || self.good(domain.ledger().is_good(slot, key));
+                // SAFETY: the caller's for ours; the registration keeps the other mapped.
+                unsafe { copy_rows(rows, theirs, room, stop, is_good) }
+            }
+            Way::Arena(link, map) => {
+                let shared = nearby(link);
+                let span_len = number(grid.from_len().unwrap_or(u64::MAX));
+                let theirs = self.in_arena(map, offset, span_len)?;
+                let _use = shared.cells.copying(slot);
+                let is_good = || self.good(shared.ledger.is_good(slot, key));
+                // SAFETY: the caller's for ours; the map holds the other.
+                unsafe { copy_rows(rows, theirs, room, stop, is_good) }?;
+                link.check()?;
+                is_good()
+            }
+            // SAFETY: passed on.
+            Way::Attach(link) => unsafe { self.attach_rows(link, rows, room, offset, stop) },
+            Way::Unix(link) => {
+                self.stream_rows(link, &link.unix, grid, start, len, room, offset, stop)
+            }
+            Way::Tcp(link) => {
+                self.stream_rows(link, &link.tcp, grid, start, len, room, offset, stop)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Target::gather`].
+    unsafe fn attach_rows(
+        &self,
+        link: &Link,
+        rows: impl Iterator<Item = Row>,
+        room: Span,
+        offset: u64,
+        stop: &Stop,
+    ) -> Result<(), DataError> {
+        let shared = nearby(link);
+        let Remote { slot, key, address, .. } = self.remote;
+        let _use = shared.cells.copying(slot);
+        let mut scratch = Vec::new();
+        let result = in_batches(rows, |batch| {
+            stop.check()?;
+            self.good(shared.ledger.is_good(slot, key))?;
+            let from = address.wrapping_add(offset);
+            // SAFETY: the caller's; theirs are offered ranges, and the cell keeps them so.
+            let (copied, wanted) = unsafe {
+                match cover(batch) {
+                    Some(len) => {
+                        (read_cover(&shared.process, room, from, batch, len, &mut scratch), len)
+                    }
+                    None => {
+                        let wanted = batch.iter().map(|row| row.len).sum();
+                        (shared.process.read_rows(room, from, batch), wanted)
+                    }
+                }
+            };
+            match copied {
+                Ok(copied) if copied as u64 == wanted => Ok(()),
+                Ok(_) => Err(DataError::system("cannot attach all of the buffer")(
+                    std::io::Error::from_raw_os_error(libc::EFAULT),
+                )),
+                Err(error) => Err(DataError::system("cannot attach the buffer")(error)),
+            }
+        });
+        self.attached(link, result)
+    }
+
+    /// What has been attached was so only if the process and the registration are still there.
+    pub(crate) fn attached(
+        &self,
+        link: &Link,
+        result: Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let shared = nearby(link);
+        // Its memory is gone a little before the system says that it has ended.
+        let has_no_memory = matches!(
+            &result,
+            Err(DataError::System { source, .. }) if source.raw_os_error() == Some(libc::ESRCH)
+        );
+        // Looked at last: the number of a process that has ended may be another's by now.
+        if has_no_memory || shared.process.is_over() {
+            link.lose("it has ended");
+        }
+        link.check()?;
+        result?;
+        self.good(shared.ledger.is_good(self.remote.slot, self.remote.key))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "passed on from the one caller")]
+    fn stream_rows(
+        &self,
+        link: &Link,
+        streams: &Streams,
+        grid: &Grid,
+        start: u64,
+        len: u64,
+        room: Span,
+        offset: u64,
+        stop: &Stop,
+    ) -> Result<(), DataError> {
+        link.check()?;
+        let Remote { slot, key, .. } = self.remote;
+        let body = grid.encode();
+        let request = Request {
+            offset,
+            length: body.len() as u64,
+            operand: start,
+            compare: len,
+            ..Request::of(Verb::Gather, slot, key)
+        };
+        let stream = streams.take(stop)?;
+        let mut rows = Scatter::new(grid.rows(start, len), room);
+        // SAFETY: the bytes go where the caller says that there is room.
+        let put = |bytes: &[u8]| unsafe { rows.put(bytes) };
+        match stream.gather(&request, &body, len, stop, put) {
+            Ok(result) => {
+                streams.give_back(stream);
+                result
+            }
+            Err(error) => {
+                let error = error.of(&link.card.name);
+                link.check()?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `to` is mapped for writing, `from` for reading, each as long as the rows say.
+unsafe fn copy_rows(
+    rows: impl Iterator<Item = Row>,
+    from: Span,
+    to: Span,
+    stop: &Stop,
+    is_good: impl Fn() -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    is_good()?;
+    let mut copied = 0;
+    for row in rows {
+        let mut row = row;
+        while row.len > 0 {
+            let len = row.len.min((CHUNK_LEN - copied) as u64);
+            let theirs = Span { start: from.start + number(row.from), len: number(len) };
+            let ours = Span { start: to.start + number(row.to), len: number(len) };
+            // SAFETY: the caller's.
+            unsafe { ours.copy_from(theirs) };
+            row = Row { from: row.from + len, to: row.to + len, len: row.len - len };
+            copied += number(len);
+            if copied == CHUNK_LEN {
+                stop.check()?;
+                is_good()?;
+                copied = 0;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many bytes there are from the first row to the end of the last, if to read all is faster
+/// than to name each row to the kernel.
+fn cover(batch: &[Row]) -> Option<u64> {
+    let (first, last) = (batch.first()?, batch.last()?);
+    let is_ascending = batch.is_sorted_by(|one, next| one.from + one.len <= next.from);
+    let len = (last.from + last.len).checked_sub(first.from).filter(|_| is_ascending)?;
+    let wanted: u64 = batch.iter().map(|row| row.len).sum();
+    (batch.len() > 1 && len - wanted <= GAP_LEN_MAX * (batch.len() as u64 - 1)).then_some(len)
+}
+
+/// Reads all that rows cover, and keeps the rows; gives how many bytes were read.
+///
+/// # Safety
+/// The room is mapped for writing, and as long as the rows say, which cover `len` bytes.
+unsafe fn read_cover(
+    process: &Attached,
+    room: Span,
+    from: u64,
+    batch: &[Row],
+    len: u64,
+    scratch: &mut Vec<u8>,
+) -> std::io::Result<usize> {
+    let first = batch.first().map_or(0, |row| row.from);
+    if scratch.len() < number(len) {
+        scratch.resize(number(len), 0);
+    }
+    let all = Span { start: scratch.as_mut_ptr() as usize, len: number(len) };
+    // SAFETY: the scratch is ours.
+    let read = unsafe { process.read(all, from + first) }?;
+    if read == all.len {
+        for row in batch {
+            let to = Span { start: room.start + number(row.to), len: number(row.len) };
+            let part = Span { start: all.start + number(row.from - first), len: to.len };
+            // SAFETY: the caller's, and the part was just read.
+            unsafe { to.copy_from(part) };
+        }
+    }
+    Ok(read)
+}
+
+/// Gives rows to `copy`, as many at a time as the kernel takes, and not too many bytes.
+fn in_batches(
+    mut rows: impl Iterator<Item = Row>,
+    mut copy: impl FnMut(&[Row]) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    let mut batch = Vec::with_capacity(IOVEC_MAX);
+    loop {
+        batch.clear();
+        let mut len = 0;
+        while batch.len() < IOVEC_MAX && len < CHUNK_LEN as u64 {
+            let Some(row) = rows.next() else { break };
+            len += row.len;
+            batch.push(row);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        copy(&batch)?;
+    }
+}
+
+/// Puts bytes that come one after the other where the rows say.
+struct Scatter<'a> {
+    rows: crate::copy::grid::Rows<'a>,
+    room: Span,
+    row: Row,
+}
+
+impl<'a> Scatter<'a> {
+    fn new(rows: crate::copy::grid::Rows<'a>, room: Span) -> Self {
+        Self { rows, room, row: Row { from: 0, to: 0, len: 0 } }
+    }
+
+    /// # Safety
+    /// The room is mapped for writing, and as long as the rows say.
+    unsafe fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.row.len == 0 {
+                let Some(row) = self.rows.next() else { return };
+                self.row = row;
+            }
+            let len = self.row.len.min(bytes.len() as u64);
+            let (now, later) = bytes.split_at(number(len));
+            let from = Span { start: now.as_ptr() as usize, len: now.len() };
+            let to = Span { start: self.room.start + number(self.row.to), len: now.len() };
+            // SAFETY: the caller's.
+            unsafe { to.copy_from(from) };
+            self.row = Row { from: 0, to: self.row.to + len, len: self.row.len - len };
+            bytes = later;
+        }
+    }
+}
+
+/// Brings rows of memory of this process side by side, at most `room.len()` bytes.
+///
+/// # Safety
+/// The rows lie in `from`, which is mapped.
+pub(crate) unsafe fn pack(grid: &Grid, start: u64, from: Span, room: &mut [u8]) {
+    let mut done = 0;
+    for row in grid.rows(start, room.len() as u64) {
+        let len = number(row.len);
+        let to = Span { start: room[done..done + len].as_mut_ptr() as usize, len };
+        // SAFETY: the caller's, and the place in the room was looked up.
+        unsafe { to.copy_from(Span { start: from.start + number(row.from), len }) };
+        done += len;
+    }
+}
+
+/// As a length of this machine's memory; a grid spans no more.
+fn number(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}

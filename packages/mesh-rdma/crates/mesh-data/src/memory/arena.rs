@@ -1,0 +1,129 @@
+//! Memory that is shared from the beginning: registered once, mapped once by each who uses it.
+
+use crate::memory::shared_map::SharedMap;
+use crate::process::generation;
+use crate::span::Span;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const PAGE: usize = 4096;
+/// How long a segment is at least: address space only, memory comes with use.
+const SEGMENT_LEN_MIN: usize = 256 << 20;
+
+/// The shared memory of a process: some memory files with blocks in them.
+#[derive(Debug, Default)]
+pub struct Arena {
+    segments: Mutex<Vec<Segment>>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    map: Arc<SharedMap>,
+    /// Where free ranges begin, and how long they are: none touches another.
+    free: BTreeMap<usize, usize>,
+}
+
+/// A range of the arena; it is free again when this is dropped.
+#[derive(Debug)]
+pub struct Block {
+    arena: Arc<Arena>,
+    /// Which memory file, by number.
+    pub segment: u32,
+    /// Where in it.
+    pub offset: usize,
+    /// Where in this process: as long as was asked for.
+    pub span: Span,
+    map: Arc<SharedMap>,
+    /// Which process has taken it.
+    generation: usize,
+}
+
+impl Arena {
+    /// Takes a block of `len` bytes, all zero, that begins at a page.
+    ///
+    /// # Errors
+    /// The system gives no memory.
+    pub fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Block> {
+        let room = len.max(1).next_multiple_of(PAGE);
+        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = segments.iter_mut().enumerate().find_map(|(number, segment)| {
+            segment.take(room).map(|offset| (number, offset, Arc::clone(&segment.map)))
+        });
+        let (number, offset, map) = match found {
+            Some(found) => found,
+            None => {
+                let mut segment = Segment::create(room.max(SEGMENT_LEN_MIN))?;
+                let offset = segment.take(room).expect("a new segment has the room");
+                let map = Arc::clone(&segment.map);
+                segments.push(segment);
+                (segments.len() - 1, offset, map)
+            }
+        };
+        drop(segments);
+        let span = map.span().part(offset, len).expect("the room is of this segment");
+        map.populate(map.span().part(offset, room).expect("the room is of this segment"));
+        let segment = u32::try_from(number).map_err(io::Error::other)?;
+        let generation = generation();
+        Ok(Block { arena: Arc::clone(self), segment, offset, span, map, generation })
+    }
+
+    /// Says where memory lies in the arena, when all of it does.
+    pub fn locate(&self, span: Span) -> Option<(u32, usize)> {
+        let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = segments.iter().position(|segment| segment.map.span().contains(span))?;
+        let offset = span.start - segments[number].map.span().start;
+        Some((u32::try_from(number).ok()?, offset))
+    }
+
+    /// The memory file of a segment.
+    pub fn segment(&self, number: u32) -> Option<Arc<SharedMap>> {
+        let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        segments.get(number as usize).map(|segment| Arc::clone(&segment.map))
+    }
+}
+
+impl Segment {
+    fn create(len: usize) -> io::Result<Self> {
+        let map = Arc::new(SharedMap::create("mesh-rdma-arena", len)?);
+        Ok(Self { map, free: BTreeMap::from([(0, len)]) })
+    }
+
+    /// Takes the first free range that is long enough.
+    fn take(&mut self, len: usize) -> Option<usize> {
+        let (offset, room) =
+            self.free.iter().find(|(_, room)| **room >= len).map(|(at, room)| (*at, *room))?;
+        self.free.remove(&offset);
+        if room > len {
+            self.free.insert(offset + len, room - len);
+        }
+        Some(offset)
+    }
+
+    /// Takes a range back, and joins it with its neighbours.
+    fn give_back(&mut self, mut offset: usize, mut len: usize) {
+        if let Some((before, room)) = self.free.range(..offset).next_back()
+            && before + room == offset
+        {
+            (offset, len) = (*before, len + room);
+        }
+        if let Some(room) = self.free.remove(&(offset + len)) {
+            len += room;
+        }
+        self.free.insert(offset, len);
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.generation != generation() {
+            // A forked child lets go of what is its parent's.
+            return;
+        }
+        let room = self.span.len.max(1).next_multiple_of(PAGE);
+        // Before it is free: whoever takes it next finds zeros.
+        self.map.empty(self.offset as u64, room as u64);
+        let mut segments = self.arena.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        segments[self.segment as usize].give_back(self.offset, room);
+    }
+}

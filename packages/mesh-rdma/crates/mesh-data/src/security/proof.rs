@@ -1,0 +1,75 @@
+//! The proof that two processes on loopback give each other: both know the secret of a handle.
+//!
+//! On loopback the bytes stay inside the kernel and are not encrypted, but any user of the machine
+//! can connect to a port, or listen on one that has become free. So the secret itself is never
+//! sent. The owner sends a random challenge; the client answers with a challenge of its own and an
+//! HMAC over both; the owner returns another HMAC over both. The port is part of each HMAC, so that
+//! a process in the middle cannot pass the proof on.
+
+use crate::connection::peer_descriptor::Token;
+use ring::hmac::{HMAC_SHA256, Key, sign};
+
+/// Random bytes that no connection uses twice.
+pub(crate) type Challenge = [u8; 16];
+/// The first half of an HMAC-SHA256.
+pub(crate) type Proof = [u8; 16];
+
+/// The side that gives a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The process that has connected.
+    Client,
+    /// The process that listens.
+    Owner,
+}
+
+/// What is fresh in one connection, and where it was made to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    pub(crate) owner: Challenge,
+    pub(crate) client: Challenge,
+    pub(crate) port: u16,
+}
+
+impl Exchange {
+    /// What `side` sends to prove that it knows the secret.
+    pub(crate) fn proof(&self, secret: &Token, side: Side) -> Proof {
+        let label: &[u8] = match side {
+            Side::Client => b"mesh-rdma loopback client",
+            Side::Owner => b"mesh-rdma loopback owner",
+        };
+        let port = self.port.to_be_bytes();
+        let message = [label, &self.owner, &self.client, &port].concat();
+        let tag = sign(&Key::new(HMAC_SHA256, secret), &message);
+        *tag.as_ref().first_chunk().expect("a tag has 32 bytes")
+    }
+
+    /// Whether `shown` is the proof of `side`. The time that this takes tells nothing about it.
+    pub(crate) fn is_proved(&self, secret: &Token, side: Side, shown: &Proof) -> bool {
+        let expected = u128::from_le_bytes(self.proof(secret, side));
+        expected ^ u128::from_le_bytes(*shown) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXCHANGE: Exchange = Exchange { owner: [1; 16], client: [2; 16], port: 4321 };
+    const SECRET: Token = [3; 16];
+
+    #[test]
+    fn a_proof_counts_for_the_secret_the_side_and_the_connection_it_was_made_for() {
+        let proof = EXCHANGE.proof(&SECRET, Side::Client);
+        assert!(EXCHANGE.is_proved(&SECRET, Side::Client, &proof));
+        assert!(!EXCHANGE.is_proved(&[4; 16], Side::Client, &proof));
+        assert!(!EXCHANGE.is_proved(&SECRET, Side::Owner, &proof));
+        for other in [
+            Exchange { owner: [9; 16], ..EXCHANGE },
+            Exchange { client: [9; 16], ..EXCHANGE },
+            Exchange { port: 4322, ..EXCHANGE },
+        ] {
+            assert!(!other.is_proved(&SECRET, Side::Client, &proof), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Where other processes come in: one thread for each, that answers what it asks.
+#![expect(unsafe_code, reason = "works on memory that is offered by address")]
+
+use crate::connection::blocking_io::SocketError;
+use crate::connection::frame::{Reply, Request, Status, Verb};
+use crate::connection::socket::Socket;
+use crate::copy::gather::pack;
+use crate::copy::grid::{DIMS_MAX, Grid};
+use crate::domain::Domain;
+use crate::domain::registry::Holder;
+use crate::error::DataError;
+use crate::security::authentication::{Authenticated, Entrance, authenticate};
+use crate::security::proof::Proof;
+use crate::server::admission::{Permit, Refusal};
+use crate::server::listener::Listener;
+use crate::server::peer::Visitor;
+use crate::span::Span;
+use crate::stop::Stop;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// How much is sent or received before it is looked whether the registration is still good.
+pub(crate) const CHUNK_LEN: usize = 1 << 20;
+/// The most bytes of a question to a transport.
+pub(crate) const EXCHANGE_LEN_MAX: usize = 1 << 20;
+/// The most bytes of the description of a grid.
+const GRID_LEN_MAX: usize = 8 * (1 + 2 * DIMS_MAX);
+/// What a thread here needs: it calls nothing deep, but for what answers for transports.
+const STACK_LEN: usize = 512 << 10;
+/// How long a fenced stream may take to end: it is shut before.
+const FENCE_LIMIT: Duration = Duration::from_secs(10);
+
+const NO_BYTES: Span = Span { start: 0, len: 0 };
+
+/// Lets processes of this machine in from now on.
+pub(crate) fn open(domain: &Arc<Domain>) -> io::Result<()> {
+    let name = domain.card().socket_name();
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    Listener::Local(OwnedFd::from(listener)).start(domain)
+}
+
+/// Runs something in a thread of its own, for as long as the process lives or it takes.
+pub(crate) fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).stack_size(STACK_LEN).spawn(run).map(|_| ())
+}
+
+/// Authenticates a new connection and answers it, in a thread of its own.
+pub(crate) fn receive(
+    domain: &Arc<Domain>,
+    socket: Arc<Socket>,
+    mut permit: Permit,
+    entrance: Entrance,
+) {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let is_local = matches!(entrance, Entrance::Local);
+    let guest = Guest { domain: Arc::clone(domain), socket, number, is_local };
+    let serve = move || {
+        let limit = guest.domain.limiter.policy().authentication_limit;
+        let found = authenticate(&guest.socket, guest.domain.card(), &entrance, limit);
+        // Whatever the reason, the other side sees that the connection ends.
+        match found {
+            Ok(authenticated) if permit.authenticate() => {
+                let _ = guest.serve(authenticated);
+            }
+            Err(why) if !permit.is_evicted() => guest.domain.refusals.count(why),
+            _ => guest.domain.refusals.count(Refusal::Evicted),
+        }
+        // The descriptor is closed before its place is given to another connection.
+        drop(guest);
+        drop(permit);
+    };
+    // Without a thread the socket is dropped: the other side hears of that too.
+    let _ = in_thread("mesh-rdma-guest", serve);
+}
+
+/// Answers an authenticated client until the end of its connection, in this thread.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn answer_all(domain: &Arc<Domain>, socket: Socket) {
+    let socket = Arc::new(socket);
+    let guest = Guest { domain: Arc::clone(domain), socket, number: 1, is_local: false };
+    let _ = guest.serve(Authenticated::default());
+}
+
+/// A connection that asks.
+struct Guest {
+    domain: Arc<Domain>,
+    socket: Arc<Socket>,
+    number: Holder,
+    is_local: bool,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.domain.say_goodbye(self.number);
+        self.socket.shut();
+    }
+}
+
+impl Guest {
+    fn serve(&self, client: Authenticated) -> Result<(), SocketError> {
+        let Authenticated { cells, proof } = client;
+        let visitor = Arc::new(Visitor::new(self.number, Arc::clone(&self.socket), cells));
+        self.domain.welcome(Arc::clone(&visitor));
+        self.greet(proof)?;
+        while let Some((request, _)) = self.socket.receive_request(None)? {
+            self.answer(&request, &visitor)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the visitor its number, with the proof that it expects on loopback; over a local
+    /// socket also what it needs to copy by itself.
+    fn greet(&self, proof: Option<Proof>) -> Result<(), SocketError> {
+        let ledger = self.domain.ledger().map();
+        let mut reply = Reply::of(Status::Done, self.number);
+        if !self.is_local {
+            let proof = proof.as_ref().map_or(&[][..], |proof| proof);
+            reply.length = u32::try_from(proof.len()).expect("a proof is short");
+            let body = Span { start: proof.as_ptr() as usize, len: proof.len() };
+            return self.socket.send_reply(&reply, body);
+        }
+        // An address whose contents the visitor knows: by it, it finds out whether it may attach.
+        let known = (ledger.span().start as u64).to_le_bytes();
+        reply.length = 8;
+        let bytes = [&reply.encode()[..], &known].concat();
+        self.socket.send_with(&bytes, &[ledger.as_fd()])
+    }
+
+    fn answer(&self, request: &Request, visitor: &Visitor) -> Result<(), SocketError> {
+        let Request { slot, key, .. } = *request;
+        match request.verb {
+            Verb::Hello => self.refuse("it has said hello before"),
+            Verb::Segment => self.send_segment(slot),
+            Verb::Lease => {
+                let is_good = self.domain.lease_for(slot, key, self.number);
+                self.reply(if is_good { Status::Done } else { Status::Released }, 0)
+            }
+            Verb::EndLease => {
+                self.domain.end_lease_for(slot, key, self.number);
+                self.reply(Status::Done, 0)
+            }
+            Verb::Drop => {
+                let stop = Stop::after(Some(Duration::from_micros(request.operand)));
+                self.reply_to(self.domain.release(slot, key, &stop).map(|()| 0))
+            }
+            Verb::Read => self.read(request, visitor),
+            Verb::Write => self.write(request, visitor),
+            Verb::FetchAdd | Verb::CompareAndSwap => {
+                let serving = visitor.serving(slot);
+                let result = self.change(request);
+                drop(serving);
+                self.reply_to(result)
+            }
+            Verb::Exchange => self.exchange(request),
+            Verb::Gather => self.gather(request, visitor),
+            // A connection cannot wait for its own end.
+            Verb::Fence if key == self.number => self.refuse("it is this connection"),
+            Verb::Fence => {
+                let fenced = self.fence(key);
+                self.reply(if fenced { Status::Done } else { Status::Deadline }, 0)
+            }
+        }
+    }
+
+    fn send_segment(&self, number: u32) -> Result<(), SocketError> {
+        let Some(map) = self.domain.arena().segment(number).filter(|_| self.is_local) else {
+            return self.refuse("there is no such segment");
+        };
+        let reply = Reply::of(Status::Done, map.span().len as u64);
+        let fds: &[BorrowedFd<'_>] = &[map.as_fd()];
+        self.socket.send_with(&reply.encode(), fds)
+    }
+
+    /// Sends a range, chunk by chunk: each says whether it is as asked.
+    fn read(&self, request: &Request, visitor: &Visitor) -> Result<(), SocketError> {
+        let Request { slot, key, offset, length, .. } = *request;
+        let _serving = visitor.serving(slot);
+        let range = match self.domain.range(slot, key, offset, length, false) {
+            Ok(range) => range,
+            Err(error) => return self.reply_to(Err(error)),
+        };
+        let mut sent = 0;
+        loop {
+            if !self.domain.ledger().is_good(slot, key) {
+                return self.reply(Status::Released, 0);
+            }
+            let len = CHUNK_LEN.min(range.len - sent);
+            let chunk = range.part(sent, len).expect("inside of the range");
+            let length = u32::try_from(len).expect("a chunk is short");
+            self.socket.send_reply(&Reply { status: Status::Done, length, value: 0 }, chunk)?;
+            sent += len;
+            if sent == range.len {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends rows one after the other, chunk by chunk as [`Guest::read`] does.
+    fn gather(&self, request: &Request, visitor: &Visitor) -> Result<(), SocketError> {
+        let Request { slot, key, offset, operand: start, compare: len, .. } = *request;
+        let body_len = usize::try_from(request.length).unwrap_or(usize::MAX);
+        if body_len > GRID_LEN_MAX {
+            return Err(SocketError::Strange);
+        }
+        let mut body = vec![0; body_len];
+        self.socket.receive(&mut body, None)?;
+        let grid = Grid::decode(&body).ok_or(SocketError::Strange)?;
+        let span_len = grid.from_len().ok_or(SocketError::Strange)?;
+        if start.checked_add(len).is_none_or(|end| end > grid.len()) {
+            return Err(SocketError::Strange);
+        }
+        let _serving = visitor.serving(slot);
+        let range = match self.domain.range(slot, key, offset, span_len, false) {
+            Ok(range) => range,
+            Err(error) => return self.reply_to(Err(error)),
+        };
+        let mut room = vec![0; CHUNK_LEN.min(usize::try_from(len).unwrap_or(CHUNK_LEN))];
+        let mut sent = 0;
+        while sent < len {
+            if !self.domain.ledger().is_good(slot, key) {
+                return self.reply(Status::Released, 0);
+            }
+            let now = room.len().min(usize::try_from(len - sent).unwrap_or(CHUNK_LEN));
+            // SAFETY: the registration keeps it mapped while we are serving its slot.
+            unsafe { pack(&grid, start + sent, range, &mut room[..now]) };
+            let length = u32::try_from(now).expect("a chunk is short");
+            let chunk = Span { start: room.as_ptr() as usize, len: now };
+            self.socket.send_reply(&Reply { status: Status::Done, length, value: 0 }, chunk)?;
+            sent += now as u64;
+        }
+        Ok(())
+    }
+
+    /// Receives a range where it belongs. What cannot be written is received all the same, so that
+    /// the next frame is found.
+    fn write(&self, request: &Request, visitor: &Visitor) -> Result<(), SocketError> {
+        let Request { slot, key, offset, length, operand, .. } = *request;
+        // Whoever writes has given up by then, also where nobody can tell us.
+        let limit = (operand > 0).then(|| Duration::from_micros(operand));
+        let stop = Stop::after(limit);
+        let mut serving = Some(visitor.serving(slot));
+        let mut result = self.domain.range(slot, key, offset, length, true);
+        let mut left = length;
+        let mut sink = Vec::new();
+        while left > 0 {
+            let len = CHUNK_LEN.min(usize::try_from(left).unwrap_or(usize::MAX));
+            if result.is_ok() && !self.domain.ledger().is_good(slot, key) {
+                result = Err(DataError::Released);
+            }
+            let done = usize::try_from(length - left).unwrap_or(usize::MAX);
+            match &result {
+                Ok(range) => {
+                    // The registration keeps it mapped while we are serving its slot.
+                    let chunk = range.part(done, len).expect("inside of the range");
+                    self.socket.land(chunk, &stop)?;
+                }
+                Err(_) => {
+                    // Nothing is written any more: this is not what a release waits for.
+                    serving = None;
+                    sink.resize(len, 0);
+                    self.socket.receive(&mut sink, None)?;
+                }
+            }
+            left -= len as u64;
+        }
+        // Not served any more before the other side hears that it is done.
+        drop(serving);
+        self.reply_to(result.map(|_| 0))
+    }
+
+    /// Changes a word as one.
+    fn change(&self, request: &Request) -> Result<u64, DataError> {
+        let Request { verb, slot, key, offset, operand, compare, .. } = *request;
+        let word = word_of(self.domain.range(slot, key, offset, 8, true)?, offset)?;
+        // SAFETY: checked to be aligned; the registration keeps it mapped while we serve its slot.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        Ok(change(word, verb, operand, compare))
+    }
+
+    fn exchange(&self, request: &Request) -> Result<(), SocketError> {
+        let len = usize::try_from(request.length).unwrap_or(usize::MAX);
+        if len > EXCHANGE_LEN_MAX || request.slot as usize > len {
+            return Err(SocketError::Strange);
+        }
+        let mut bytes = vec![0; len];
+        self.socket.receive(&mut bytes, None)?;
+        let (name, question) = bytes.split_at(request.slot as usize);
+        let name = String::from_utf8_lossy(name);
+        let answer = match self.domain.answerer() {
+            Some(answerer) => answerer(&name, question),
+            None => Err("it has no transports but the built-in ones".to_owned()),
+        };
+        let (status, bytes) = match answer {
+            Ok(bytes) if bytes.len() <= EXCHANGE_LEN_MAX => (Status::Done, bytes),
+            Ok(_) => (Status::Refused, b"the answer is longer than a mebibyte".to_vec()),
+            Err(why) => (Status::Refused, why.into_bytes()),
+        };
+        self.send_bytes(status, &bytes)
+    }
+
+    /// Ends another connection of the same visitor; tells whether nothing is done for it any more.
+    fn fence(&self, number: Holder) -> bool {
+        let stop = Stop::after(Some(FENCE_LIMIT));
+        while let Some(visitor) = self.domain.visitor(number) {
+            visitor.socket.shut();
+            if stop.check().is_err() {
+                return false;
+            }
+            thread::sleep(Duration::from_micros(50));
+        }
+        true
+    }
+
+    fn refuse(&self, why: &str) -> Result<(), SocketError> {
+        self.send_bytes(Status::Refused, why.as_bytes())
+    }
+
+    fn send_bytes(&self, status: Status, bytes: &[u8]) -> Result<(), SocketError> {
+        let length = u32::try_from(bytes.len()).map_err(|_| SocketError::Strange)?;
+        let body = Span { start: bytes.as_ptr() as usize, len: bytes.len() };
+        self.socket.send_reply(&Reply { status, length, value: 0 }, body)
+    }
+
+    fn reply(&self, status: Status, value: u64) -> Result<(), SocketError> {
+        self.socket.send_reply(&Reply::of(status, value), NO_BYTES)
+    }
+
+    fn reply_to(&self, result: Result<u64, DataError>) -> Result<(), SocketError> {
+        match result {
+            Ok(value) => self.reply(Status::Done, value),
+            // Who asks for memory of a device in this way has a handle that was tampered with.
+            Err(DataError::Released | DataError::OnDevice) => self.reply(Status::Released, 0),
+            Err(DataError::OutOfBounds { len, .. }) => self.reply(Status::OutOfBounds, len),
+            Err(DataError::ReadOnly) => self.reply(Status::ReadOnly, 0),
+            Err(DataError::Deadline) => self.reply(Status::Deadline, 0),
+            Err(DataError::Misaligned { .. }) => self.reply(Status::Misaligned, 0),
+            Err(error) => self.refuse(&error.to_string()),
+        }
+    }
+}
+
+/// The address of the word that a range is.
+pub(crate) fn word_of(range: Span, offset: u64) -> Result<*mut u64, DataError> {
+    let word = range.start as *mut u64;
+    if word.is_aligned() { Ok(word) } else { Err(DataError::Misaligned { offset }) }
+}
+
+/// Changes a word as one; gives what was there.
+pub(crate) fn change(word: &AtomicU64, verb: Verb, operand: u64, compare: u64) -> u64 {
+    if verb == Verb::FetchAdd {
+        return word.fetch_add(operand, Ordering::SeqCst);
+    }
+    let swapped = word.compare_exchange(compare, operand, Ordering::SeqCst, Ordering::SeqCst);
+    swapped.unwrap_or_else(|found| found)
+}

@@ -1,0 +1,96 @@
+//! A listening socket and its accept loop.
+
+use crate::client::happy_eyeballs::prepare;
+use crate::connection::close_on_fork::note;
+use crate::connection::socket::Socket;
+use crate::copy::attach::peer_of;
+use crate::domain::Domain;
+use crate::security::authentication::Entrance;
+use crate::server::admission::{Origin, Refusal};
+use crate::server::connection_handler::{self, in_thread};
+use rustix::net::{SocketFlags, accept_with};
+use rustls::ServerConfig;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// The pause before the next `accept` after one has failed: for want of descriptors, say.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// A listening socket of this process, open for as long as the process lives.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    /// A socket of this machine, for processes of the same user.
+    Local(OwnedFd),
+    /// A TCP port, and the certificate shown to clients that do not come from loopback.
+    Tcp(OwnedFd, Arc<ServerConfig>),
+}
+
+impl Listener {
+    /// Serves the listener from a thread of its own.
+    pub(crate) fn start(self, domain: &Arc<Domain>) -> io::Result<()> {
+        note(self.socket().as_fd());
+        let name = match self {
+            Self::Local(_) => "mesh-rdma-local",
+            Self::Tcp(..) => "mesh-rdma-tcp",
+        };
+        let domain = Arc::clone(domain);
+        in_thread(name, move || {
+            loop {
+                match accept_with(self.socket(), SocketFlags::CLOEXEC) {
+                    Ok(connection) => self.receive(&domain, connection),
+                    Err(_) => {
+                        domain.limiter.evict();
+                        thread::sleep(RETRY_PAUSE);
+                    }
+                }
+            }
+        })
+    }
+
+    fn socket(&self) -> &OwnedFd {
+        match self {
+            Self::Local(socket) | Self::Tcp(socket, _) => socket,
+        }
+    }
+
+    /// Starts to serve a connection, unless its peer must not connect or there is no room for it.
+    fn receive(&self, domain: &Arc<Domain>, connection: OwnedFd) {
+        let (origin, entrance) = match self {
+            Self::Local(_) => {
+                let peer = peer_of(connection.as_fd());
+                // Root is no exception: a process of another user has its own job.
+                if !peer.is_ok_and(|peer| peer.is_this_user()) {
+                    return domain.refusals.count(Refusal::OtherUser);
+                }
+                (Origin::Local, Entrance::Local)
+            }
+            Self::Tcp(_, config) => match tcp_entrance(&connection, config) {
+                Some(entrance) => (Origin::Tcp, entrance),
+                None => return domain.refusals.count(Refusal::Silent),
+            },
+        };
+        let socket = Arc::new(Socket::open(connection));
+        match domain.limiter.admit(origin, &socket) {
+            Some(permit) => connection_handler::receive(domain, socket, permit, entrance),
+            None => domain.refusals.count(Refusal::Evicted),
+        }
+    }
+}
+
+/// Bytes that do not leave the machine are not encrypted; all others are, whatever address the
+/// peer names. Returns nothing if the peer has gone.
+fn tcp_entrance(connection: &OwnedFd, config: &Arc<ServerConfig>) -> Option<Entrance> {
+    prepare(connection.as_fd()).ok()?;
+    let stream = TcpStream::from(connection.try_clone().ok()?);
+    let (from, to) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+    let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+    Some(if is_loopback(from) && is_loopback(to) {
+        Entrance::Loopback { port: to.port() }
+    } else {
+        Entrance::Network(Arc::clone(config))
+    })
+}

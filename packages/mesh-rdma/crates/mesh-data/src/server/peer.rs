@@ -1,0 +1,56 @@
+//! A process that is connected to this one, seen from the side that owns the memory.
+
+use crate::connection::socket::Socket;
+use crate::domain::registry::Holder;
+use crate::memory::cells::Cells;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Release, SeqCst};
+
+/// One connection to this process.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    pub(crate) number: Holder,
+    pub(crate) socket: Arc<Socket>,
+    /// What it copies itself; only processes of this machine do.
+    cells: Option<Cells>,
+    /// Which slot is read or written for it by a thread of ours, plus one.
+    served: AtomicU64,
+}
+
+/// As long as this lives, a thread of ours copies for the visitor.
+pub(crate) struct Serving<'a>(&'a Visitor);
+
+impl Visitor {
+    pub(crate) fn new(number: Holder, socket: Arc<Socket>, cells: Option<Cells>) -> Self {
+        Self { number, socket, cells, served: AtomicU64::new(0) }
+    }
+
+    /// Says that we copy to or from a slot for it. Look at the key afterwards, not before.
+    pub(crate) fn serving(&self, slot: u32) -> Serving<'_> {
+        self.served.store(u64::from(slot) + 1, SeqCst);
+        Serving(self)
+    }
+
+    pub(crate) fn is_copying(&self, slot: u32) -> bool {
+        self.served.load(SeqCst) == u64::from(slot) + 1
+            || self.cells.as_ref().is_some_and(|cells| cells.is_copying(slot))
+    }
+
+    pub(crate) fn is_borrowing(&self, slot: u32) -> bool {
+        self.cells.as_ref().is_some_and(|cells| cells.is_borrowing(slot))
+    }
+
+    /// Ends what is being copied for it of a slot, where it has stopped to take or send bytes.
+    pub(crate) fn shut(&self, slot: u32) {
+        if self.served.load(SeqCst) == u64::from(slot) + 1 {
+            self.socket.shut();
+        }
+    }
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.served.store(0, Release);
+    }
+}

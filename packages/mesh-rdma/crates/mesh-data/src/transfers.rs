@@ -1,0 +1,6 @@
+//! Transfers of many pieces, by several threads.
+
+pub mod transfer;
+
+pub(crate) mod alarm;
+pub(crate) mod thread_pool;

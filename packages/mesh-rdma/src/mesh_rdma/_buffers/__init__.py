@@ -1,0 +1,1 @@
+"""Buffers as programs use them: handles, versioned buffers, batches and arena memory."""

@@ -1,0 +1,177 @@
+"""Several transfers as one."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mesh_core.spi import failed_future, future_of, is_recorded
+from mesh_rdma import _core
+from mesh_rdma._buffers.buffer import checked_word
+from mesh_rdma._buffers.memory import memory_of, writable_memory_of
+from mesh_rdma._completions.group import CompletionGroup
+from mesh_rdma._completions.task import Task
+from mesh_rdma._errors import RDMABoundsError, RDMAError, RDMATransportError
+from mesh_rdma._telemetry import record_transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from mesh_core import Future
+    from mesh_core.spi import Completion
+    from mesh_rdma._buffers.buffer import RDMABuffer
+    from mesh_rdma._buffers.memory import Memory
+
+__all__ = ["RDMAAction"]
+
+_TIMEOUT_S = 60.0
+_WORD = 8
+
+
+class RDMAAction:
+    """Copies of any buffers and changes of their words, begun and waited for together.
+
+    They run side by side, in no order: none may write what another one of the same action reads or
+    writes. An action may be submitted again.
+
+    Example:
+        >>> action = RDMAAction().read_remote(here, there).write_remote(there_too, here_too)
+        >>> action.submit(timeout=1.0).get()
+    """
+
+    __slots__ = ("_changes", "_found", "_steps")
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[RDMABuffer, bool, _core.Local]] = []
+        self._changes: list[Callable[[float | None], int]] = []
+        self._found: list[_core.Local] = []
+
+    def read_remote(self, dst: Memory, src: RDMABuffer) -> Self:
+        """Adds a copy of all of `src` to the beginning of `dst`.
+
+        Raises:
+            RDMABoundsError: `dst` is too short.
+            RDMAReadOnlyError: `dst` may not be written.
+        """
+        local = writable_memory_of(dst)
+        if local.nbytes < src.size():
+            raise RDMABoundsError(
+                f"the destination has {local.nbytes} bytes, the buffer {src.size()}: "
+                f"give a longer one, or a slice of the buffer"
+            )
+        self._steps.append((src, False, local.part(0, src.size())))
+        return self
+
+    def write_remote(self, dst: RDMABuffer, src: Memory) -> Self:
+        """Adds a copy of all of `src` to the beginning of `dst`.
+
+        Raises:
+            RDMABoundsError: `src` does not fit into `dst`.
+            RDMAReadOnlyError: `dst` may not be written.
+        """
+        dst._check_writable()
+        local = memory_of(src)
+        if local.nbytes > dst.size():
+            raise RDMABoundsError(
+                f"the source has {local.nbytes} bytes, the buffer {dst.size()}: give a part of it"
+            )
+        self._steps.append((dst, True, local))
+        return self
+
+    def fetch_add(self, src: Memory, dst: RDMABuffer, add: int) -> Self:
+        """Adds a number to the first word of `dst` as one; `src` gets what was there.
+
+        Args:
+            src: Eight bytes of this process, in its own order of bytes.
+            dst: Eight bytes at least, that begin at a multiple of eight.
+            add: An unsigned number of 64 bits.
+
+        Raises:
+            RDMABoundsError: Either is too short, or the number has more bits.
+            RDMAReadOnlyError: Either may not be written.
+        """
+        self._check_word(src, dst, add)
+        self._changes.append(lambda timeout: dst.fetch_add(add, timeout=timeout).get())
+        return self
+
+    def compare_and_swap(self, src: Memory, dst: RDMABuffer, compare: int, swap: int) -> Self:
+        """Puts `swap` into the first word of `dst` if `compare` is there, as one.
+
+        Args:
+            src: Eight bytes of this process, in its own order of bytes, that get what was there.
+            dst: Eight bytes at least, that begin at a multiple of eight.
+            compare: An unsigned number of 64 bits.
+            swap: Another one.
+
+        Raises:
+            RDMABoundsError: Either is too short, or a number has more bits.
+            RDMAReadOnlyError: Either may not be written.
+        """
+        self._check_word(src, dst, compare, swap)
+        self._changes.append(
+            lambda timeout: dst.compare_and_swap(compare, swap, timeout=timeout).get()
+        )
+        return self
+
+    def __len__(self) -> int:
+        return len(self._steps) + len(self._changes)
+
+    def submit(self, *, timeout: float | None = _TIMEOUT_S) -> Future[None]:
+        """Begins all copies; the future is done when all are.
+
+        The first one that fails ends the others: when the future raises, nothing is written any
+        more, and what was to be written is in part. It raises as `RDMABuffer.read_into` does.
+        """
+        native: list[tuple[_core.Target, bool, _core.Local, int]] = []
+        parts: list[Completion[None]] = []
+        try:
+            for buffer, is_write, local in self._steps:
+                target = buffer._reach().target_for(local)
+                if isinstance(target, _core.Target):
+                    native.append((target, is_write, local, buffer._offset))
+                else:
+                    copy = target.write if is_write else target.read
+                    parts.append(copy(local, buffer._offset, timeout))
+        except RDMAError as error:
+            for part in parts:
+                part.cancel()
+            return failed_future(error)
+        parts += [
+            Task(partial(_change, change, found, timeout), _no_end).start()
+            for change, found in zip(self._changes, self._found, strict=True)
+        ]
+        if native or not parts:
+            parts.append(_core.submit(native, timeout))
+        whole = parts[0] if len(parts) == 1 else CompletionGroup(parts)
+        if is_recorded():
+            nbytes = sum(local.nbytes for _, _, local in self._steps) + _WORD * len(self._changes)
+            record_transfer(whole, "action", nbytes)
+        return future_of(whole)
+
+    def _check_word(self, src: Memory, dst: RDMABuffer, *numbers: int) -> None:
+        found = writable_memory_of(src)
+        if found.device is not None:
+            raise RDMATransportError(
+                "what was there is put into memory of the processor: give eight bytes of that"
+            )
+        if found.nbytes < _WORD:
+            raise RDMABoundsError(f"what was there has {_WORD} bytes, not {found.nbytes}")
+        dst._check_writable()
+        dst._check(0, _WORD)
+        for number in numbers:
+            checked_word(number)
+        self._found.append(found.part(0, _WORD))
+
+
+def _change(
+    change: Callable[[float | None], int], found: _core.Local, timeout: float | None
+) -> None:
+    word = change(timeout).to_bytes(_WORD, sys.byteorder)
+    ctypes.memmove(found.address, word, _WORD)
+
+
+def _no_end() -> None:
+    """A word is changed or not, and its own time limit says when that is known."""

@@ -1,0 +1,89 @@
+"""Which memory an object has: any buffer, any tensor, without importing whose tensor it is."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mesh_rdma import _core
+from mesh_rdma._errors import RDMAReadOnlyError, RDMATransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Memory", "is_dense", "memory_of", "writable_memory_of"]
+
+#: What may be given where memory is wanted: `bytearray`, `memoryview`, numpy arrays, torch tensors,
+#: whatever has the buffer protocol or DLPack.
+Memory = Any
+
+
+def memory_of(data: Memory) -> _core.Local:
+    """Gives the memory of an object.
+
+    Raises:
+        TypeError: It has none that we know of.
+        ValueError: It is not contiguous.
+        RDMATransportError: It is on a device that no transport reaches.
+    """
+    if isinstance(data, _core.Local):
+        return data
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(data, torch.Tensor):
+        return _of_tensor(data)
+    try:
+        return _core.Local(data)
+    except TypeError:
+        if hasattr(data, "__dlpack__"):
+            from mesh_rdma._buffers.dlpack import memory_of_dlpack
+
+            return memory_of_dlpack(data)
+    kind = type(data).__qualname__
+    raise TypeError(
+        f"{kind} has no memory to share: give a buffer (bytearray, memoryview, numpy array), "
+        f"a torch tensor, or what has DLPack"
+    )
+
+
+def writable_memory_of(data: Memory) -> _core.Local:
+    """Gives the memory of an object that may be written.
+
+    Raises:
+        RDMAReadOnlyError: It may only be read.
+        TypeError: It has none that we know of.
+        ValueError: It is not contiguous.
+    """
+    local = memory_of(data)
+    if not local.is_writable:
+        kind = type(data).__qualname__
+        raise RDMAReadOnlyError(
+            f"{kind} is read-only memory: give something writable, as bytearray, to read into"
+        )
+    return local
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements lie side by side, in any order of the dimensions; strides in elements."""
+    wanted = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1:
+            if stride != wanted:
+                return False
+            wanted *= size
+    return True
+
+
+def _of_tensor(tensor: Any) -> _core.Local:
+    device: int | None = None
+    if tensor.device.type == "cuda":
+        device = tensor.device.index
+    elif tensor.device.type != "cpu":
+        raise RDMATransportError(
+            f"no transport reaches memory of {tensor.device}: give tensor.cpu()"
+        )
+    if not (tensor.is_contiguous() or is_dense(tensor.shape, tensor.stride())):
+        raise ValueError("the tensor is not contiguous: give tensor.contiguous()")
+    nbytes = tensor.numel() * tensor.element_size()
+    address: int = tensor.data_ptr()
+    # A view of it would do: what is kept is the storage.
+    return _core.Local.at(address, nbytes, True, tensor, device)

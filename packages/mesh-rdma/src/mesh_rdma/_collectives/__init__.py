@@ -1,0 +1,1 @@
+"""One buffer to many processes and many buffers to one, over a tree of hosts."""

@@ -1,0 +1,193 @@
+"""One copy of a buffer on each machine, which all processes there see without another copy."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mesh_core.spi import future_of
+from mesh_rdma import _core
+from mesh_rdma._buffers.arena import allocate
+from mesh_rdma._buffers.buffer import RDMABuffer, restore
+from mesh_rdma._collectives.spread import spread
+from mesh_rdma._collectives.tree_coordinator import machine_of
+from mesh_rdma._completions.task import Task
+from mesh_rdma._errors import (
+    RDMABoundsError,
+    RDMACancelled,
+    RDMAError,
+    RDMATimeout,
+    RDMATransportError,
+)
+from mesh_rdma._requests.handlers import register_handler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh_core import Future
+
+__all__ = ["Replicas", "replicate"]
+
+_ALLOCATE = "room"
+_LEN = struct.Struct("<Q")
+_TIMEOUT_S = 60.0
+_RESPONSE_S = 30.0
+
+
+class Replicas:
+    """Copies of one buffer, one on each machine: made by `replicate`, and sent to who sees them.
+
+    A copy is kept for as long as somebody has these replicas, or has it in view.
+    """
+
+    def __init__(self, copies: Mapping[bytes, RDMABuffer]) -> None:
+        self._copies = dict(copies)
+
+    @property
+    def buffers(self) -> list[RDMABuffer]:
+        """All copies."""
+        return list(self._copies.values())
+
+    @property
+    def here(self) -> RDMABuffer:
+        """The copy on this process's machine.
+
+        Raises:
+            RDMATransportError: There is none.
+        """
+        found = self._copies.get(_core.machine())
+        if found is None:
+            raise RDMATransportError(
+                f"none of {len(self._copies)} copies is on this machine: "
+                f"give replicate() a buffer of a process that is"
+            )
+        return found
+
+    def view(self) -> memoryview:
+        """Shows the copy on this machine, where it is: read-only.
+
+        Raises:
+            RDMATransportError: There is none.
+            RDMAReleased: It was dropped.
+        """
+        return self.here.view()
+
+    def refresh(self, src: RDMABuffer, *, timeout: float | None = _TIMEOUT_S) -> Future[None]:
+        """Copies a buffer to all copies, as `spread` does: whoever has one in view sees it change.
+
+        Raises:
+            RDMABoundsError: It is longer than they are.
+
+        The future raises `RDMAIncomplete` if some were not filled.
+        """
+        return spread(src, self.buffers, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<Replicas on {len(self._copies)} machines>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Replicas, (self._copies,)
+
+
+def replicate(
+    src: RDMABuffer, near: Sequence[RDMABuffer], *, timeout: float | None = _TIMEOUT_S
+) -> Future[Replicas]:
+    """Makes one copy of a buffer on each machine of some processes, along the tree of `spread`.
+
+    Each process of such a machine sees it with `Replicas.view`, without a copy of its own.
+
+    Args:
+        src: What is copied.
+        near: A buffer of each process that is to see it; which one does not matter. The memory is
+            taken of the first process of each machine that is alive.
+        timeout: Seconds until it is given up; None is no limit.
+
+    Raises:
+        RDMABoundsError: There is nobody to see it, or nothing to be seen.
+
+    The future raises `RDMAPeerDied` if all processes of a machine are gone, `RDMAIncomplete` if
+    copies could not be filled, or what ended it.
+    """
+    if not near or not src.size():
+        raise RDMABoundsError("no buffers to be near to, or no bytes: give some")
+    replication = _Replication(src, near, timeout)
+    return future_of(Task(replication.run, replication.end).start())
+
+
+class _Replication:
+    """Replicas that are being allocated and filled."""
+
+    def __init__(self, src: RDMABuffer, near: Sequence[RDMABuffer], timeout: float | None) -> None:
+        self._src = src
+        self._near: dict[bytes, list[RDMABuffer]] = defaultdict(list)
+        for buffer in near:
+            self._near[machine_of(buffer)].append(buffer)
+        self._until = None if timeout is None else time.monotonic() + timeout
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+        self._spreading: Future[None] | None = None
+
+    def run(self) -> Replicas:
+        """Allocate memory on all machines at once, and fill it."""
+        allocations = [
+            Task(partial(self._allocate_near, near), _cannot_cancel).start()
+            for near in self._near.values()
+        ]
+        for allocation in allocations:
+            allocation.wait(None)
+        buffers = [allocation.outcome() for allocation in allocations]
+        copies = dict(zip(self._near, buffers, strict=True))
+        left = self._left()
+        with self._lock:
+            if self._is_cancelled:
+                raise RDMACancelled("the replicas were given up before they were filled")
+            spreading = self._spreading = spread(self._src, list(copies.values()), timeout=left)
+        spreading.get()
+        return Replicas(copies)
+
+    def end(self) -> None:
+        """Cancel the replication."""
+        with self._lock:
+            self._is_cancelled = True
+            spreading = self._spreading
+        if spreading is not None:
+            spreading.cancel()
+
+    def _left(self) -> float | None:
+        if self._until is None:
+            return None
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise RDMATimeout("there was no room for the replicas in time")
+        return left
+
+    def _allocate_near(self, near: Sequence[RDMABuffer]) -> RDMABuffer:
+        request = _LEN.pack(self._src.size())
+        for place, buffer in enumerate(near, 1):
+            left = self._left()
+            limit = _RESPONSE_S if left is None else min(left, _RESPONSE_S)
+            try:
+                handle = buffer._handle.exchange(_ALLOCATE, request, limit)
+            except RDMAError:
+                if place == len(near):
+                    raise
+            else:
+                return restore(handle, 0, self._src.size())
+        raise AssertionError("each machine has a process")
+
+
+def _cannot_cancel() -> None:
+    """Do nothing: an allocation cannot be cancelled, but it has a time limit."""
+
+
+def _handle_allocate(request: bytes) -> bytes:
+    (length,) = _LEN.unpack(request)
+    # The handle counts as in transit until it arrives; then the client holds the memory.
+    return RDMABuffer(allocate(length))._handle.encode()
+
+
+register_handler(_ALLOCATE, _handle_allocate)

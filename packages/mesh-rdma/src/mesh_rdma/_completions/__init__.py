@@ -1,0 +1,1 @@
+"""Completions of background work: groups of transfers, tasks and their threads."""

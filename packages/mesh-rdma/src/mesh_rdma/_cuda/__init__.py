@@ -1,0 +1,1 @@
+"""The `cuda` transport: copies by GPUs through CUDA IPC."""

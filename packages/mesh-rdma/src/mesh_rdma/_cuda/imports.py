@@ -1,0 +1,130 @@
+"""Allocations of another process that are mapped here: each once, for as long as it is used."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh_rdma._cuda.driver import CudaError
+from mesh_rdma._cuda.exports import LEASE_S
+from mesh_rdma._cuda.messages import Question, Topic
+from mesh_rdma._errors import RDMAError, RDMAReleased, RDMATransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_rdma._cuda.driver import CudaDriver
+    from mesh_rdma._cuda.messages import Descriptor
+
+__all__ = ["IDLE_S", "Import", "Imports"]
+
+#: How long one that nobody uses stays mapped: to map it again takes a millisecond or so, and its
+#: owner cannot free it as long.
+IDLE_S = 1.0
+
+
+@dataclass(eq=False)
+class Import:
+    """One allocation, mapped for one device.
+
+    Attributes:
+        number: What its owner calls it.
+        device: Whose copies reach it.
+        base: Where it begins here.
+    """
+
+    number: int
+    device: int
+    base: int
+    users: int = 0
+    used: float = 0.0
+
+
+class Imports:
+    """Those of one owner.
+
+    Args:
+        driver: What maps them.
+        who: The name of this process.
+        exchange: Tells the owner.
+    """
+
+    def __init__(self, driver: CudaDriver, who: bytes, exchange: Callable[[bytes], bytes]) -> None:
+        self._driver = driver
+        self._who = who
+        self._exchange = exchange
+        self._lock = threading.Lock()
+        self._open: dict[tuple[int, int], Import] = {}
+        self._told: dict[int, float] = {}
+
+    def take(self, device: int, descriptor: Descriptor) -> Import:
+        """Maps an allocation if it is not; it stays so until it is given back.
+
+        Raises:
+            RDMAReleased: It is gone.
+            RDMATransportError: The driver does not map it.
+        """
+        number = descriptor.number
+        with self._lock:
+            found = self._open.get((number, device))
+            if found is None:
+                # The owner keeps it from now on, also when this takes long.
+                self._tell(number)
+                base = self._map(device, descriptor)
+                found = self._open[number, device] = Import(number, device, base)
+            elif time.monotonic() - self._told.get(number, 0.0) > LEASE_S / 2:
+                self._tell(number)
+            found.users += 1
+            return found
+
+    def give_back(self, import_: Import) -> None:
+        """Ends one use."""
+        with self._lock:
+            import_.users -= 1
+            import_.used = time.monotonic()
+
+    def close_idle(self, idle: float) -> float | None:
+        """Unmaps what was not used for so long; gives the seconds until there may be more."""
+        now = time.monotonic()
+        with self._lock:
+            unused = [one for one in self._open.values() if not one.users]
+            over = [one for one in unused if one.used + idle <= now]
+            for one in over:
+                del self._open[one.number, one.device]
+                self._unmap(one)
+            left = [one.used + idle - now for one in unused if one not in over]
+        return max(min(left), 0.0) if left else None
+
+    def _map(self, device: int, descriptor: Descriptor) -> int:
+        try:
+            return self._driver.open(device, descriptor.exported)
+        except CudaError as error:
+            if not any(one.number == descriptor.number for one in self._open.values()):
+                self._say(Topic.CLOSED, descriptor.number)
+            raise RDMATransportError(
+                f"this process cannot map the allocation for cuda:{device} ({error})"
+            ) from error
+
+    def _unmap(self, one: Import) -> None:
+        try:
+            self._driver.close(one.device, one.base)
+        except CudaError:
+            # The device is lost with all that was mapped: there is nothing left to end.
+            return
+        if not any(other.number == one.number for other in self._open.values()):
+            self._told.pop(one.number, None)
+            self._say(Topic.CLOSED, one.number)
+
+    def _tell(self, number: int) -> None:
+        if self._exchange(Question(Topic.OPENED, self._who, number).pack()) != b"y":
+            raise RDMAReleased("the buffer was released: ask the owner for another")
+        self._told[number] = time.monotonic()
+
+    def _say(self, topic: Topic, number: int) -> None:
+        try:
+            self._exchange(Question(topic, self._who, number).pack())
+        except RDMAError:
+            # It is gone, or stuck: then it finds out by itself.
+            return

@@ -1,0 +1,301 @@
+"""The transport over CUDA IPC: devices copy between processes of one machine by themselves."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from mesh_rdma._cuda.copier import Copier, Copy, Place, Turn, turn_of
+from mesh_rdma._cuda.driver import NOT_IN_USE, CudaDriver, CudaError, needed_driver
+from mesh_rdma._cuda.exports import Export, Exports
+from mesh_rdma._cuda.imports import IDLE_S, Import, Imports
+from mesh_rdma._cuda.messages import Descriptor, Question, Topic
+from mesh_rdma._errors import (
+    RDMABoundsError,
+    RDMAError,
+    RDMAReadOnlyError,
+    RDMAReleased,
+    RDMATransportError,
+)
+from mesh_rdma._plugins.transport import (
+    Channel,
+    Finished,
+    Kind,
+    Region,
+    Registration,
+    Request,
+    Transport,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh_rdma._plugins.transport import Claim
+
+__all__ = ["CudaTransport"]
+
+
+class CudaTransport(Transport):
+    """Copies memory of devices: the other process's, which is mapped here, or our own."""
+
+    level = 15
+    reaches_host = False
+    reaches_devices = True
+
+    def __init__(self) -> None:
+        self._exports = Exports()
+        self._token = os.urandom(16)
+        os.register_at_fork(after_in_child=self._rename)
+
+    def _rename(self) -> None:
+        self._token = os.urandom(16)
+
+    def probe(self) -> str | None:
+        """Returns nothing: whether a driver is in use may change, so it is asked at each buffer."""
+        return None
+
+    def register(self, region: Region) -> Registration:
+        """Exports the allocation that memory lies in.
+
+        Raises:
+            RDMATransportError: It is not memory of a device, or of a kind that is not shared.
+        """
+        if region.device is None:
+            raise RDMATransportError("the buffer is not in memory of a device")
+        return _Registration(self._exports, self._token, needed_driver(), region)
+
+    def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
+        """Makes a channel; nothing is mapped yet.
+
+        Raises:
+            RDMATransportError: This process uses no CUDA device.
+        """
+        driver = needed_driver()
+        if not driver.active_devices():
+            raise RDMATransportError(NOT_IN_USE)
+        return CudaChannel(driver, self._token, self._exports, exchange)
+
+    def accept(self, question: bytes) -> bytes:
+        """Hears who maps which allocation of this process."""
+        asked = Question.unpack(question)
+        if asked.topic is Topic.OPENED:
+            return b"y" if self._exports.opened(asked.number, asked.who) else b"n"
+        self._exports.closed(asked.number, asked.who)
+        return b"y"
+
+
+class _Registration(Registration):
+    def __init__(self, exports: Exports, token: bytes, driver: CudaDriver, region: Region) -> None:
+        assert region.device is not None
+        self._exports = exports
+        self._keeper = region.keeper
+        self._export, offset = exports.add(driver, region.device, region.address)
+        uuid = driver.uuid_of(region.device)
+        self._descriptor = Descriptor(
+            token, self._export.number, offset, region.nbytes, region.is_writable, uuid,
+            self._export.exported,
+        ).pack()  # fmt: skip
+
+    @property
+    def descriptor(self) -> bytes:
+        return self._descriptor
+
+    def release(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        self._exports.remove(self._export, keeper)
+
+
+class CudaChannel(Channel):
+    """The memory of another process, or our own, as copies by devices reach it."""
+
+    def __init__(
+        self,
+        driver: CudaDriver,
+        token: bytes,
+        exports: Exports,
+        exchange: Callable[[bytes], bytes],
+    ) -> None:
+        self.driver = driver
+        self.token = token
+        self.exports = exports
+        self.imports = Imports(driver, token, exchange)
+        self._lock = threading.Lock()
+        self._copies: dict[Request, _DeviceCopy] = {}
+        self._over: queue.SimpleQueue[Finished] = queue.SimpleQueue()
+        self._copier = Copier(driver, lambda: self.imports.close_idle(IDLE_S))
+
+    def refusal_of(self, descriptor: bytes) -> str | None:
+        """Maps the allocation: whether that can be done, only the driver knows."""
+        remote = Descriptor.unpack(descriptor)
+        if remote.owner == self.token:
+            self.export(remote)
+            return None
+        try:
+            self.imports.give_back(self.map(None, remote))
+        except RDMATransportError as error:
+            return str(error)
+        # So that it is unmapped when nobody uses it.
+        self._copier.look()
+        return None
+
+    def post(self, request: Request) -> None:
+        """Begins a copy.
+
+        Raises:
+            RDMABoundsError: It is not within the memory of the other side.
+            RDMAReadOnlyError: It would write what may only be read.
+            RDMATransportError: The descriptor cannot be read, or the channel was closed.
+        """
+        remote = check(request)
+        turn = None
+        if request.local.device is not None:
+            turn = turn_of(self.driver, request.local.device)
+        copy = _DeviceCopy(self, request, remote, turn)
+        with self._lock:
+            self._copies[request] = copy
+        try:
+            self._copier.start(copy)
+        except BaseException:
+            self.forget(copy)
+            raise
+
+    def poll(self, timeout: float) -> Sequence[Finished]:
+        """Gives what has ended."""
+        over = []
+        try:
+            over.append(self._over.get(timeout=timeout))
+            while True:
+                over.append(self._over.get_nowait())
+        except queue.Empty:
+            return over
+
+    def abort(self, request: Request) -> None:
+        """Ends a copy; pieces of it that are under way are waited for."""
+        with self._lock:
+            copy = self._copies.pop(request, None)
+        if copy is not None:
+            self._copier.abort(copy)
+
+    def close(self) -> None:
+        """Ends all copies, and unmaps all that is mapped."""
+        self._copier.close()
+        self.imports.close_idle(0.0)
+
+    def forget(self, copy: _DeviceCopy) -> bool:
+        """Takes a copy off the list; says whether it was there."""
+        with self._lock:
+            return self._copies.pop(copy.request, None) is not None
+
+    def tell(self, copy: _DeviceCopy, error: Exception | None) -> None:
+        """Has `poll` say that a copy has ended, unless somebody has ended it."""
+        if self.forget(copy):
+            self._over.put(Finished(copy.request, error))
+
+    def export(self, remote: Descriptor) -> Export:
+        """Gives an allocation of this process.
+
+        Raises:
+            RDMAReleased: It is not there any more.
+        """
+        export = self.exports.get(remote.number)
+        if export is None:
+            raise RDMAReleased("the buffer was released: ask the owner for another")
+        return export
+
+    def map(self, local: int | None, remote: Descriptor) -> Import:
+        """Maps an allocation of the other process for the device of a copy, or the next best.
+
+        Raises:
+            RDMATransportError: No device here reaches it.
+        """
+        failed: RDMAError = RDMATransportError(NOT_IN_USE)
+        for device in self._devices(local, remote.uuid):
+            try:
+                return self.imports.take(device, remote)
+            except RDMAReleased:
+                raise
+            except RDMATransportError as error:
+                failed = error
+        raise failed
+
+    def _devices(self, local: int | None, uuid: bytes) -> list[int]:
+        """Gives the devices that may copy, best first: only such as are in use, none is woken."""
+        driver = self.driver
+        seen = range(driver.device_count())
+        same = next((one for one in seen if driver.uuid_of(one) == uuid), None)
+        if same is None:
+            raise RDMATransportError(
+                "its device is not visible to this process: see CUDA_VISIBLE_DEVICES"
+            )
+        active = driver.active_devices()
+        near = [one for one in (local, same) if one in active]
+        return list(dict.fromkeys(near)) or active
+
+
+class _DeviceCopy(Copy):
+    """One request."""
+
+    def __init__(
+        self, channel: CudaChannel, request: Request, remote: Descriptor, turn: Turn | None
+    ) -> None:
+        local = request.local
+        super().__init__(local.nbytes, local.device is not None, turn)
+        self.request = request
+        self._channel = channel
+        self._remote = remote
+        self._claim: Claim | None = None
+        self._import: Import | None = None
+
+    def prepare(self) -> Place:
+        request, remote, channel = self.request, self._remote, self._channel
+        if request.claim is not None:
+            self._claim = request.claim()
+        local = request.local
+        if remote.owner == channel.token:
+            export = channel.export(remote)
+            device, base = export.device, export.base
+        else:
+            self._import = channel.map(local.device, remote)
+            device, base = self._import.device, self._import.base
+        there = base + remote.offset + request.offset
+        if request.kind is Kind.READ:
+            return Place(device, local.address, there)
+        return Place(device, there, local.address)
+
+    def check(self) -> None:
+        if self._claim is not None:
+            self._claim.check()
+
+    def finish(self, error: Exception | None) -> None:
+        if self._import is not None:
+            self._channel.imports.give_back(self._import)
+        if self._claim is not None:
+            self._claim.end()
+        if isinstance(error, CudaError):
+            error = RDMATransportError(f"cuda: {error}")
+        self._channel.tell(self, error)
+
+
+def check(request: Request) -> Descriptor:
+    """Returns the memory that a request is for, if it may be done.
+
+    Raises:
+        RDMABoundsError: It is not within the memory of the other side.
+        RDMAReadOnlyError: It would write what may only be read.
+        RDMATransportError: The descriptor cannot be read, or the request is atomic.
+    """
+    remote = Descriptor.unpack(request.descriptor)
+    begin, end = request.offset, request.offset + request.local.nbytes
+    if not 0 <= begin <= end <= remote.nbytes:
+        raise RDMABoundsError(
+            f"bytes {begin} to {end} are not within {remote.nbytes}: ask for fewer of them"
+        )
+    if request.kind is Kind.READ and not request.local.is_writable:
+        raise RDMAReadOnlyError("the memory here is read-only: give some that may be written")
+    if request.kind is Kind.WRITE and not remote.is_writable:
+        raise RDMAReadOnlyError("the memory of the other side is read-only")
+    if request.kind not in (Kind.READ, Kind.WRITE):
+        raise RDMATransportError("cuda: words are changed by the owner")
+    return remote

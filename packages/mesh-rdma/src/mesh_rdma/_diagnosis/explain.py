@@ -1,0 +1,50 @@
+"""How each process of a mesh reaches the memory of each other one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh_core import Actor, current_rank, endpoint
+from mesh_rdma._buffers.arena import allocate
+from mesh_rdma._buffers.buffer import RDMABuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_core import ProcMesh
+
+__all__ = ["explain"]
+
+
+class _Explainer(Actor):
+    @endpoint
+    def lend(self) -> RDMABuffer:
+        return RDMABuffer(allocate(1))
+
+    @endpoint
+    def explain(self, buffers: Sequence[RDMABuffer]) -> list[str]:
+        me = current_rank().rank
+        told = []
+        for rank, buffer in enumerate(buffers):
+            if rank != me:
+                ways = buffer.explain().replace("\n", "\n  ")
+                told.append(f"rank {me} from rank {rank}\n  {ways}")
+        return told
+
+
+def explain(procs: ProcMesh) -> str:
+    """Says for each pair of processes which transport is taken, and why each other one is not.
+
+    The memory asked about is of the arena (see `allocate`); `RDMABuffer.explain` tells of any
+    other, and `doctor` measures.
+
+    Raises:
+        SupervisionError: A process dies meanwhile.
+    """
+    actors = procs.spawn("rdma_explain", _Explainer)
+    try:
+        buffers = list(actors.lend.call().get().values())
+        told = actors.explain.call(buffers).get().values()
+    finally:
+        actors.stop().exception()
+    return "\n".join(line for lines in told for line in lines)

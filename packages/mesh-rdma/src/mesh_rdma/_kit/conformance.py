@@ -1,0 +1,106 @@
+"""The tests that every transport must pass."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from mesh_core import this_host
+from mesh_core.testing import wait_until
+from mesh_rdma._kit.concurrency_tests import ConcurrencyTests
+from mesh_rdma._kit.copy_tests import CopyTests
+from mesh_rdma._kit.lifetime_tests import LifetimeTests
+from mesh_rdma._kit.processes import Process, Processes
+from mesh_rdma._kit.termination_tests import TerminationTests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core import ProcMesh
+
+__all__ = ["TransportConformance"]
+
+_RANKS = 3
+
+
+class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, TerminationTests):
+    """Tests of a transport through the public API; derive a class from it that names one.
+
+        class TestMine(TransportConformance):
+            transport = "mine"
+
+    That is all, where the transport is installed, as an entry point of `mesh_rdma.transports`, and
+    works on this machine and with any memory. Otherwise say in the class what it needs:
+
+        class TestMineOfADevice(TransportConformance):
+            transport = "mine"
+            allocate = staticmethod(my_package.testing.device_memory)
+
+            @pytest.fixture(scope="class")
+            @classmethod
+            def procs(cls):
+                yield my_hosts().spawn_procs({"ranks": 3}, name="mine")
+
+    The tests offer memory in one process, and use it by `RDMABuffer.via(transport)` in another.
+    Some kill processes of theirs. They need pytest and nothing else; each takes well under a
+    second, and no test needs a free machine to pass.
+
+    Attributes:
+        transport: The name of the transport.
+        allocate: Gives memory of so many bytes, writable by the CPU and with the buffer protocol,
+            where it is called: a function of a module, as other processes call it too.
+        is_same_process: Whether the transport is for memory of the process itself.
+    """
+
+    transport: ClassVar[str]
+    allocate: ClassVar[staticmethod[[int], Any]] = staticmethod(bytearray)
+    is_same_process: ClassVar[bool] = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def procs(cls) -> Iterator[ProcMesh]:
+        """Three processes, in a dimension `ranks`, for the tests of one transport."""
+        procs = this_host().spawn_procs({"ranks": _RANKS}, name="rdma_kit")
+        yield procs
+        procs.stop().get()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def places(cls, procs: ProcMesh) -> Processes:
+        """The three processes as the tests use them."""
+        return Processes(procs, cls.is_same_process)
+
+    @pytest.fixture
+    def trio(self, places: Processes) -> Iterator[list[Process]]:
+        """The three processes; a test leaves no registration behind in any of them."""
+        allocate = type(self).allocate
+        trio = [places.place(self.transport, allocate, rank) for rank in range(_RANKS)]
+        before = [place.registrations() for place in trio]
+        yield trio
+        gc.collect()
+        for place in trio:
+            place.do("clear")
+        for place, count in zip(trio, before, strict=True):
+            wait_until(lambda place=place, count=count: place.registrations() <= count)  # type: ignore[misc]
+
+    @pytest.fixture
+    def owner(self, trio: list[Process]) -> Process:
+        """Where memory is offered."""
+        return trio[0]
+
+    @pytest.fixture
+    def reader(self, trio: list[Process]) -> Process:
+        """Another process than the owner."""
+        return trio[1]
+
+    @pytest.fixture
+    def other(self, trio: list[Process]) -> Process:
+        """Another owner."""
+        return trio[1]
+
+    @pytest.fixture
+    def third(self, trio: list[Process]) -> Process:
+        """A process besides owner and reader."""
+        return trio[2]

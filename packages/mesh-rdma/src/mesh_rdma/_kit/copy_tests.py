@@ -1,0 +1,150 @@
+"""The conformance kit: what is copied is what was there, and nothing else is touched."""
+
+from __future__ import annotations
+
+import array
+import pickle
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from mesh_core.testing import wait_until
+from mesh_rdma._errors import RDMABoundsError, RDMAReadOnlyError
+from mesh_rdma._kit.harness import pattern
+
+if TYPE_CHECKING:
+    from mesh_rdma._kit.processes import Process
+
+__all__ = ["CopyTests"]
+
+SIZES = (1, 8, 4095, 65536, (1 << 20) + 1, (5 << 20) - 3, 64 << 20)
+_GUARD = b"\xa5" * 64
+
+
+class CopyTests:
+    """Reads and writes of one handle at a time."""
+
+    transport: ClassVar[str]
+
+    def test_handle_is_small_and_the_same_everywhere(self, owner: Process) -> None:
+        """A handle costs little to send, and is equal to itself wherever it went."""
+        offered = owner.offer(1 << 20, seed=1)
+        sent = pickle.dumps(offered.buffer)
+        back = pickle.loads(sent)
+        assert len(sent) < 1024
+        assert (back, hash(back), len(back)) == (offered.handle, hash(offered.handle), 1 << 20)
+        assert offered.buffer.backend == self.transport
+
+    @pytest.mark.parametrize("nbytes", SIZES)
+    def test_bytes_come_as_they_are(self, owner: Process, nbytes: int) -> None:
+        """A read gives what the owner has, of any size, and nothing behind it is touched."""
+        offered = owner.offer(nbytes, seed=nbytes)
+        here = bytearray(nbytes + len(_GUARD))
+        here[nbytes:] = _GUARD
+        assert offered.buffer.read_into(here).get() is None
+        assert here[nbytes:] == _GUARD
+        del here[nbytes:]
+        assert here == pattern(nbytes, nbytes)
+
+    @pytest.mark.parametrize("nbytes", SIZES)
+    def test_bytes_go_as_they_are(self, owner: Process, nbytes: int) -> None:
+        """A write puts all of the source to the beginning of the buffer, of any size."""
+        offered = owner.offer(nbytes + len(_GUARD), seed=3)
+        offered.buffer.write_from(pattern(nbytes, nbytes)).get()
+        assert offered.has_pattern(nbytes, nbytes)
+        behind = pattern(3, nbytes + len(_GUARD))[nbytes:]
+        assert offered.bytes_at(nbytes, len(_GUARD)) == behind
+
+    def test_odd_offsets_and_slices_of_slices(self, owner: Process) -> None:
+        """Any byte may be the first, in a slice, by an offset, or both."""
+        whole = pattern(5, 10_000)
+        offered = owner.offer(len(whole), seed=5)
+        here = bytearray(10)
+        offered.buffer[3:9999][7:5000].slice(11, 100).read_into(here, offset=13, length=10).get()
+        assert here == whole[34:44]
+        offered.buffer[4001:][2:4].write_from(b"xy").get()
+        assert offered.bytes_at(4002, 4) == whole[4002:4003] + b"xy" + whole[4005:4006]
+
+    def test_no_bytes_are_copied_at_once(self, owner: Process) -> None:
+        """Nothing is a thing that can be copied, also at the very end."""
+        offered = owner.offer(100, seed=1)
+        here = bytearray(b"same")
+        offered.buffer[100:].read_into(here).get()
+        offered.buffer.read_into(here, offset=7, length=0).get()
+        offered.buffer.write_from(b"", offset=100).get()
+        assert here == b"same"
+        assert offered.has_pattern(1, 100)
+
+    def test_local_memory_of_any_shape(self, owner: Process) -> None:
+        """Elements and dimensions are the caller's business: bytes are copied in their order."""
+        offered = owner.offer(240, seed=9)
+        numbers = array.array("d", bytes(240))
+        offered.buffer.read_into(numbers).get()
+        assert numbers.tobytes() == pattern(9, 240)
+        cube = memoryview(bytearray(240)).cast("B", (4, 6, 10))
+        offered.buffer.read_into(cube).get()
+        assert cube.tobytes() == pattern(9, 240)
+        part = memoryview(bytearray(260))[20:]
+        offered.buffer.read_into(part).get()
+        assert part == pattern(9, 240)
+
+    def test_short_copy_that_nobody_waits_for_is_done(self, owner: Process) -> None:
+        """A program may begin it and do something else."""
+        offered = owner.offer(64, seed=1)
+        found = bytearray(64)
+        future = offered.buffer.read_into(found)
+        wait_until(future.done)
+        assert found == pattern(1, 64)
+
+    def test_the_same_handle_many_times(self, owner: Process) -> None:
+        """Each read sees what the owner has by then."""
+        offered = owner.offer(4096)
+        here = bytearray(4096)
+        for seed in range(20):
+            offered.fill(seed)
+            offered.buffer.read_into(here).get()
+            assert here == pattern(seed, 4096)
+
+    def test_read_only_memory_is_refused_at_the_call(self, owner: Process) -> None:
+        """Nothing is begun that would write what may only be read, on either side."""
+        offered = owner.offer(64, seed=1)
+        for memory in (bytes(64), memoryview(bytearray(64)).toreadonly()):
+            with pytest.raises(RDMAReadOnlyError):
+                offered.buffer.read_into(memory)
+        fixed = owner.offer_read_only(64)
+        assert not fixed.is_writable
+        for call in (
+            lambda: fixed.write_from(b"x"),
+            lambda: fixed.fetch_add(1),
+            lambda: fixed.compare_and_swap(0, 1),
+        ):
+            with pytest.raises(RDMAReadOnlyError):
+                call()
+        here = bytearray(64)
+        fixed.read_into(here).get()
+        assert here == pattern(1, 64)
+
+    def test_bounds_are_refused_at_the_call(self, owner: Process) -> None:
+        """Nothing is begun that would leave the buffer, or the memory here."""
+        buffer = owner.offer(64, seed=1).buffer
+        here = bytearray(64)
+        for call in (
+            lambda: buffer.slice(60, 5),
+            lambda: buffer.slice(-1, 5),
+            lambda: buffer[::2],
+            lambda: buffer.read_into(bytearray(63)),
+            lambda: buffer.read_into(here, offset=1, length=64),
+            lambda: buffer.read_into(here, offset=-1, length=1),
+            lambda: buffer.read_into(here, offset=1 << 64, length=1),
+            lambda: buffer.read_into(here, length=-1),
+            lambda: buffer[10:20].read_into(here, length=11),
+            lambda: buffer.write_from(bytes(65)),
+            lambda: buffer.write_from(bytes(3), length=4),
+            lambda: buffer.write_from(b"abc", offset=62),
+            lambda: buffer.fetch_add(1, offset=57),
+            lambda: buffer.fetch_add(1 << 64),
+            lambda: buffer.compare_and_swap(-1, 0),
+        ):
+            with pytest.raises(RDMABoundsError):
+                call()
+        assert here == bytes(64)

@@ -1,0 +1,246 @@
+"""The harness of the conformance kit: registers and copies memory in one process."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import random
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from mesh_core import Actor, endpoint
+from mesh_rdma import _core
+from mesh_rdma._buffers.buffer import RDMABuffer
+from mesh_rdma._buffers.memory import memory_of
+from mesh_rdma._cuda.copier import copy_now
+from mesh_rdma._cuda.driver import needed_driver
+from mesh_rdma._staged.pinned_memory import own_pieces, served_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Harness", "HarnessActor", "bytes_of", "pattern", "put_bytes"]
+
+# A prime: no page, chunk or piece of a pattern is like another one.
+_BLOCK_LEN = 65521
+
+
+@lru_cache(maxsize=2)
+def pattern(seed: int, nbytes: int) -> bytes:
+    """Gives bytes that differ from place to place, and from seed to seed."""
+    block = random.Random(seed).randbytes(_BLOCK_LEN)
+    count, rest = divmod(nbytes, _BLOCK_LEN)
+    return b"".join([block] * count + [block[:rest]])
+
+
+def bytes_of(memory: Any, offset: int, length: int) -> bytes:
+    """Gives bytes of memory as they are, of the processor's or a device's."""
+    if _is_of_host(memory):
+        return bytes(memoryview(memory).cast("B")[offset : offset + length])
+    local = memory_of(memory)
+    assert local.device is not None
+    room = ctypes.create_string_buffer(length)
+    here, there = ctypes.addressof(room), local.address + offset
+    copy_now(needed_driver(), local.device, here, there, length)
+    return room.raw
+
+
+def put_bytes(memory: Any, content: bytes) -> None:
+    """Puts bytes to the beginning of memory, of the processor's or a device's."""
+    if _is_of_host(memory):
+        memoryview(memory).cast("B")[: len(content)] = content
+        return
+    local = memory_of(memory)
+    assert local.device is not None
+    source = ctypes.create_string_buffer(content, len(content))
+    here, there = ctypes.addressof(source), local.address
+    copy_now(needed_driver(), local.device, there, here, len(content))
+
+
+def _is_of_host(memory: Any) -> bool:
+    try:
+        return memoryview(memory) is not None
+    except TypeError:
+        return False
+
+
+def _read_only(memory: Any) -> Any:
+    if _is_of_host(memory):
+        return memoryview(memory).cast("B").toreadonly()
+    local = memory_of(memory)
+    return _core.Local.at(local.address, local.nbytes, False, memory, local.device)
+
+
+class Harness:
+    """The buffers of one process, by number, and the copies that run in its threads."""
+
+    def __init__(self) -> None:
+        self._memory: dict[int, Any] = {}
+        self._buffers: dict[int, RDMABuffer] = {}
+        self._copies: dict[int, _Copies] = {}
+        self._next = 0
+
+    def set_travel_limit(self, seconds: float) -> None:
+        """Says how long handles of this process may be on their way."""
+        _core.set_travel_limit(seconds)
+
+    def offer(
+        self, allocate: Callable[[int], Any], nbytes: int, seed: int | None
+    ) -> tuple[int, RDMABuffer]:
+        """Registers new memory with a pattern in it, or zeros; gives its number and a handle."""
+        memory = allocate(nbytes)
+        if seed is not None:
+            put_bytes(memory, pattern(seed, nbytes))
+        elif not _is_of_host(memory):
+            put_bytes(memory, bytes(nbytes))
+        number = self._number()
+        self._memory[number] = memory
+        self._buffers[number] = buffer = RDMABuffer(memory)
+        return number, buffer
+
+    def offer_read_only(self, allocate: Callable[[int], Any], nbytes: int) -> RDMABuffer:
+        """Registers memory that may only be read."""
+        memory = allocate(nbytes)
+        put_bytes(memory, pattern(1, nbytes))
+        number = self._number()
+        self._buffers[number] = buffer = RDMABuffer(_read_only(memory))
+        return buffer
+
+    def bytes_at(self, number: int, offset: int, length: int) -> bytes:
+        """Gives bytes of the memory as they are."""
+        return bytes_of(self._memory[number], offset, length)
+
+    def has_pattern(self, number: int, offset: int, length: int, seed: int) -> bool:
+        """Whether the memory has the beginning of a pattern from `offset` on."""
+        # Views are compared byte by byte, bytes at once.
+        return self.bytes_at(number, offset, length) == pattern(seed, length)
+
+    def fill(self, number: int, seed: int) -> None:
+        """Puts a pattern into memory, as its owner: beside the handles."""
+        memory = self._memory[number]
+        put_bytes(memory, pattern(seed, memory_of(memory).nbytes))
+
+    def drop(self, number: int) -> None:
+        """Takes a registration back; the memory stays."""
+        self._buffers[number].drop().get()
+
+    def forget_handle(self, number: int) -> None:
+        """Keeps no handle of it; the memory stays."""
+        del self._buffers[number]
+
+    def send_off(self, number: int, seconds: float) -> bytes:
+        """Gives a handle that may travel so long, and keeps none."""
+        _core.set_travel_limit(seconds)
+        return pickle.dumps(self._buffers.pop(number))
+
+    def wait(self) -> None:
+        """Waits for ever."""
+        threading.Event().wait()
+
+    def clear(self) -> None:
+        """Keeps nothing."""
+        for number in list(self._copies):
+            self.end_copies(number)
+        self._buffers.clear()
+        self._memory.clear()
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Gives what this process has registered, and how many it is connected to.
+
+        What it copies memory of devices through stays registered for the next copy: it is no
+        buffer of anybody.
+        """
+        good, dying, here, there = _core.counts()
+        return good - len(own_pieces) - len(served_pieces), dying, here, there
+
+    def read(self, buffer: RDMABuffer, transport: str) -> bytes:
+        """Reads all of a buffer from here."""
+        into = bytearray(buffer.size())
+        buffer.via(transport).read_into(into).get()
+        return bytes(into)
+
+    def write(self, buffer: RDMABuffer, transport: str, seed: int) -> None:
+        """Writes all of a buffer from here."""
+        buffer.via(transport).write_from(pattern(seed, buffer.size())).get()
+
+    def add(self, buffer: RDMABuffer, transport: str, count: int) -> int:
+        """Adds one to the first word so often; gives the sum of what was there before."""
+        word = buffer.via(transport)
+        return sum(word.fetch_add(1).get() for _ in range(count))
+
+    def hold(self, buffer: RDMABuffer) -> int:
+        """Keeps a handle; gives its number."""
+        number = self._number()
+        self._buffers[number] = buffer
+        return number
+
+    def give(self, number: int) -> RDMABuffer:
+        """Gives a handle that is kept here."""
+        return self._buffers[number]
+
+    def begin_copies(self, buffer: RDMABuffer, transport: str, verb: str) -> int:
+        """Begins to copy again and again; returns when the first copy is done."""
+        number = self._number()
+        self._copies[number] = copies = _Copies(buffer.via(transport), verb)
+        copies.is_under_way.wait()
+        return number
+
+    def end_copies(self, number: int) -> str:
+        """Ends them, if they run; gives the name of the error that did, or nothing."""
+        return self._copies.pop(number).end()
+
+    def error_of_copies(self, number: int) -> str:
+        """Waits until copies fail; gives the name of the error."""
+        return self._copies.pop(number).error()
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+
+class _Copies:
+    """A thread that copies all of a buffer until that fails."""
+
+    def __init__(self, buffer: RDMABuffer, verb: str) -> None:
+        self._buffer = buffer
+        self._verb = verb
+        self._is_ending = False
+        self._error = ""
+        self.is_under_way = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def end(self) -> str:
+        self._is_ending = True
+        return self.error()
+
+    def error(self) -> str:
+        self._thread.join()
+        return self._error
+
+    def _run(self) -> None:
+        here = bytearray(self._buffer.size())
+        try:
+            while not self._is_ending:
+                if self._verb == "read":
+                    self._buffer.read_into(here).get()
+                else:
+                    self._buffer.write_from(here).get()
+                self.is_under_way.set()
+        except Exception as error:
+            self._error = type(error).__name__
+        finally:
+            self.is_under_way.set()
+
+
+class HarnessActor(Actor):
+    """A harness in another process."""
+
+    def __init__(self) -> None:
+        self._harness = Harness()
+
+    @endpoint
+    def do(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        """Call a method of the harness."""
+        return getattr(self._harness, name)(*arguments)

@@ -1,0 +1,131 @@
+"""The conformance kit: how long a buffer lives, and who ends it."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from mesh_core.testing import wait_until
+from mesh_rdma._errors import RDMAReleased
+from mesh_rdma._kit.harness import pattern
+
+if TYPE_CHECKING:
+    from mesh_rdma._buffers.buffer import RDMABuffer
+    from mesh_rdma._kit.processes import Process
+
+__all__ = ["LifetimeTests"]
+
+_LARGE = 8 << 20
+
+
+class LifetimeTests:
+    """Drops, leases and holders."""
+
+    transport: ClassVar[str]
+
+    @pytest.mark.parametrize("is_by_owner", [True, False], ids=["owner", "holder"])
+    def test_whatever_is_done_after_a_drop_says_so(self, owner: Process, is_by_owner: bool) -> None:
+        """A drop by either side ends the buffer for all, with its slices, and happens once."""
+        offered = owner.offer(4096, seed=1)
+        buffer, part = offered.buffer, offered.buffer[100:200]
+        if is_by_owner:
+            owner.do("drop", offered.number)
+        else:
+            buffer.drop().get()
+        for future in (
+            buffer.read_into(bytearray(4096)),
+            part.read_into(bytearray(100)),
+            buffer.write_from(b"never"),
+            buffer.fetch_add(1),
+            buffer.compare_and_swap(0, 1),
+            buffer.drop(),
+            part.drop(),
+        ):
+            with pytest.raises(RDMAReleased):
+                future.get()
+        assert offered.has_pattern(1, 4096)
+
+    def test_drop_ends_transfers_and_no_byte_lands_later(
+        self, owner: Process, reader: Process
+    ) -> None:
+        """When a drop is done nobody writes the memory any more: it is its owner's alone."""
+        offered = owner.offer(_LARGE, seed=1)
+        copies = [
+            reader.do("begin_copies", offered.handle, self.transport, verb)
+            for verb in ("write", "read", "write")
+        ]
+        owner.do("drop", offered.number)
+        offered.fill(7)
+        errors = [reader.do("error_of_copies", one) for one in copies]
+        assert errors == ["RDMAReleased"] * 3
+        assert offered.has_pattern(7, _LARGE)
+
+    def test_others_of_the_owner_are_not_touched_by_a_drop(
+        self, owner: Process, reader: Process
+    ) -> None:
+        """Transfers of another buffer go on while one is dropped, and a new one takes its place."""
+        kept = owner.offer(_LARGE, seed=2)
+        copies = reader.do("begin_copies", kept.handle, self.transport, "read")
+        for seed in range(10):
+            gone = owner.offer(5000, seed=seed)
+            here = bytearray(5000)
+            gone.buffer.read_into(here).get()
+            assert here == pattern(seed, 5000)
+            owner.do("drop", gone.number)
+        assert reader.do("end_copies", copies) == ""
+
+    def test_two_holders_share_what_one_of_them_ends(self, owner: Process, reader: Process) -> None:
+        """Each holder may use and drop the buffer; the other one hears of it."""
+        offered = owner.offer(5000, seed=3)
+        assert reader.do("read", offered.handle, self.transport) == pattern(3, 5000)
+        reader.do("write", offered.handle, self.transport, 4)
+        here = bytearray(5000)
+        offered.buffer.read_into(here).get()
+        assert here == pattern(4, 5000)
+        offered.buffer.drop().get()
+        with pytest.raises(RDMAReleased):
+            reader.do("read", offered.handle, self.transport)
+
+    def test_handle_goes_on_from_hand_to_hand(
+        self, owner: Process, reader: Process, third: Process
+    ) -> None:
+        """Who got a handle from a holder keeps the buffer when that one, and the owner, let go."""
+        offered = owner.offer(5000, seed=6)
+        number = reader.do("hold", offered.handle)
+        kept = third.do("hold", reader.do("give", number))
+        owner.do("forget_handle", offered.number)
+        del offered
+        gc.collect()
+        reader.do("clear")
+        handle = third.do("give", kept)
+        assert third.do("read", handle, self.transport) == pattern(6, 5000)
+
+    def test_collected_handles_free_the_registration(self, owner: Process) -> None:
+        """A buffer that nobody has a handle of any more is taken back."""
+        before = owner.registrations()
+        offered = owner.offer(5000, seed=6)
+        owner.do("forget_handle", offered.number)
+        here = bytearray(5000)
+        offered.buffer.read_into(here).get()
+        assert owner.registrations() == before + 1
+        del offered
+        gc.collect()
+        wait_until(lambda: owner.registrations() == before)
+
+    def test_handle_that_nobody_opens_is_given_up(self, owner: Process) -> None:
+        """A pickled handle keeps its buffer while it may be on its way, and no longer."""
+        before = owner.registrations()
+        kept, given_up = (owner.offer(5000, seed=1).number for _ in range(2))
+        gc.collect()
+        travels = owner.do("send_off", kept, 3600.0)
+        owner.do("send_off", given_up, 0.01)
+        wait_until(lambda: owner.registrations() == before + 1)
+        late: RDMABuffer = pickle.loads(travels)
+        here = bytearray(5000)
+        late.via(self.transport).read_into(here).get()
+        assert here == pattern(1, 5000)
+        late.drop().get()
+        assert owner.registrations() == before

@@ -1,0 +1,145 @@
+"""The conformance kit: transfers that end before they are done, and processes that do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from mesh_core.testing import wait_until
+from mesh_rdma._errors import RDMACancelled, RDMAError, RDMAPeerDied, RDMATimeout
+from mesh_rdma._kit.harness import Harness, pattern
+
+if TYPE_CHECKING:
+    from mesh_rdma._buffers.buffer import RDMABuffer
+    from mesh_rdma._kit.processes import Process, Processes
+
+__all__ = ["TerminationTests"]
+
+_LARGE = 16 << 20
+
+
+class TerminationTests:
+    """Deadlines, cancels and deaths."""
+
+    transport: ClassVar[str]
+    is_same_process: ClassVar[bool]
+
+    def test_no_time_is_no_transfer(self, owner: Process) -> None:
+        """A deadline that is over at once is a typed error, and nothing is touched."""
+        offered = owner.offer(1000, seed=1)
+        here = bytearray(1000)
+        for future in (
+            offered.buffer.read_into(here, timeout=0.0),
+            offered.buffer.write_from(bytes(1000), timeout=0),
+            offered.buffer.fetch_add(1, timeout=0.0),
+        ):
+            with pytest.raises(RDMATimeout, match="the transfer was not done in time"):
+                future.get()
+        assert here == bytes(1000)
+        assert offered.has_pattern(1, 1000)
+
+    @pytest.mark.parametrize("limit", [-1.0, float("nan"), float("inf")])
+    def test_what_is_no_limit_is_refused(self, owner: Process, limit: float) -> None:
+        """Seconds are a finite number from 0 up, or None."""
+        offered = owner.offer(100, seed=1)
+        with pytest.raises(ValueError, match="timeout"):
+            offered.buffer.read_into(bytearray(100), timeout=limit)
+        offered.buffer.read_into(bytearray(100), timeout=None).get()
+
+    def test_no_byte_comes_after_a_deadline(self, owner: Process) -> None:
+        """When a read has raised, its destination is the caller's alone."""
+        offered = owner.offer(_LARGE, seed=1)
+        here = bytearray(_LARGE)
+        _let_it_end(offered.buffer, here, "read")
+        here[:] = pattern(2, _LARGE)
+        offered.buffer.read_into(bytearray(_LARGE)).get()
+        assert here == pattern(2, _LARGE)
+
+    def test_no_byte_goes_after_a_deadline(self, owner: Process) -> None:
+        """When a write has raised, the buffer is its owner's alone."""
+        offered = owner.offer(_LARGE)
+        _let_it_end(offered.buffer, bytearray(pattern(1, _LARGE)), "write")
+        offered.fill(2)
+        offered.buffer.read_into(bytearray(_LARGE)).get()
+        assert offered.has_pattern(2, _LARGE)
+
+    def test_cancelled_transfer_writes_nothing_more(self, owner: Process) -> None:
+        """A future that is cancelled is done, and so is its transfer."""
+        offered = owner.offer(_LARGE, seed=1)
+        here, there = bytearray(_LARGE), bytearray(pattern(3, _LARGE))
+        for future in (offered.buffer.read_into(here), offered.buffer.write_from(there)):
+            was_pending = future.cancel()
+            assert future.done()
+            assert not future.cancel()
+            if was_pending:
+                with pytest.raises(RDMACancelled):
+                    future.get()
+        here[:] = pattern(4, _LARGE)
+        offered.fill(5)
+        offered.buffer.read_into(bytearray(_LARGE)).get()
+        assert here == pattern(4, _LARGE)
+        assert offered.has_pattern(5, _LARGE)
+
+    def test_owner_that_dies_is_known_to_be_dead(self, owner: Process, places: Processes) -> None:
+        """Transfers under way, and all that follow, raise a typed error; a new owner is reached."""
+        self._needs_two_processes()
+        offered = owner.offer(_LARGE, seed=1)
+        here = Harness()
+        copies = [
+            here.begin_copies(offered.handle, self.transport, verb) for verb in ("read", "write")
+        ]
+        places.kill(0)
+        assert [here.error_of_copies(one) for one in copies] == ["RDMAPeerDied"] * 2
+        for future in (
+            offered.buffer.read_into(bytearray(_LARGE)),
+            offered.buffer.write_from(b"never"),
+            offered.buffer.fetch_add(1),
+            offered.buffer.drop(),
+        ):
+            with pytest.raises(RDMAPeerDied):
+                future.get()
+        with pytest.raises(RDMAPeerDied):
+            offered.handle.via(self.transport)
+        places.replace(0)
+        again = owner.offer(5000, seed=2)
+        found = bytearray(5000)
+        again.buffer.read_into(found).get()
+        assert found == pattern(2, 5000)
+
+    def test_reader_that_dies_leaves_nothing_behind(
+        self, owner: Process, reader: Process, places: Processes
+    ) -> None:
+        """Nothing outside of what it was writing has changed, and a drop does not wait for it."""
+        self._needs_two_processes()
+        offered = owner.offer(_LARGE, seed=1)
+        visitors = owner.do("counts")[2]
+        part = offered.handle[5000 : _LARGE - 5000]
+        for verb in ("read", "write"):
+            reader.do("begin_copies", part, self.transport, verb)
+        places.kill(1)
+        owner.do("drop", offered.number)
+        for start in (0, _LARGE - 5000):
+            assert offered.bytes_at(start, 5000) == pattern(1, _LARGE)[start : start + 5000]
+        offered.fill(2)
+        wait_until(lambda: owner.do("counts")[2] <= visitors)
+        assert offered.has_pattern(2, _LARGE)
+        places.replace(1)
+
+    def _needs_two_processes(self) -> None:
+        if self.is_same_process:
+            pytest.skip(f"who uses {self.transport} dies with the owner")
+
+
+def _let_it_end(buffer: RDMABuffer, local: bytearray, verb: str) -> None:
+    """Copies with less and less time until it does not suffice."""
+    limit = 0.01
+    while True:
+        copy = buffer.read_into if verb == "read" else buffer.write_from
+        try:
+            copy(local, timeout=limit).get()
+        except RDMATimeout:
+            return
+        except RDMAError as error:
+            raise AssertionError(f"{error!r}, and a timeout was expected") from error
+        limit /= 2

@@ -1,0 +1,1 @@
+"""Copies that the owner of the destination buffer runs for another process."""

@@ -1,0 +1,1 @@
+"""Selection of a transport for each buffer."""

@@ -1,0 +1,148 @@
+"""How this process reaches a buffer, and why in no other way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh_rdma._cuda.driver import cuda_driver
+from mesh_rdma._errors import RDMAError, RDMAPeerDied, RDMAReleased, RDMATransportError
+from mesh_rdma._paths.path import Path
+from mesh_rdma._plugins.registry import Loaded, transport, transports
+from mesh_rdma._plugins.target import PluginTarget, plugin_target
+from mesh_rdma._staged.messages import STAGED
+from mesh_rdma._staged.target import Anchor, StagedTarget
+
+if TYPE_CHECKING:
+    from mesh_rdma import _core
+
+__all__ = ["LEVELS", "Path", "path_to"]
+
+#: The built-in transports, best first, and where plug-ins come between them.
+LEVELS = {"memory": 0, "arena": 10, "attach": 20, "unix": 40, "tcp": 50}
+
+_IN_HOST_MEMORY = "the buffer is not in memory of a device"
+
+
+def path_to(handle: _core.Handle, name: str | None = None) -> Path:
+    """Finds the best way to a buffer, or that of the name.
+
+    Raises:
+        RDMAPeerDied: The owner is gone.
+        RDMATransportError: There is no way, or not of that name.
+    """
+    if name is not None and name not in LEVELS:
+        return _staged_path(handle) if name == STAGED else _plugin_path(handle, name)
+    target, refused = handle.reach(name)
+    if target is None and handle.is_on_device and name is None:
+        return _device_path(handle, refused)
+    if target is None:
+        raise _no_way(handle, refused)
+    path = Path(target, refused, handle.owner, target)
+    if name is None:
+        path = _better_plugin(handle, path, target)
+        path.refused.append((STAGED, "it is for memory of devices, on either side"))
+    return path
+
+
+def _better_plugin(handle: _core.Handle, path: Path, built_in: _core.Target) -> Path:
+    """Takes a plug-in where one is better than the best of the built-in ways."""
+    taken = path
+    for loaded in sorted(transports(), key=_level):
+        if loaded.transport is None:
+            taken.refused.append((loaded.name, loaded.refusal or "it cannot be used"))
+        elif not loaded.transport.reaches_host:
+            taken.refused.append((loaded.name, _IN_HOST_MEMORY))
+        elif taken is not path or _level(loaded) > LEVELS[built_in.transport]:
+            taken.refused.append((loaded.name, "a better one is taken"))
+        else:
+            target = _try(loaded, handle, built_in, taken.refused)
+            if target is not None:
+                refused = [(built_in.transport, "a better one is taken"), *path.refused]
+                taken = Path(target, refused, handle.owner, built_in)
+    return taken
+
+
+def _device_path(handle: _core.Handle, refused: list[tuple[str, str]]) -> Path:
+    """Takes the best way to memory of a device."""
+    anchor = Anchor(handle)
+    taken: PluginTarget | StagedTarget | None = None
+    for loaded in sorted(transports(), key=_level):
+        if loaded.transport is None:
+            refused.append((loaded.name, loaded.refusal or "it cannot be used"))
+        elif not loaded.transport.reaches_devices:
+            refused.append((loaded.name, "it does not reach memory of devices"))
+        elif taken is not None:
+            refused.append((loaded.name, "a better one is taken"))
+        else:
+            taken = _try(loaded, handle, anchor, refused)
+    if taken is not None:
+        refused.append((STAGED, "a better one is taken"))
+    else:
+        try:
+            anchor.look()
+            taken = StagedTarget(anchor)
+        except (RDMAPeerDied, RDMAReleased):
+            raise
+        except RDMAError as error:
+            refused.append((STAGED, str(error)))
+            raise _no_way(handle, refused) from error
+    return Path(taken, refused, handle.owner)
+
+
+def _try(
+    loaded: Loaded,
+    handle: _core.Handle,
+    fallback: _core.Target | Anchor,
+    refused: list[tuple[str, str]],
+) -> PluginTarget | None:
+    """Reaches a buffer by a plug-in, or notes why not."""
+    try:
+        return plugin_target(loaded, handle, fallback)
+    except RDMAPeerDied:
+        raise
+    except RDMAError as error:
+        refused.append((loaded.name, str(error)))
+        return None
+
+
+def _plugin_path(handle: _core.Handle, name: str) -> Path:
+    loaded = transport(name)
+    if loaded is None:
+        known = ", ".join([*LEVELS, STAGED, *(one.name for one in transports())])
+        raise RDMATransportError(f"no transport is named {name!r}, there are {known}")
+    if loaded.transport is None:
+        raise RDMATransportError(f"{name} cannot be used here: {loaded.refusal}")
+    if handle.is_on_device:
+        if not loaded.transport.reaches_devices:
+            raise RDMATransportError(f"{name} does not reach memory of devices")
+        return Path(plugin_target(loaded, handle, Anchor(handle)), [], handle.owner)
+    if not loaded.transport.reaches_host:
+        # Not before it is known whether the owner lives.
+        handle.check()
+        raise RDMATransportError(f"{name} cannot be used for this buffer: {_IN_HOST_MEMORY}")
+    fallback, _ = handle.reach(None)
+    return Path(plugin_target(loaded, handle, fallback), [], handle.owner, fallback)
+
+
+def _staged_path(handle: _core.Handle) -> Path:
+    if handle.is_on_device:
+        anchor = Anchor(handle)
+        anchor.look()
+        return Path(StagedTarget(anchor), [], handle.owner)
+    target, refused = handle.reach(None)
+    if target is None:
+        raise _no_way(handle, refused)
+    if cuda_driver() is None:
+        raise RDMATransportError(
+            f"{STAGED} cannot be used: no side is in memory of a device, as far as can be seen here"
+        )
+    return Path(StagedTarget(target), [], handle.owner, target)
+
+
+def _no_way(handle: _core.Handle, refused: list[tuple[str, str]]) -> RDMATransportError:
+    reasons = "; ".join(f"{one}: {why}" for one, why in refused)
+    return RDMATransportError(f"no way to {handle.owner}: {reasons}")
+
+
+def _level(loaded: Loaded) -> int:
+    return 0 if loaded.transport is None else loaded.transport.level

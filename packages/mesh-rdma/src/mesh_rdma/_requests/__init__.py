@@ -1,0 +1,1 @@
+"""Requests between processes about memory: handlers and the encoding of errors."""

@@ -1,0 +1,1 @@
+"""The `staged` transport: device memory copied through page-locked host memory."""

@@ -1,0 +1,414 @@
+"""Copies of memory of devices through memory of the processor, piece by piece.
+
+Whoever has the memory of a device copies pieces of it to memory that does not move, which the other
+side reaches by the best of the built-in ways. Two pieces are under way at a time: while one is
+copied by a device, the other one is between the processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import time
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mesh_rdma import _core
+from mesh_rdma._completions.completion import ThreadedCompletion
+from mesh_rdma._completions.thread_pool import run_in_thread
+from mesh_rdma._cuda.copier import copy_now, turn_of
+from mesh_rdma._cuda.driver import needed_driver
+from mesh_rdma._errors import (
+    RDMACancelled,
+    RDMAError,
+    RDMAPeerDied,
+    RDMATimeout,
+    RDMATransportError,
+)
+from mesh_rdma._requests.error_encoding import decode_error
+from mesh_rdma._staged.messages import STAGED, Ask, Op, Status
+from mesh_rdma._staged.pinned_memory import PIECE_LEN, Piece, own_pieces
+from mesh_rdma._staged.server import INLINE_LEN_MAX, LATE, answer_staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Anchor", "StagedTarget"]
+
+#: How many pieces of one copy are under way.
+_LANES = 2
+#: How long a process may take to answer where the copy has no limit.
+_ANSWER_S = 30.0
+#: How much longer than asked it may take to say that nothing is written any more.
+_GRACE_S = 1.0
+#: How long to wait where the other process has no piece free.
+_PAUSE_S = 0.001
+_CANCELLED = "the transfer was cancelled; no byte of it is written any more"
+
+
+class Anchor:
+    """A buffer in memory of a device, for all but copies: its owner does that."""
+
+    def __init__(self, handle: _core.Handle) -> None:
+        self.handle = handle
+        _, self._slot, self._key = handle.identity
+        self._target = handle.anchor()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection to the owner has ended."""
+        return self._target.is_over
+
+    def look(self) -> None:
+        """Asks whether the owner can copy it.
+
+        Raises:
+            RDMAError: It cannot, or is gone.
+        """
+        self.ask(Ask(Op.LOOK, self._slot, self._key), _ANSWER_S)
+
+    def release(self, timeout: float | None) -> None:
+        """Has the owner take the registration back."""
+        self._target.release(timeout)
+
+    def borrow(self, offset: int, nbytes: int) -> _core.Loan:
+        """Fails: the processor does not see it.
+
+        Raises:
+            RDMATransportError: Always.
+        """
+        raise RDMATransportError(
+            "memory of a device cannot be shown to the processor: copy it with read_into"
+        )
+
+    def fetch_add(self, offset: int, add: int, timeout: float | None) -> int:
+        """Adds to a word; what else does so by a handle comes before or after it."""
+        return self._change(Op.ADD, offset, add, 0, timeout)
+
+    def compare_and_swap(self, offset: int, compare: int, swap: int, timeout: float | None) -> int:
+        """Swaps a word; what else does so by a handle comes before or after it."""
+        return self._change(Op.SWAP, offset, swap, compare, timeout)
+
+    def question(self, op: Op, offset: int = 0, nbytes: int = 0, **more: Any) -> Ask:
+        """Makes a question about the buffer."""
+        return Ask(op, self._slot, self._key, offset, nbytes, **more)
+
+    def ask(self, ask: Ask, timeout: float) -> bytes | None:
+        """Asks the owner; gives None where no piece is free there.
+
+        Raises:
+            RDMAError: What the owner has failed with, or it is gone, or does not answer in time.
+        """
+        if self.handle.is_ours:
+            answer = answer_staged(ask.pack())
+        else:
+            answer = self.handle.exchange(STAGED, ask.pack(), timeout)
+        if answer[0] == Status.FAILED:
+            raise decode_error(answer[1:])
+        return answer[1:] if answer[0] == Status.DONE else None
+
+    def _change(
+        self, op: Op, offset: int, operand: int, compare: int, timeout: float | None
+    ) -> int:
+        if timeout == 0:
+            raise RDMATimeout(LATE)
+        ask = self.question(op, offset, operand=operand, compare=compare)
+        found = self.ask(ask, _ANSWER_S if timeout is None else timeout)
+        assert found is not None
+        return int.from_bytes(found, "little")
+
+
+class StagedTarget:
+    """A buffer where one side at least is memory of a device: what `_core.Target` is else.
+
+    Args:
+        fallback: What reaches the buffer: a built-in way, or the `Anchor` of memory of a device.
+    """
+
+    transport = STAGED
+
+    def __init__(self, fallback: _core.Target | Anchor) -> None:
+        self._fallback = fallback
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing gets through any more in this way: there may be another one."""
+        return self._fallback.is_over
+
+    def read(self, local: _core.Local, offset: int, timeout: float | None) -> _Staging:
+        """Copies from the buffer."""
+        return _Staging(self._fallback, local, offset, False, timeout).start()
+
+    def write(self, local: _core.Local, offset: int, timeout: float | None) -> _Staging:
+        """Copies to the buffer."""
+        return _Staging(self._fallback, local, offset, True, timeout).start()
+
+    def fetch_add(self, offset: int, add: int, timeout: float | None) -> int:
+        """Adds to a word as one."""
+        return self._fallback.fetch_add(offset, add, timeout)
+
+    def compare_and_swap(self, offset: int, compare: int, swap: int, timeout: float | None) -> int:
+        """Swaps a word as one."""
+        return self._fallback.compare_and_swap(offset, compare, swap, timeout)
+
+    def release(self, timeout: float | None) -> None:
+        """Has the owner take the registration back."""
+        self._fallback.release(timeout)
+
+    def borrow(self, offset: int, nbytes: int) -> _core.Loan:
+        """Brings a range into view; only memory of the processor can be."""
+        return self._fallback.borrow(offset, nbytes)
+
+
+class _Staging(ThreadedCompletion):
+    """One copy, as a `mesh_core.spi.Completion`: its lanes take the next piece in turn."""
+
+    def __init__(
+        self,
+        far: _core.Target | Anchor,
+        local: _core.Local,
+        offset: int,
+        is_write: bool,
+        timeout: float | None,
+    ) -> None:
+        super().__init__()
+        if timeout is not None and not 0 <= timeout < math.inf:
+            raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
+        self._far = far
+        self._near = local
+        self._offset = offset
+        self._is_write = is_write
+        self._until = None if timeout is None else time.monotonic() + timeout
+        self._who = os.urandom(16)
+        self._parts: Iterator[int] = iter(range(0, local.nbytes, PIECE_LEN))
+        self._hops: set[_core.Transfer] = set()
+        self._failed: BaseException | None = None
+        self._lanes = 0
+        #: Whether pieces of the owner's were asked for,
+        self._has_pieces = False
+        #: and whether it may still copy from one of them to the buffer.
+        self._is_draining = False
+
+    def start(self) -> _Staging:
+        """Begins."""
+        if self._until is not None and self._until <= time.monotonic():
+            self._settle(RDMATimeout(LATE))
+            return self
+        self._driver = None if self._near.device is None else needed_driver()
+        if self._driver is not None:
+            assert self._near.device is not None
+            self._turn = turn_of(self._driver, self._near.device)
+        count = -(-self._near.nbytes // PIECE_LEN)
+        self._lanes = max(min(_LANES, count), 1)
+        for lane in range(self._lanes):
+            run_in_thread(partial(self._run, lane))
+        return self
+
+    def cancel(self) -> bool:
+        """Ends it; when this returns nothing is written any more."""
+        was_done = self._done.is_set()
+        self._fail(RDMACancelled(_CANCELLED))
+        self._done.wait()
+        return not was_done and isinstance(self._error, RDMACancelled)
+
+    def _run(self, lane: int) -> None:
+        piece: Piece | None = None
+        try:
+            if self._driver is not None:
+                device = self._turn.device
+                self._driver.wait_for(*self._turn)
+                piece = own_pieces.wait(self._driver, device, self._left)
+            targets: dict[bytes, _core.Target] = {}
+            while (at := self._next()) is not None:
+                nbytes = min(PIECE_LEN, self._near.nbytes - at)
+                if self._is_write:
+                    self._put(lane, targets, piece, at, nbytes)
+                else:
+                    self._get(lane, targets, piece, at, nbytes)
+        except Exception as error:
+            self._fail(error)
+        if piece is not None:
+            own_pieces.give_back(piece)
+        with self._lock:
+            self._lanes -= 1
+            is_last = not self._lanes
+        if is_last:
+            self._conclude()
+
+    def _get(
+        self,
+        lane: int,
+        targets: dict[bytes, _core.Target],
+        piece: Piece | None,
+        at: int,
+        nbytes: int,
+    ) -> None:
+        """Copies one part from the buffer."""
+        far, offset = self._far, self._offset + at
+        if isinstance(far, Anchor) and self._near.nbytes <= INLINE_LEN_MAX:
+            found = self._ask(far.question(Op.FETCH, offset, nbytes))
+            self._left()
+            room = ctypes.create_string_buffer(found, nbytes)
+            self._take_in(ctypes.addressof(room), at, nbytes)
+            return
+        target: _core.Target
+        if isinstance(far, Anchor):
+            self._has_pieces = True
+            lent = self._ask(far.question(Op.FILL, offset, nbytes, who=self._who, lane=lane))
+            target, offset = _reach(targets, lent), 0
+        else:
+            target = far
+        if piece is None:
+            self._hop(target, self._near.part(at, nbytes), offset)
+        else:
+            self._hop(target, piece.local.part(0, nbytes), offset)
+            self._left()
+            self._take_in(piece.local.address, at, nbytes)
+
+    def _put(
+        self,
+        lane: int,
+        targets: dict[bytes, _core.Target],
+        piece: Piece | None,
+        at: int,
+        nbytes: int,
+    ) -> None:
+        """Copies one part to the buffer."""
+        far, offset = self._far, self._offset + at
+        source = self._near.part(at, nbytes)
+        if piece is not None:
+            assert self._driver is not None
+            here = piece.local.address
+            copy_now(self._driver, self._turn.device, here, source.address, nbytes)
+            source = piece.local.part(0, nbytes)
+        if not isinstance(far, Anchor):
+            self._hop(far, source, offset)
+            return
+        self._has_pieces = True
+        lent = self._ask(far.question(Op.ROOM, who=self._who, lane=lane))
+        self._hop(_reach(targets, lent), source, 0)
+        left = self._left()
+        more = {"who": self._who, "lane": lane, "limit": -1.0 if left is None else left}
+        self._is_draining = True
+        self._ask(far.question(Op.DRAIN, offset, nbytes, **more))
+
+    def _take_in(self, from_: int, at: int, nbytes: int) -> None:
+        """Copies a part to where it belongs here."""
+        to = self._near.address + at
+        if self._driver is None:
+            ctypes.memmove(to, from_, nbytes)
+        else:
+            copy_now(self._driver, self._turn.device, to, from_, nbytes)
+
+    def _ask(self, ask: Ask) -> bytes:
+        """Asks the owner until it has a piece free."""
+        assert isinstance(self._far, Anchor)
+        while True:
+            left = self._left()
+            found = self._far.ask(ask, _ANSWER_S if left is None else left)
+            if found is not None:
+                return found
+            time.sleep(_PAUSE_S)
+
+    def _hop(self, target: _core.Target, local: _core.Local, offset: int) -> None:
+        """Copies between the processor's memory here and there, and waits."""
+        begin = target.write if self._is_write else target.read
+        transfer = begin(local, offset, self._left())
+        if transfer is None:
+            return
+        with self._lock:
+            self._hops.add(transfer)
+            is_over = self._failed is not None
+        if is_over:
+            transfer.cancel()
+        try:
+            transfer.wait(None)
+            transfer.outcome()
+        finally:
+            with self._lock:
+                self._hops.discard(transfer)
+
+    def _next(self) -> int | None:
+        with self._lock:
+            return next(self._parts, None) if self._failed is None else None
+
+    def _left(self) -> float | None:
+        """Gives the seconds that are left.
+
+        Raises:
+            RDMAError: None are, or it was ended.
+        """
+        if self._failed is not None:
+            raise copy(self._failed)
+        if self._until is None:
+            return None
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise RDMATimeout(LATE)
+        return left
+
+    def _fail(self, error: BaseException) -> None:
+        """Notes why it fails, the first time; what is under way is ended."""
+        with self._lock:
+            if self._failed is None:
+                # What its frames had in hand is not kept for as long as somebody has the error.
+                self._failed = error.with_traceback(None)
+            hops = list(self._hops)
+        for hop in hops:
+            hop.cancel()
+
+    def _conclude(self) -> None:
+        """Gives back what it had, and tells those who wait."""
+        if self._driver is not None:
+            with contextlib.suppress(RDMAError):
+                self._driver.destroy_event(*self._turn)
+        # Whoever waits may do with the memory, and the buffer, what it wants as soon as it hears.
+        far = self._far
+        del self._near, self._far
+        anchor = far if isinstance(far, Anchor) and self._has_pieces else None
+        error = self._failed
+        if anchor is not None:
+            ask = anchor.question(Op.END if error is None else Op.BREAK, who=self._who)
+            if error is None or not self._is_draining:
+                run_in_thread(partial(_end, anchor, ask))
+            elif not _end(anchor, ask):
+                error = _unsettled(error, anchor.handle.owner)
+        del far, anchor
+        self._settle(error)
+
+
+def _end(anchor: Anchor, ask: Ask) -> bool:
+    """Lets the owner have its pieces back; says whether it has heard of it."""
+    try:
+        anchor.ask(ask, _GRACE_S)
+    except RDMAPeerDied:
+        return True
+    except RDMAError:
+        return False
+    return True
+
+
+def _unsettled(error: BaseException, owner: str) -> BaseException:
+    if not isinstance(error, (RDMATimeout, RDMACancelled)):
+        return error
+    how = "not done in time" if isinstance(error, RDMATimeout) else "cancelled"
+    return type(error)(
+        f"the transfer was {how}, and {owner} does not answer: what had reached it may still be "
+        f"written when it goes on"
+    )
+
+
+def _reach(targets: dict[bytes, _core.Target], lent: bytes) -> _core.Target:
+    """Finds the best built-in way to a piece of the other process, once."""
+    target = targets.get(lent)
+    if target is None:
+        handle = _core.Handle.borrow(lent)
+        target, refused = handle.reach(None)
+        if target is None:
+            reasons = "; ".join(f"{one}: {why}" for one, why in refused)
+            raise RDMATransportError(f"no way to {handle.owner}: {reasons}")
+        targets[lent] = target
+    return target

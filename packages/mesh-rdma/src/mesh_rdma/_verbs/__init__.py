@@ -1,0 +1,1 @@
+"""The `verbs` transport: one-sided reads and writes over InfiniBand and RoCE."""

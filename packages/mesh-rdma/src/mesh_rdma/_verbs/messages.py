@@ -1,0 +1,156 @@
+"""What two verbs transports tell each other: how to reach memory, and how to connect queue pairs.
+
+All numbers are big-endian. A descriptor is handed on by users; offers and answers go over the
+connection that two processes have anyway.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from mesh_rdma._errors import RDMATransportError
+from mesh_rdma._verbs.binding import End
+
+#: The first byte of everything, which changes when the rest does.
+VERSION = 1
+
+CHANNEL_ID_LEN = 16
+
+_DESCRIPTOR = struct.Struct("!BBQB")
+_KEY = struct.Struct("!QI")
+_OFFER = struct.Struct(f"!BB{CHANNEL_ID_LEN}sB")
+_LANE = struct.Struct("!BB?16sHBIIH")
+_ANSWER = struct.Struct("!BB")
+
+
+class WireError(RDMATransportError):
+    """The other end has sent what cannot be read."""
+
+
+class Wish(IntEnum):
+    """What an offer is made for."""
+
+    #: Answer each lane that is offered with one to match, in place of an earlier one of its number.
+    CONNECT = 1
+    #: Forget the channel.
+    LEAVE = 2
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Memory of another process: its length, and what each of its devices calls it."""
+
+    length: int
+    is_writable: bool
+    #: By device: the first byte's address, and the key.
+    keys: tuple[tuple[int, int], ...]
+
+    def pack(self) -> bytes:
+        """Returns it as bytes."""
+        head = _DESCRIPTOR.pack(VERSION, self.is_writable, self.length, len(self.keys))
+        return head + b"".join(_KEY.pack(*key) for key in self.keys)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Descriptor:
+        """Reads it from bytes.
+
+        Raises:
+            WireError: It is none.
+        """
+        version, is_writable, length, count = _take(_DESCRIPTOR, packed, 0)
+        _check(version, len(packed), _DESCRIPTOR.size + count * _KEY.size)
+        keys = (_take(_KEY, packed, _DESCRIPTOR.size + _KEY.size * place) for place in range(count))
+        return cls(length, bool(is_writable), tuple(keys))
+
+
+@dataclass(frozen=True)
+class LaneEnd:
+    """One end of a lane: its number, and the queue pair and the port that it is on."""
+
+    lane: int
+    #: The place of the port's device among those that descriptors have keys for.
+    device: int
+    is_ethernet: bool
+    end: End
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What the side that wants to read and write asks of the other."""
+
+    wish: Wish
+    channel: bytes
+    lanes: Sequence[LaneEnd] = ()
+
+    def pack(self) -> bytes:
+        """Returns it as bytes."""
+        head = _OFFER.pack(VERSION, self.wish, self.channel, len(self.lanes))
+        return head + b"".join(map(_pack_lane, self.lanes))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Offer:
+        """Reads it from bytes.
+
+        Raises:
+            WireError: It is none.
+        """
+        version, wish, channel, count = _take(_OFFER, packed, 0)
+        _check(version, len(packed), _OFFER.size + count * _LANE.size)
+        if wish not in list(Wish):
+            raise WireError(f"the other end wants {wish}, unknown here: install the same mesh-rdma")
+        return cls(Wish(wish), channel, _unpack_lanes(packed[_OFFER.size :]))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The other ends of those lanes for which there are any."""
+
+    lanes: Sequence[LaneEnd]
+
+    def pack(self) -> bytes:
+        """Returns it as bytes."""
+        return _ANSWER.pack(VERSION, len(self.lanes)) + b"".join(map(_pack_lane, self.lanes))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Answer:
+        """Reads it from bytes.
+
+        Raises:
+            WireError: It is none.
+        """
+        version, count = _take(_ANSWER, packed, 0)
+        _check(version, len(packed), _ANSWER.size + count * _LANE.size)
+        return cls(_unpack_lanes(packed[_ANSWER.size :]))
+
+
+def _pack_lane(one: LaneEnd) -> bytes:
+    end = one.end
+    of_pair = (end.gid, end.lid, end.mtu, end.number, end.first_packet, end.reads_max)
+    return _LANE.pack(one.lane, one.device, one.is_ethernet, *of_pair)
+
+
+def _unpack_lanes(packed: bytes) -> list[LaneEnd]:
+    return [
+        LaneEnd(lane, device, is_ethernet, End(*of_pair))
+        for lane, device, is_ethernet, *of_pair in _LANE.iter_unpack(packed)
+    ]
+
+
+def _take(form: struct.Struct, packed: bytes, offset: int) -> tuple[Any, ...]:
+    try:
+        return form.unpack_from(packed, offset)
+    except struct.error as error:
+        raise WireError(f"{len(packed)} bytes are too few: is the other end verbs?") from error
+
+
+def _check(version: int, length: int, expected: int) -> None:
+    if version != VERSION:
+        raise WireError(
+            f"the other end speaks version {version}, not {VERSION}: install the same mesh-rdma"
+        )
+    if length != expected:
+        raise WireError(f"{length} bytes where {expected} were announced: is the other end verbs?")

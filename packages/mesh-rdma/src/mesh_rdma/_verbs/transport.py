@@ -1,0 +1,283 @@
+"""The transport over verbs: InfiniBand and RoCE adapters move bytes from memory to memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mesh_core import ConfigError
+from mesh_rdma._cuda.copier import wait_for_turn
+from mesh_rdma._errors import (
+    RDMAAlignmentError,
+    RDMABoundsError,
+    RDMAReadOnlyError,
+    RDMATransportError,
+)
+from mesh_rdma._plugins.transport import (
+    Channel,
+    Finished,
+    Kind,
+    Region,
+    Registration,
+    Request,
+    Transport,
+)
+from mesh_rdma._verbs.binding import Access, Binding, Opcode
+from mesh_rdma._verbs.connection import Adapters, Connector, Responder
+from mesh_rdma._verbs.errors import unregistered
+from mesh_rdma._verbs.lanes import Lanes
+from mesh_rdma._verbs.messages import Descriptor, WireError
+from mesh_rdma._verbs.ports import FOLDER, Choice, Unusable, find
+from mesh_rdma._verbs.registrations import Entry, Registrations
+from mesh_rdma._verbs.transfer import WORD_LEN, Transfer
+
+#: Names the ports to be used, and by that the order: `device`, `device:port` or
+#: `device:port:gid_index`, with commas between them.
+PORTS_VARIABLE = "MESH_RDMA_VERBS_PORTS"
+
+
+@dataclass(eq=False)
+class Opened:
+    """What a process has of verbs once it uses them."""
+
+    adapters: Adapters
+    registrations: Registrations
+    responder: Responder
+    lanes: weakref.WeakSet[Lanes] = field(default_factory=weakref.WeakSet)
+
+
+def load() -> Binding:
+    """Returns the binding of libibverbs that is installed.
+
+    Raises:
+        Unusable: None is.
+    """
+    try:
+        from mesh_rdma._verbs.ibverbs_binding import IbverbsBinding
+
+        return IbverbsBinding()
+    except ImportError as error:
+        why = str(error)
+    try:
+        from mesh_rdma._verbs.pyverbs_binding import PyverbsBinding
+
+        return PyverbsBinding()
+    except ImportError:
+        raise Unusable(
+            f"there is no binding of libibverbs ({why}): install mesh-rdma[verbs] and libibverbs1"
+        ) from None
+
+
+class VerbsTransport(Transport):
+    """Moves memory by verbs, one-sided: the other process does nothing for it."""
+
+    level = 30
+    has_atomics = True
+    reaches_devices = True
+
+    def __init__(self, load: Callable[[], Binding] = load, folder: Path = FOLDER) -> None:
+        self._load = load
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._opened: Opened | None = None
+        os.register_at_fork(after_in_child=self._abandon)
+
+    def probe(self) -> str | None:
+        """Opens the adapters; returns why that cannot be."""
+        try:
+            self._open()
+        except (RDMATransportError, ConfigError) as error:
+            return str(error)
+        return None
+
+    def register(self, region: Region) -> Registration:
+        """Registers memory with all adapters.
+
+        Raises:
+            RDMATransportError: One of them does not take it.
+        """
+        registrations = self._open().registrations
+        try:
+            entry = registrations.add(region.address, region.nbytes, region.is_writable)
+        except OSError as error:
+            raise unregistered(region.nbytes, error) from error
+        return VerbsRegistration(registrations, entry, region.is_writable)
+
+    def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
+        """Makes a channel, and connects one lane for each port.
+
+        Raises:
+            RDMATransportError: No port of the other process can be reached.
+        """
+        opened = self._open()
+        connector = Connector(opened.adapters, exchange)
+        lanes = Lanes(connector, opened.registrations, len(opened.adapters.ports))
+        lanes.connect()
+        opened.lanes.add(lanes)
+        return VerbsChannel(lanes, opened.registrations)
+
+    def accept(self, question: bytes) -> bytes:
+        """Answers what `connect` of another process asks."""
+        return self._open().responder.answer(question)
+
+    def _open(self) -> Opened:
+        with self._lock:
+            if self._opened is None:
+                chosen = [
+                    Choice.parse(one)
+                    for one in os.environ.get(PORTS_VARIABLE, "").split(",")
+                    if one.strip()
+                ]
+                adapters = Adapters(find(self._load(), chosen, self._folder))
+                registrations = Registrations(adapters.devices)
+                self._opened = Opened(adapters, registrations, Responder(adapters))
+            return self._opened
+
+    def _abandon(self) -> None:
+        """Leaves what the parent has opened to it: if it were closed here, it would be there too.
+
+        So no count of references may reach zero in this process.
+        """
+        self._lock = threading.Lock()
+        if self._opened is not None:
+            for kept in (self._opened, *self._opened.lanes):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+            self._opened = None
+
+
+class VerbsRegistration(Registration):
+    """Memory that the adapters reach."""
+
+    def __init__(self, registrations: Registrations, entry: Entry, is_writable: bool) -> None:
+        self._registrations = registrations
+        self._entry = entry
+        keys = [
+            (entry.regions[place].address, entry.regions[place].remote_key)
+            for place in sorted(entry.regions)
+        ]
+        self._descriptor = Descriptor(entry.length, is_writable, tuple(keys)).pack()
+
+    @property
+    def descriptor(self) -> bytes:
+        """The keys to it."""
+        return self._descriptor
+
+    def release(self) -> None:
+        """Takes it from the adapters."""
+        self._registrations.remove(self._entry)
+
+
+#: What is left of a number on a word.
+WORD_MASK = (1 << 64) - 1
+
+OPCODES = {
+    Kind.READ: Opcode.READ,
+    Kind.WRITE: Opcode.WRITE,
+    Kind.FETCH_ADD: Opcode.FETCH_ADD,
+    Kind.COMPARE_AND_SWAP: Opcode.COMPARE_AND_SWAP,
+}
+
+
+class VerbsChannel(Channel):
+    """The lanes to one other process, as requests see them."""
+
+    def __init__(self, lanes: Lanes, registrations: Registrations) -> None:
+        self._lanes = lanes
+        self._registrations = registrations
+        self._lock = threading.Lock()
+        self._transfers: dict[Request, Transfer] = {}
+
+    def post(self, request: Request) -> None:
+        """Begins a transfer.
+
+        Raises:
+            RDMABoundsError: It is not within the memory of the other side.
+            RDMAReadOnlyError: It would write what may only be read.
+            RDMAAlignmentError: It is atomic, and not on a word.
+            RDMATransportError: The descriptor cannot be read, or the channel was closed.
+        """
+        if request.local.device is not None:
+            # An adapter knows nothing of streams.
+            wait_for_turn(request.local.device)
+        transfer = self._transfer(request)
+        with self._lock:
+            self._transfers[request] = transfer
+        try:
+            self._lanes.start(transfer)
+        except BaseException:
+            with self._lock:
+                del self._transfers[request]
+            raise
+
+    def poll(self, timeout: float) -> Sequence[Finished]:
+        """Returns what has ended."""
+        over = self._lanes.finished(timeout)
+        with self._lock:
+            for transfer in over:
+                self._transfers.pop(transfer.request, None)
+        return [Finished(transfer.request, transfer.error) for transfer in over]
+
+    def abort(self, request: Request) -> None:
+        """Ends a transfer; the others of the channel go on."""
+        with self._lock:
+            transfer = self._transfers.pop(request, None)
+        if transfer:
+            self._lanes.abort(transfer)
+
+    def close(self) -> None:
+        """Ends all transfers and lanes, here and at the other side."""
+        self._lanes.close(RDMATransportError("verbs: the channel was closed"))
+
+    def _transfer(self, request: Request) -> Transfer:
+        local = request.local
+        remote = check(request)
+        access = Access.LOCAL_WRITE if request.kind != Kind.WRITE else Access(0)
+        entry = self._registrations.hold(local.address, local.nbytes, access)
+        is_add = request.kind == Kind.FETCH_ADD
+        return Transfer(
+            request,
+            OPCODES[request.kind],
+            entry,
+            local.address - entry.address,
+            remote,
+            request.offset,
+            local.nbytes,
+            operand=(request.operand if is_add else request.compare) & WORD_MASK,
+            swap=request.operand & WORD_MASK,
+        )
+
+
+def check(request: Request) -> Descriptor:
+    """Returns the memory that a request is for, if it may be done.
+
+    Raises:
+        RDMABoundsError: It is not within the memory of the other side.
+        RDMAReadOnlyError: It would write what may only be read.
+        RDMAAlignmentError: It is atomic, and not on a word.
+        RDMATransportError: The descriptor cannot be read.
+    """
+    try:
+        remote = Descriptor.unpack(request.descriptor)
+    except WireError as error:
+        raise RDMATransportError(f"verbs: {error}") from error
+    begin, end = request.offset, request.offset + request.local.nbytes
+    if not 0 <= begin <= end <= remote.length:
+        raise RDMABoundsError(
+            f"bytes {begin} to {end} are not within {remote.length}: ask for fewer of them"
+        )
+    if request.kind != Kind.WRITE and not request.local.is_writable:
+        raise RDMAReadOnlyError("the memory here is read-only: give some that may be written")
+    if request.kind != Kind.READ and not remote.is_writable:
+        raise RDMAReadOnlyError("the memory of the other side is read-only")
+    if request.kind in (Kind.FETCH_ADD, Kind.COMPARE_AND_SWAP):
+        addresses = [request.local.address, *(key[0] + begin for key in remote.keys)]
+        if end - begin != WORD_LEN or any(address % WORD_LEN for address in addresses):
+            raise RDMAAlignmentError(
+                "atomic operations are on 8 bytes at an address that 8 divides: choose such ones"
+            )
+    return remote

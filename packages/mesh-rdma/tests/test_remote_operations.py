@@ -1,0 +1,47 @@
+"""What a process asks of another one, and hears but once."""
+
+from typing import Any
+
+import pytest
+
+from mesh_rdma import RDMAPeerDied
+from mesh_rdma._collectives.tree_node import SOURCE
+from mesh_rdma._operations.remote_operation import HEAD, RemoteOperation, Report
+from mesh_rdma._operations.server import Command, State
+from mesh_rdma._requests.error_encoding import encode_error
+
+
+class Owner:
+    """Gives each question the answer that it has for it; it has forgotten all else."""
+
+    def __init__(self, answers: dict[bytes, bytes]) -> None:
+        self._answers = answers
+
+    def exchange(self, name: str, question: bytes, timeout: float) -> bytes:
+        what, _ = HEAD.unpack_from(question)
+        return self._answers.pop(what, bytes([State.UNKNOWN]) + bytes(8))
+
+
+class Orphan(RemoteOperation):
+    """Gives the owner another source as soon as it has none."""
+
+    def on_report(self, report: Report) -> Report:
+        return self.request(SOURCE) if report.state is State.WAITING else report
+
+
+def said(state: State, extra: bytes = b"") -> bytes:
+    return bytes([state]) + bytes(8) + extra
+
+
+@pytest.mark.parametrize("error", [None, RDMAPeerDied("process 7 is gone")])
+def test_an_end_that_is_heard_with_another_answer_counts(error: Any) -> None:
+    end = said(State.DONE) if error is None else said(State.FAILED, encode_error(error))
+    owner: Any = Owner({Command.BEGIN: said(State.WAITING), SOURCE: end})
+    operation = Orphan(owner, b"f", b"", 10.0)
+    operation.start()
+    assert operation.wait(10.0)
+    if error is None:
+        operation.outcome()
+        return
+    with pytest.raises(RDMAPeerDied):
+        operation.outcome()
