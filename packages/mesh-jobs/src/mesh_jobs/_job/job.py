@@ -19,7 +19,12 @@ from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnre
 from mesh_jobs._extensions.daemon_client import ExtensionDaemonClient
 from mesh_jobs._extensions.extension import Equipment
 from mesh_jobs._extensions.open_extensions import OpenExtensions
-from mesh_jobs._job.allocation import begin, carry_on, give_back, resize
+from mesh_jobs._job.allocation import (
+    recover_allocation,
+    release_allocation,
+    resize_allocation,
+    start_allocation,
+)
 from mesh_jobs._job.eviction_watch import LeavingWatch
 from mesh_jobs._job.host_cache import cache_hosts, load_cached_hosts
 from mesh_jobs._job.lost_hosts import note_losses
@@ -228,18 +233,20 @@ class Job:
         with self._folder.locked():
             record = self._folder.read()
             if record is not None:
-                record = carry_on(self._folder, record, self._spec)
+                record = recover_allocation(self._folder, record, self._spec)
             if record is not None and (found := differences(record.spec, self._spec)):
                 if attachment is not None and all(path.endswith(".hosts") for path, *_ in found):
-                    record = resize(self._folder, record, self._spec)  # By whoever made them.
+                    record = resize_allocation(
+                        self._folder, record, self._spec
+                    )  # By whoever made them.
                 elif not replace:
                     raise JobMismatch(self.context, found)
                 else:
-                    give_back(self._folder, record)
+                    release_allocation(self._folder, record)
                     record = None
             if record is None:
                 credentials = None if attachment is None else attachment.credentials
-                begin(self._folder, self._spec, credentials)
+                start_allocation(self._folder, self._spec, credentials)
         self._is_applied = True
         return self
 
@@ -486,7 +493,7 @@ class Job:
         """
         with self._folder.locked():
             record, _ = self._record()
-            record = resize(self._folder, record, record.spec.resized(mesh, hosts))
+            record = resize_allocation(self._folder, record, record.spec.resized(mesh, hosts))
             self._folder.note("resized", f"to {hosts} hosts", mesh)
         self._spec = record.spec
         return self
@@ -522,7 +529,7 @@ class Job:
         with self._folder.locked():
             record = self._folder.read()
             if record is not None:
-                give_back(self._folder, record, is_forced=force)
+                release_allocation(self._folder, record, is_forced=force)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{mesh.name}: {mesh.hosts}" for mesh in self._spec.meshes)
@@ -573,7 +580,7 @@ class Job:
         """Asks for hosts in the places of those that are lost."""
         with self._folder.locked():
             record, _ = self._record()
-            resize(self._folder, record, record.spec)
+            resize_allocation(self._folder, record, record.spec)
             self._folder.note("resized", "lost hosts are asked for anew")
 
     def _found(self, record: Record) -> Ticket:
