@@ -27,7 +27,7 @@ from mesh_jobs._job.allocation import (
 )
 from mesh_jobs._job.eviction_watch import LeavingWatch
 from mesh_jobs._job.host_cache import cache_hosts, load_cached_hosts
-from mesh_jobs._job.lost_hosts import note_losses
+from mesh_jobs._job.lost_hosts import record_lost_hosts
 from mesh_jobs._job.state import (
     JobState,
     attach_cached_hosts,
@@ -39,7 +39,7 @@ from mesh_jobs._job.status import JobStatus
 from mesh_jobs._job.telemetry_table import note_used
 from mesh_jobs._job.wait import Progress, ended, has_ended, is_up_or_over, watch
 from mesh_jobs._spec import ClientSpec, JobSpec, MeshSpec, differences
-from mesh_jobs._state.enclosing_job import check_fits
+from mesh_jobs._state.enclosing_job import check_meshes
 from mesh_jobs._state.folder import StateFolder, find_folder
 from mesh_jobs._state.record import Record
 
@@ -236,9 +236,8 @@ class Job:
                 record = recover_allocation(self._folder, record, self._spec)
             if record is not None and (found := differences(record.spec, self._spec)):
                 if attachment is not None and all(path.endswith(".hosts") for path, *_ in found):
-                    record = resize_allocation(
-                        self._folder, record, self._spec
-                    )  # By whoever made them.
+                    # The owner of the pods resizes them.
+                    record = resize_allocation(self._folder, record, self._spec)
                 elif not replace:
                     raise JobMismatch(self.context, found)
                 else:
@@ -545,7 +544,7 @@ class Job:
             what = "is being given back" if record else "is not applied"
             raise JobError(f"the job of {self._folder.path} {what}: call apply()")
         if self._folder.is_inside:
-            check_fits(self.context, record.spec, self._spec)
+            check_meshes(self.context, record.spec, self._spec)
             return record, record.ticket or self._found(record)
         # Whoever attaches to what others declare says nothing of its meshes.
         is_told = self._is_declared and bool(self._spec.meshes)
@@ -602,7 +601,7 @@ class Job:
         return dataclasses.replace(self._spec, client=ClientSpec(argv, os.getcwd()))
 
     def _status(self, record: Record, report: Report) -> JobStatus:
-        note_losses(self._folder, report)
+        record_lost_hosts(self._folder, report)
         return JobStatus(
             context=self.context,
             name=record.spec.name,
