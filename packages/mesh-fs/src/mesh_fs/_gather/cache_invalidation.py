@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["Notices"]
+__all__ = ["CacheInvalidator"]
 
 _THREADS = 4
 #: When the kernel is told too much it is told nothing, and asks by itself before long.
 _WAITING_MAX = 10_000
 
 
-class Notices:
+class CacheInvalidator:
     """Tells it in threads: it may wait for reads and listings that this process is to answer.
 
     Args:
@@ -27,7 +27,7 @@ class Notices:
 
     def __init__(self, fuse: Any) -> None:
         self._fuse = fuse
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-notices")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-invalidator")
         self._waiting: dict[tuple[int, bytes], Future[None]] = {}
         self._is_closed = False
         # A thread must not be done with a notice before that is noted.

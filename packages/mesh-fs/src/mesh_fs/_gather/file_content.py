@@ -13,11 +13,11 @@ from mesh_fs._gather.host_client import BLOCK_BYTES, FETCH_BLOCKS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mesh_fs._gather.inode_table import Node
-    from mesh_fs._gather.messages import Seen
+    from mesh_fs._gather.inode_table import Inode
+    from mesh_fs._gather.messages import FileStatus
     from mesh_fs._options import GatherOptions
 
-__all__ = ["Content", "Reading"]
+__all__ = ["FileContent", "OpenFile"]
 
 #: Who reads a file that changes all the time gets it as it was at several moments.
 _RETRIES_MAX = 2
@@ -27,10 +27,10 @@ _AHEAD_MIN_BYTES = 512 << 10
 _DISORDER_BYTES = 1 << 20
 
 
-class Reading:
+class OpenFile:
     """A file that somebody has open, and where he is."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Inode) -> None:
         self.node = node
         self.next = 0
         self.window_bytes = 0
@@ -49,7 +49,7 @@ class Reading:
         self.next = offset + size
 
 
-class Content:
+class FileContent:
     """Reads files of hosts.
 
     Args:
@@ -58,7 +58,7 @@ class Content:
     """
 
     def __init__(
-        self, options: GatherOptions, on_seen: Callable[[Node, Seen, float], None]
+        self, options: GatherOptions, on_seen: Callable[[Inode, FileStatus, float], None]
     ) -> None:
         self._cache = BlockCache(options.cache_bytes)
         # More would push out what is read before it is.
@@ -67,7 +67,7 @@ class Content:
         self._on_seen = on_seen
         self._tasks: set[asyncio.Task[dict[int, bytes]]] = set()
 
-    async def read(self, reading: Reading, offset: int, size: int) -> bytes | memoryview:
+    async def read(self, reading: OpenFile, offset: int, size: int) -> bytes | memoryview:
         """Reads bytes of a file; there are fewer where it ends.
 
         Raises:
@@ -82,7 +82,7 @@ class Content:
             epoch, blocks = node.epoch, await self._blocks(reading, offset, size)
         return _cut(blocks, offset - offset // BLOCK_BYTES * BLOCK_BYTES, size)
 
-    def drop(self, node: Node) -> None:
+    def drop(self, node: Inode) -> None:
         """Forgets what was read of a file: it has changed, or nobody knows it any more."""
         node.epoch += 1
         node.doubted_s = None
@@ -102,7 +102,7 @@ class Content:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _blocks(self, reading: Reading, offset: int, size: int) -> list[bytes]:
+    async def _blocks(self, reading: OpenFile, offset: int, size: int) -> list[bytes]:
         node = reading.node
         wanted = range(offset // BLOCK_BYTES, (offset + size - 1) // BLOCK_BYTES + 1)
         found: dict[int, bytes] = {}
@@ -122,7 +122,7 @@ class Content:
                 found |= {index: one for index, one in task.result().items() if index in wanted}
         return [found.get(index, b"") for index in wanted]
 
-    def _read_ahead(self, reading: Reading) -> None:
+    def _read_ahead(self, reading: OpenFile) -> None:
         """Fetches what will be read next, when half of what was fetched before is used up."""
         node, window = reading.node, reading.window_bytes
         end = reading.next + window
@@ -135,7 +135,7 @@ class Content:
         blocks = range(-(-start // BLOCK_BYTES), -(-end // BLOCK_BYTES))
         self._start(node, blocks, is_urgent=False)
 
-    def _start(self, node: Node, wanted: Iterable[int], *, is_urgent: bool) -> None:
+    def _start(self, node: Inode, wanted: Iterable[int], *, is_urgent: bool) -> None:
         """Begins to fetch those blocks that are neither there nor under way."""
         missing = (
             index
@@ -149,20 +149,20 @@ class Content:
             node.coming |= dict.fromkeys(range(first, first + count), task)
 
     async def _fetch(
-        self, node: Node, first: int, count: int, *, is_urgent: bool
+        self, node: Inode, first: int, count: int, *, is_urgent: bool
     ) -> dict[int, bytes]:
         assert node.link is not None, "the top is no file"
         assert node.seen is not None, "it was looked at before it was opened"
         epoch, asked_s = node.epoch, asyncio.get_running_loop().time()
         try:
-            piece, contents = await node.link.blocks(
+            result, contents = await node.link.blocks(
                 node.path, node.seen.file, first, count, is_urgent=is_urgent
             )
             blocks = dict(enumerate(contents, first))
             if node.epoch == epoch:
-                self._on_seen(node, piece.seen, asked_s)
-                if piece.is_whole and node.seen.version == piece.seen.version:
-                    self._keep(node, blocks, piece.seen)
+                self._on_seen(node, result.seen, asked_s)
+                if result.is_whole and node.seen.version == result.seen.version:
+                    self._keep(node, blocks, result.seen)
             return blocks
         finally:
             own = asyncio.current_task()
@@ -170,7 +170,7 @@ class Content:
                 if node.coming.get(index) is own:
                     del node.coming[index]
 
-    def _keep(self, node: Node, blocks: dict[int, bytes], seen: Seen) -> None:
+    def _keep(self, node: Inode, blocks: dict[int, bytes], seen: FileStatus) -> None:
         if not seen.is_settled and node.doubted_s is None:
             node.doubted_s = asyncio.get_running_loop().time() + self._ttl_s
         for index, content in blocks.items():

@@ -10,12 +10,12 @@ from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from mesh_fs._gather.messages import Changes
+from mesh_fs._gather.messages import FileChanges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Watches"]
+__all__ = ["FileWatches"]
 
 _EVENT = struct.Struct("iIII")
 _READ_MAX = 1 << 16
@@ -34,7 +34,7 @@ _OF_FILE = _MODIFY | _ATTRIB | _DELETE_SELF | _MOVE_SELF
 _OF_FOLDER = _NAME | _ATTRIB | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDER | _EXCLUDE_UNLINKED
 
 
-class Watches:
+class FileWatches:
     """Watches files and directories by inotify.
 
     Where that cannot be had nothing is watched, and changes are seen when somebody looks.
@@ -84,13 +84,13 @@ class Watches:
             while len(self._of_path) > self._count_max:
                 self._drop(next(iter(self._of_path)))
 
-    async def changes(self) -> Changes:
+    async def changes(self) -> FileChanges:
         """Waits until something has changed, and says what has."""
         loop = asyncio.get_running_loop()
         await self._changed.wait()
         # What changes all the time is told now and then.
         await asyncio.sleep(max(0.0, self._told_s + _PAUSE_S - loop.time()))
-        changes = Changes(frozenset(self._files), frozenset(self._names), self._is_all)
+        changes = FileChanges(frozenset(self._files), frozenset(self._names), self._is_all)
         self._files, self._names, self._is_all = set(), set(), False
         self._changed.clear()
         self._told_s = loop.time()

@@ -17,13 +17,13 @@ import pyfuse3  # pyright: ignore[reportMissingImports]
 import pyfuse3.asyncio  # pyright: ignore[reportMissingImports]
 
 from mesh_fs._errors import MountError
-from mesh_fs._gather.fuse_operations import GatheredFiles
+from mesh_fs._gather.fuse_operations import FuseOperations
 from mesh_fs._mount import unmounter
 
 if TYPE_CHECKING:
-    from mesh_fs._gather.host_client import HostLink
+    from mesh_fs._gather.host_client import HostClient
 
-__all__ = ["GatheredMount"]
+__all__ = ["FuseMount"]
 
 _DEVICE = "/dev/fuse"
 #: What a program reads on is asked for in pieces of this size, where we may say so.
@@ -32,12 +32,12 @@ _READ_AHEAD_KIB = 1024
 _TASKS_MIN, _TASKS_MAX = 4, 100_000
 
 
-class GatheredMount:
+class FuseMount:
     """Shows files at a directory; there is one of them in a process."""
 
     def __init__(
         self,
-        files: GatheredFiles,
+        files: FuseOperations,
         point: str,
         source: str,
         guard: subprocess.Popen[bytes],
@@ -71,7 +71,7 @@ class GatheredMount:
                 setting.write(str(_READ_AHEAD_KIB))
 
     @classmethod
-    async def open(cls, files: GatheredFiles, point: str, *, allow_other: bool) -> GatheredMount:
+    async def open(cls, files: FuseOperations, point: str, *, allow_other: bool) -> FuseMount:
         """Mounts it.
 
         Args:
@@ -118,7 +118,7 @@ class GatheredMount:
                 return
             # For each task that reads, a request was taken back before it was read: begin anew.
 
-    async def _follow(self, link: HostLink) -> None:
+    async def _follow(self, link: HostClient) -> None:
         """Takes in what changes on a host, until that is lost."""
         while link.lost is None:
             try:

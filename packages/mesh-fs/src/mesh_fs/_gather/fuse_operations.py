@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyfuse3  # pyright: ignore[reportMissingImports]
 
-from mesh_fs._gather.cache_invalidation import Notices
-from mesh_fs._gather.file_content import Content, Reading
-from mesh_fs._gather.inode_table import ROOT, Node, Nodes
+from mesh_fs._gather.cache_invalidation import CacheInvalidator
+from mesh_fs._gather.file_content import FileContent, OpenFile
+from mesh_fs._gather.inode_table import ROOT, Inode, InodeTable
 from mesh_fs._gather.listings import Listing, Listings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from mesh_fs._gather.host_client import HostLink
-    from mesh_fs._gather.messages import Changes, Seen
+    from mesh_fs._gather.host_client import HostClient
+    from mesh_fs._gather.messages import FileChanges, FileStatus
     from mesh_fs._options import GatherOptions
 
-__all__ = ["GatheredFiles"]
+__all__ = ["FuseOperations"]
 
 F = TypeVar("F", bound="Callable[..., Coroutine[Any, Any, Any]]")
 
@@ -58,7 +58,7 @@ def _answered(handler: F) -> F:
     return answer  # type: ignore[return-value]
 
 
-class GatheredFiles:
+class FuseOperations:
     """Answers the kernel; the names of its methods are those of `pyfuse3.Operations`.
 
     Args:
@@ -71,16 +71,16 @@ class GatheredFiles:
     enable_writeback_cache = False
     enable_acl = False
 
-    def __init__(self, links: list[HostLink], options: GatherOptions, *, is_direct: bool) -> None:
+    def __init__(self, links: list[HostClient], options: GatherOptions, *, is_direct: bool) -> None:
         self._options = options
         self.links = links
-        self._nodes = Nodes(links, is_direct=is_direct)
-        self._content = Content(options, self._learn)
+        self._inodes = InodeTable(links, is_direct=is_direct)
+        self._content = FileContent(options, self._learn)
         self._listings = Listings(options.attributes_ttl_s)
-        self._notices = Notices(pyfuse3)
-        self._readings: dict[int, Reading] = {}
+        self._invalidator = CacheInvalidator(pyfuse3)
+        self._readings: dict[int, OpenFile] = {}
         self._folders: dict[int, Listing | None] = {}
-        self._open_folders: dict[int, Node] = {}
+        self._open_folders: dict[int, Inode] = {}
         self._handles = count(1)
         self._began_ns = time.time_ns()
         self._owner = os.getuid(), os.getgid()
@@ -104,9 +104,9 @@ class GatheredFiles:
     @_answered
     async def lookup(self, parent: int, name: bytes, context: object) -> Any:
         """Says what a name in a directory stands for."""
-        folder = self._nodes[parent]
+        folder = self._inodes[parent]
         if folder.link is None:
-            node = self._nodes.hosts.get(name)
+            node = self._inodes.hosts.get(name)
             if node is None:
                 raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
             await self._refresh_host(node)
@@ -119,7 +119,7 @@ class GatheredFiles:
     async def forget(self, forgotten: Sequence[tuple[int, int]]) -> None:
         """Says which files the kernel does not know any more."""
         for number, lookups in forgotten:
-            node = self._nodes.forget(number, lookups)
+            node = self._inodes.forget(number, lookups)
             if node is not None:
                 self._content.drop(node)
                 self._listings.drop(node)
@@ -127,21 +127,21 @@ class GatheredFiles:
     @_answered
     async def getattr(self, number: int, context: object) -> Any:
         """Gives attributes."""
-        node = self._nodes[number]
+        node = self._inodes[number]
         await self._refresh(node)
         return self._entry(node)
 
     @_answered
     async def readlink(self, number: int, context: object) -> bytes:
         """Says where a symlink points to, as it is on the host."""
-        node = self._nodes[number]
+        node = self._inodes[number]
         assert node.link is not None, "the top is no symlink"
         return await node.link.target(node.path)
 
     @_answered
     async def opendir(self, number: int, context: object) -> int:
         """Opens a directory."""
-        node = self._nodes[number]
+        node = self._inodes[number]
         handle = next(self._handles)
         listing = None if node.link is None else self._listings.of(node)
         if listing is not None:
@@ -179,7 +179,7 @@ class GatheredFiles:
         """Opens a file."""
         if flags & os.O_ACCMODE != os.O_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        node = self._nodes[number]
+        node = self._inodes[number]
         assert node.link is not None, "the top is no file"
         assert node.seen is not None, "it was looked up"
         asked_s = self._now()
@@ -191,7 +191,7 @@ class GatheredFiles:
             node.told = None
         await self._tell_of(node)
         handle = next(self._handles)
-        self._readings[handle] = Reading(node)
+        self._readings[handle] = OpenFile(node)
         node.opened += 1
         # The kernel is told whenever what it has is not right any more.
         return pyfuse3.FileInfo(fh=handle, keep_cache=True)
@@ -234,16 +234,16 @@ class GatheredFiles:
         whole.f_namemax = min((space.name_max for space in spaces), default=_NAME_MAX)
         return whole
 
-    def on_changes(self, link: HostLink, changes: Changes) -> None:
+    def on_changes(self, link: HostClient, changes: FileChanges) -> None:
         """Forgets what a host says is not as it was, and has the kernel forget it."""
         if changes.is_all:
             self._listings.clear()
-            for node in self._nodes:
+            for node in self._inodes:
                 if node.link is link:
                     self._doubt(node)
             return
         for path in changes.files | changes.names:
-            known = self._nodes.at(link, path)
+            known = self._inodes.at(link, path)
             if known is not None:
                 self._doubt(known)
         for path in changes.files:
@@ -253,15 +253,15 @@ class GatheredFiles:
             parent = self._drop_listing(link, path)
             if parent is not None:
                 self._doubt(parent)
-                self._notices.name(parent.number, path.rpartition(b"/")[2])
+                self._invalidator.name(parent.number, path.rpartition(b"/")[2])
 
-    def on_lost(self, link: HostLink) -> None:
+    def on_lost(self, link: HostClient) -> None:
         """Has nothing of a host be shown that the kernel still has."""
-        for node in self._nodes:
+        for node in self._inodes:
             if node.link is link:
                 self._doubt(node)
-        if self._nodes.top.link is None:
-            self._notices.name(ROOT, link.name)
+        if self._inodes.top.link is None:
+            self._invalidator.name(ROOT, link.name)
 
     @property
     def held_bytes(self) -> int:
@@ -273,17 +273,17 @@ class GatheredFiles:
         for link in self.links:
             link.close()
         await self._content.close()
-        await self._notices.close()
+        await self._invalidator.close()
 
     async def _list_hosts(self, start: int, token: Any) -> None:
-        for place, node in list(enumerate(self._nodes.hosts.values(), 1))[start:]:
+        for place, node in list(enumerate(self._inodes.hosts.values(), 1))[start:]:
             await self._refresh_host(node)
             assert node.link is not None, "it is the folder of a host"
             if not pyfuse3.readdir_reply(token, node.link.name, self._entry(node), place):
                 break
             node.lookups += 1
 
-    async def _refresh(self, node: Node) -> None:
+    async def _refresh(self, node: Inode) -> None:
         """Asks for attributes, if they may not be right any more."""
         if node.link is None or node.fresh_until_s > self._now():
             return
@@ -294,7 +294,7 @@ class GatheredFiles:
         asked_s = self._now()
         self._learn(node, await node.link.stat(node.path, file), asked_s)
 
-    async def _refresh_host(self, node: Node) -> None:
+    async def _refresh_host(self, node: Inode) -> None:
         """As well; but the folder of a host is there whether the host is, and its directory."""
         assert node.link is not None, "it is the folder of a host"
         asked_s = self._now()
@@ -306,12 +306,12 @@ class GatheredFiles:
             node.seen = None
             node.fresh_until_s = self._now() + self._options.attributes_ttl_s
 
-    def _node(self, link: HostLink, path: bytes, seen: Seen, asked_s: float) -> Node:
-        node = self._nodes.of(link, path, seen)
+    def _node(self, link: HostClient, path: bytes, seen: FileStatus, asked_s: float) -> Inode:
+        node = self._inodes.of(link, path, seen)
         self._learn(node, seen, asked_s)
         return node
 
-    def _learn(self, node: Node, seen: Seen, asked_s: float) -> None:
+    def _learn(self, node: Inode, seen: FileStatus, asked_s: float) -> None:
         """Takes in what a host has said of a file."""
         if node.seen is not None and asked_s < node.asked_s:
             return  # It has said something later.
@@ -322,36 +322,36 @@ class GatheredFiles:
         if is_new or (node.doubted_s is not None and node.doubted_s <= self._now()):
             self._drop_content(node)
 
-    def _doubt(self, node: Node) -> None:
+    def _doubt(self, node: Inode) -> None:
         """Has a file be looked at anew by whoever uses it."""
         node.fresh_until_s = 0.0
         self._drop_content(node)
         if not node.is_read:
-            self._notices.content(node.number)
+            self._invalidator.content(node.number)
 
-    def _drop_content(self, node: Node) -> None:
+    def _drop_content(self, node: Inode) -> None:
         self._content.drop(node)
         if node.is_read:
-            self._notices.content(node.number)
+            self._invalidator.content(node.number)
 
-    async def _tell_of(self, node: Node) -> None:
+    async def _tell_of(self, node: Inode) -> None:
         """Has the kernel know what is known here, before somebody reads what it has."""
         if node.told is None or node.seen is None or node.told.version != node.seen.version:
-            notice = self._notices.content(node.number)
+            notice = self._invalidator.content(node.number)
             if notice is not None:
                 # It may wait for others that read a host that does not answer.
                 await asyncio.wait([asyncio.wrap_future(notice)], timeout=_TOLD_LIMIT_S)
 
-    def _drop_listing(self, link: HostLink, path: bytes) -> Node | None:
+    def _drop_listing(self, link: HostClient, path: bytes) -> Inode | None:
         """Forgets the listing of the directory that something is in; gives that."""
         if not path:
             return None
-        parent = self._nodes.at(link, path.rpartition(b"/")[0])
+        parent = self._inodes.at(link, path.rpartition(b"/")[0])
         if parent is not None:
             self._listings.drop(parent)
         return parent
 
-    def _entry(self, node: Node) -> Any:
+    def _entry(self, node: Inode) -> Any:
         """Gives attributes as the kernel takes them."""
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = node.number

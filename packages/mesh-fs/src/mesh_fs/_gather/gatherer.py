@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from mesh_core import Actor, MeshError, concurrent_endpoint, endpoint
 from mesh_fs._errors import MountError
-from mesh_fs._gather.host_client import HostLink
+from mesh_fs._gather.host_client import HostClient
 from mesh_fs._gather.shared_folder import SharedFolder, machine
 from mesh_fs._subdirectory import subdirectory
 
 if TYPE_CHECKING:
     from mesh_core import HostMesh, MeshFailure, ProcMesh
-    from mesh_fs._gather.fuse_mount import GatheredMount
+    from mesh_fs._gather.fuse_mount import FuseMount
     from mesh_fs._options import GatherOptions
 
-__all__ = ["Gatherer", "Gathering"]
+__all__ = ["GatherController", "Gatherer"]
 
 
 class Gatherer(Actor):
@@ -32,7 +32,7 @@ class Gatherer(Actor):
     def __init__(self, mountpoint: str, options: GatherOptions) -> None:
         self._mountpoint = mountpoint
         self._options = options
-        self._mount: GatheredMount | None = None
+        self._mount: FuseMount | None = None
 
     @endpoint
     async def show(self, folders: SharedFolder, names: list[str]) -> None:
@@ -42,18 +42,18 @@ class Gatherer(Actor):
             MountError: Nothing can be mounted there.
         """
         # Who mounts nothing needs not have pyfuse3.
-        from mesh_fs._gather.fuse_mount import GatheredMount
-        from mesh_fs._gather.fuse_operations import GatheredFiles
+        from mesh_fs._gather.fuse_mount import FuseMount
+        from mesh_fs._gather.fuse_operations import FuseOperations
 
         reader = f"{socket.gethostname()}/{os.getpid()}"
         links = [
-            HostLink(rank, os.fsencode(name), folder, reader, self._options.read_limit_s)
+            HostClient(rank, os.fsencode(name), folder, reader, self._options.read_limit_s)
             for rank, (name, folder) in enumerate(zip(names, folders, strict=True))
         ]
         is_direct = names == [""]
-        files = GatheredFiles(links, self._options, is_direct=is_direct)
+        files = FuseOperations(links, self._options, is_direct=is_direct)
         allow_other = self._options.allow_other
-        self._mount = await GatheredMount.open(files, self._mountpoint, allow_other=allow_other)
+        self._mount = await FuseMount.open(files, self._mountpoint, allow_other=allow_other)
 
     @concurrent_endpoint
     async def held_bytes(self) -> int:
@@ -75,7 +75,7 @@ class Gatherer(Actor):
             await mount.close()
 
 
-class Gathering(Actor):
+class GatherController(Actor):
     """Looks after the processes on the hosts.
 
     They are its own: it hears of their ends, and the program goes on.

@@ -15,11 +15,17 @@ from mesh_rdma import allocate
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mesh_fs._gather.messages import Changes, Page, Piece, Seen, Space
+    from mesh_fs._gather.messages import (
+        DirectoryPage,
+        FileChanges,
+        FileStatus,
+        FileSystemUsage,
+        ReadResult,
+    )
     from mesh_fs._gather.shared_folder import SharedFolder
     from mesh_rdma import RDMABuffer
 
-__all__ = ["BLOCK_BYTES", "FETCH_BLOCKS_MAX", "HostLink"]
+__all__ = ["BLOCK_BYTES", "FETCH_BLOCKS_MAX", "HostClient"]
 
 T = TypeVar("T")
 
@@ -44,7 +50,7 @@ class _Window:
         self.memory = allocate(len(theirs))
 
 
-class HostLink:
+class HostClient:
     """Asks one host for files.
 
     What it asks for raises `OSError` with the host's number of the error, or EIO if the host is
@@ -79,11 +85,11 @@ class HostLink:
         self._read = folder.read.options(timeout=limit_s)
         self._space = folder.space.options(timeout=limit_s)
 
-    async def stat(self, path: bytes, file: tuple[int, int] | None) -> Seen:
+    async def stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus:
         """Looks at a path; at a certain file if one is named."""
         return await self._ask(lambda: self._stat.call_one(path, file))
 
-    async def open(self, path: bytes, file: tuple[int, int]) -> Seen:
+    async def open(self, path: bytes, file: tuple[int, int]) -> FileStatus:
         """Has a file be open there; raises ESTALE if another one has its name by now."""
         return await self._ask(lambda: self._open.call_one(path, file))
 
@@ -91,17 +97,17 @@ class HostLink:
         """Reads a symlink."""
         return await self._ask(lambda: self._target.call_one(path))
 
-    async def page(self, path: bytes, after: bytes) -> Page:
+    async def page(self, path: bytes, after: bytes) -> DirectoryPage:
         """Lists a part of a directory."""
         return await self._ask(lambda: self._page.call_one(path, after))
 
-    async def space(self) -> Space:
+    async def space(self) -> FileSystemUsage:
         """Says how full the file system is."""
         return await self._ask(self._space.call_one)
 
     async def blocks(
         self, path: bytes, file: tuple[int, int], first: int, count: int, *, is_urgent: bool
-    ) -> tuple[Piece, list[bytes]]:
+    ) -> tuple[ReadResult, list[bytes]]:
         """Reads blocks of a file; there are fewer where it ends.
 
         It may take longer than anybody waits: the memory that it goes through is the host's until
@@ -109,24 +115,24 @@ class HostLink:
         """
         offset, length = first * BLOCK_BYTES, count * BLOCK_BYTES
         if length < _LARGE_BYTES:
-            piece = await self._ask(lambda: self._read.call_one(path, file, offset, length))
-            return piece, [piece.content] if piece.content else []
+            result = await self._ask(lambda: self._read.call_one(path, file, offset, length))
+            return result, [result.content] if result.content else []
         window = await self._joined()
         slot = await window.slots.take(is_urgent=is_urgent)
         try:
-            piece = await self._ask(
+            result = await self._ask(
                 lambda: self._folder.fill.call_one(self._reader, slot, path, file, offset, length),
                 is_limited=False,
             )
             start = slot * SLOT_BYTES
-            memory = window.memory[start : start + piece.length]
-            if piece.length:
+            memory = window.memory[start : start + result.length]
+            if result.length:
                 copied = window.theirs.read_into(
-                    memory, offset=start, length=piece.length, timeout=self._limit_s
+                    memory, offset=start, length=result.length, timeout=self._limit_s
                 )
                 await self._guarded(copied)
-            return piece, [
-                bytes(memory[at : at + BLOCK_BYTES]) for at in range(0, piece.length, BLOCK_BYTES)
+            return result, [
+                bytes(memory[at : at + BLOCK_BYTES]) for at in range(0, result.length, BLOCK_BYTES)
             ]
         finally:
             await window.slots.give(slot)
@@ -140,7 +146,7 @@ class HostLink:
                 # It closes those that were not read for longest by itself.
                 _logger.debug("%s was not told of a closed file: %s", self._called, error)
 
-    async def changes(self) -> Changes:
+    async def changes(self) -> FileChanges:
         """Waits until something has changed on the host, however long."""
         call = self._folder.changes.call_one()
         try:

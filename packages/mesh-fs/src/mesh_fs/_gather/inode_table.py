@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
 
-    from mesh_fs._gather.host_client import HostLink
-    from mesh_fs._gather.messages import Seen
+    from mesh_fs._gather.host_client import HostClient
+    from mesh_fs._gather.messages import FileStatus
 
-__all__ = ["ROOT", "Node", "Nodes"]
+__all__ = ["ROOT", "Inode", "InodeTable"]
 
 ROOT = 1
 _NUMBERS = (1 << 63) - 1
 
 
-class Node:
+class Inode:
     """One file by one name on one host, or the top, which is on none.
 
     Attributes:
@@ -54,12 +54,12 @@ class Node:
         "told",
     )
 
-    def __init__(self, number: int, link: HostLink | None, path: bytes) -> None:
+    def __init__(self, number: int, link: HostClient | None, path: bytes) -> None:
         self.number = number
         self.link = link
         self.path = path
-        self.seen: Seen | None = None
-        self.told: Seen | None = None
+        self.seen: FileStatus | None = None
+        self.told: FileStatus | None = None
         self.asked_s = 0.0
         self.fresh_until_s = 0.0
         self.lookups = 0
@@ -79,7 +79,7 @@ class Node:
         return self.path + b"/" + name if self.path else name
 
 
-class Nodes:
+class InodeTable:
     """All of them.
 
     Args:
@@ -87,24 +87,24 @@ class Nodes:
         is_direct: Whether the top is the directory of the only host itself.
     """
 
-    def __init__(self, links: list[HostLink], *, is_direct: bool) -> None:
-        self.top = Node(ROOT, links[0] if is_direct else None, b"")
+    def __init__(self, links: list[HostClient], *, is_direct: bool) -> None:
+        self.top = Inode(ROOT, links[0] if is_direct else None, b"")
         self._by_number = {ROOT: self.top}
         # The one that a path stands for now; another file may have had it before.
-        self._by_path: dict[tuple[int, bytes], Node] = {}
-        self.hosts: dict[bytes, Node] = {}
+        self._by_path: dict[tuple[int, bytes], Inode] = {}
+        self.hosts: dict[bytes, Inode] = {}
         for link in links:
             node = self.top if is_direct else self._add(self._number(link, b"", (0, 0)), link, b"")
             self._by_path[link.rank, b""] = node
             self.hosts[link.name] = node
 
-    def __getitem__(self, number: int) -> Node:
+    def __getitem__(self, number: int) -> Inode:
         return self._by_number[number]
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[Inode]:
         return iter(list(self._by_number.values()))
 
-    def of(self, link: HostLink, path: bytes, seen: Seen) -> Node:
+    def of(self, link: HostClient, path: bytes, seen: FileStatus) -> Inode:
         """Gives the node of a file at a path: the same one as long as the kernel knows it."""
         node = self._by_path.get((link.rank, path))
         if node is not None and node.seen is not None and node.seen.file == seen.file:
@@ -115,11 +115,11 @@ class Nodes:
         self._by_path[link.rank, path] = node
         return node
 
-    def at(self, link: HostLink, path: bytes) -> Node | None:
+    def at(self, link: HostClient, path: bytes) -> Inode | None:
         """Gives the node that a path stands for, if the kernel may know it."""
         return self._by_path.get((link.rank, path))
 
-    def forget(self, number: int, lookups: int) -> Node | None:
+    def forget(self, number: int, lookups: int) -> Inode | None:
         """Takes back that the kernel was told of a node; gives it when it is forgotten."""
         node = self._by_number.get(number)
         if node is None:
@@ -134,11 +134,11 @@ class Nodes:
             del self._by_path[key]
         return node
 
-    def _add(self, number: int, link: HostLink, path: bytes) -> Node:
-        node = self._by_number[number] = Node(number, link, path)
+    def _add(self, number: int, link: HostClient, path: bytes) -> Inode:
+        node = self._by_number[number] = Inode(number, link, path)
         return node
 
-    def _number(self, link: HostLink, path: bytes, file: tuple[int, int]) -> int:
+    def _number(self, link: HostClient, path: bytes, file: tuple[int, int]) -> int:
         """The same for the same file, also when the kernel had forgotten it."""
         told = b"%d %d %d %b" % (link.rank, *file, path)
         number = int.from_bytes(blake2b(told, digest_size=8).digest(), "little") & _NUMBERS
@@ -146,7 +146,7 @@ class Nodes:
             number = (number + 1) & _NUMBERS
         return number
 
-    def _is_other(self, number: int, link: HostLink, path: bytes, file: tuple[int, int]) -> bool:
+    def _is_other(self, number: int, link: HostClient, path: bytes, file: tuple[int, int]) -> bool:
         node = self._by_number.get(number)
         if node is None:
             return False

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mesh_fs._gather.inode_table import Node
-    from mesh_fs._gather.messages import Seen
+    from mesh_fs._gather.inode_table import Inode
+    from mesh_fs._gather.messages import FileStatus
 
 __all__ = ["Listing", "Listings"]
 
@@ -18,14 +18,14 @@ _KEPT_MAX = 64
 class Listing:
     """What is in a directory, as far as somebody has asked for it."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Inode) -> None:
         self._node = node
-        self._entries: list[tuple[bytes, Seen, float]] = []
+        self._entries: list[tuple[bytes, FileStatus, float]] = []
         self._is_complete = False
         self._turn = asyncio.Lock()
         self.begun_s = asyncio.get_running_loop().time()
 
-    async def at(self, place: int) -> tuple[bytes, Seen, float] | None:
+    async def at(self, place: int) -> tuple[bytes, FileStatus, float] | None:
         """Gives a name, what it stands for and when that was asked; None at the end.
 
         Raises:
@@ -62,7 +62,7 @@ class Listings:
         self._ttl_s = ttl_s
         self._kept: OrderedDict[int, Listing] = OrderedDict()
 
-    def of(self, node: Node) -> Listing:
+    def of(self, node: Inode) -> Listing:
         """Gives a listing of a directory that is not old."""
         now_s = asyncio.get_running_loop().time()
         kept = self._kept.pop(node.number, None)
@@ -73,7 +73,7 @@ class Listings:
             self._kept.popitem(last=False)
         return kept
 
-    def drop(self, node: Node) -> None:
+    def drop(self, node: Inode) -> None:
         """Says that it is not what it was."""
         self._kept.pop(node.number, None)
 

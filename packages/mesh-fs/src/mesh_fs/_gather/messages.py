@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Changes", "Page", "Piece", "Seen", "Space"]
+__all__ = ["DirectoryPage", "FileChanges", "FileStatus", "FileSystemUsage", "ReadResult"]
 
 #: A file that was changed so recently may change again without a difference in its times.
 _SETTLED_NS = 2_000_000_000
 
 
-class Seen(NamedTuple):
+class FileStatus(NamedTuple):
     """A file at one moment.
 
     Attributes:
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     is_settled: bool
 
     @classmethod
-    def of(cls, stat: os.stat_result) -> Seen:
+    def of(cls, stat: os.stat_result) -> FileStatus:
         """Takes what the system says."""
         latest = max(stat.st_mtime_ns, stat.st_ctime_ns)
         return cls(
@@ -72,7 +72,7 @@ class Seen(NamedTuple):
         return self.device, self.inode, self.size, self.modified_ns, self.changed_ns
 
 
-class Page(NamedTuple):
+class DirectoryPage(NamedTuple):
     """Some of what is in a directory, ordered by name.
 
     Attributes:
@@ -80,11 +80,11 @@ class Page(NamedTuple):
         is_last: Whether nothing comes after them.
     """
 
-    entries: list[tuple[bytes, Seen]]
+    entries: list[tuple[bytes, FileStatus]]
     is_last: bool
 
 
-class Piece(NamedTuple):
+class ReadResult(NamedTuple):
     """Bytes of a file.
 
     Attributes:
@@ -94,13 +94,13 @@ class Piece(NamedTuple):
         content: They themselves, if they are few.
     """
 
-    seen: Seen
+    seen: FileStatus
     is_whole: bool
     length: int
     content: bytes
 
 
-class Changes(NamedTuple):
+class FileChanges(NamedTuple):
     """What has changed since the last time.
 
     Attributes:
@@ -114,7 +114,7 @@ class Changes(NamedTuple):
     is_all: bool
 
 
-class Space(NamedTuple):
+class FileSystemUsage(NamedTuple):
     """How full a file system is.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mesh_core import this_host
 from mesh_fs._errors import MountError
-from mesh_fs._gather.gatherer import Gatherer, Gathering
+from mesh_fs._gather.gatherer import GatherController, Gatherer
 from mesh_fs._mount.stale_mounts import unmount_dead
 from mesh_fs._options import GatherOptions
 
@@ -44,7 +44,7 @@ class GatherMount:
             gatherer = self._procs.spawn("gatherer", Gatherer, local_mount_point, options)
             self._gathering = self._procs.spawn(
                 "gathering",
-                Gathering,
+                GatherController,
                 gatherer,
                 host_mesh,
                 remote_mount_point,

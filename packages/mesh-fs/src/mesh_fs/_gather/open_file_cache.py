@@ -15,7 +15,7 @@ from mesh_fs._gather.safe_path import opened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KeptOpen"]
+__all__ = ["OpenFileCache"]
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _Key = tuple[bytes, tuple[int, int]]
@@ -30,7 +30,7 @@ class _File:
         self.is_kept = True
 
 
-class KeptOpen:
+class OpenFileCache:
     """Files of a directory that are being read.
 
     Args:

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 from mesh_core import Actor, concurrent_endpoint, current_rank, endpoint
 from mesh_fs._delivery.window import Windows
 from mesh_fs._errors import MountError
-from mesh_fs._gather.file_watches import Watches
-from mesh_fs._gather.messages import Changes, Page, Piece, Seen, Space
-from mesh_fs._gather.open_file_cache import KeptOpen
+from mesh_fs._gather.file_watches import FileWatches
+from mesh_fs._gather.messages import (
+    DirectoryPage,
+    FileChanges,
+    FileStatus,
+    FileSystemUsage,
+    ReadResult,
+)
+from mesh_fs._gather.open_file_cache import OpenFileCache
 from mesh_fs._gather.safe_path import folder_of, opened
 from mesh_fs._subdirectory import with_subdirectory
 
@@ -48,9 +54,9 @@ class SharedFolder(Actor):
         self._root = with_subdirectory(root, current_rank())
         self._watches_max = watches_max
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-gather")
-        self._open = KeptOpen(self._root, _OPEN_MAX)
+        self._open = OpenFileCache(self._root, _OPEN_MAX)
         self._windows = Windows()
-        self._watches: Watches | None = None
+        self._watches: FileWatches | None = None
         # The names of the directory that was listed last, for the rest of its pages.
         self._listed: tuple[tuple[int, ...], list[bytes]] | None = None
 
@@ -61,7 +67,7 @@ class SharedFolder(Actor):
         Raises:
             MountError: The directory would show itself in itself.
         """
-        self._watches = Watches(self._watches_max)
+        self._watches = FileWatches(self._watches_max)
         root = await asyncio.to_thread(os.path.realpath, self._root)
         if machine() == client and os.path.commonpath((root, mountpoint)) == root:
             raise MountError(
@@ -70,19 +76,19 @@ class SharedFolder(Actor):
             )
 
     @concurrent_endpoint
-    async def stat(self, path: bytes, file: tuple[int, int] | None) -> Seen | int:
+    async def stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus | int:
         """Looks at a path; at a certain file if one is named, even if it has been replaced."""
         return await self._answer(lambda: self._stat(path, file))
 
     @concurrent_endpoint
-    async def open(self, path: bytes, file: tuple[int, int]) -> Seen | int:
+    async def open(self, path: bytes, file: tuple[int, int]) -> FileStatus | int:
         """Opens a file, unless another one has its name by now: then it gives ESTALE."""
 
-        def look() -> Seen:
+        def look() -> FileStatus:
             try:
                 with self._open.use(path, file) as descriptor:
                     self._watch(path, descriptor, is_folder=False)
-                    return Seen.of(os.fstat(descriptor))
+                    return FileStatus.of(os.fstat(descriptor))
             except FileNotFoundError as error:
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path) from error
 
@@ -99,17 +105,17 @@ class SharedFolder(Actor):
         return await self._answer(read)
 
     @concurrent_endpoint
-    async def page(self, path: bytes, after: bytes) -> Page | int:
+    async def page(self, path: bytes, after: bytes) -> DirectoryPage | int:
         """Lists what comes after a name in a directory, with its attributes."""
         return await self._answer(lambda: self._page(path, after))
 
     @concurrent_endpoint
     async def read(
         self, path: bytes, file: tuple[int, int], offset: int, length: int
-    ) -> Piece | int:
+    ) -> ReadResult | int:
         """Reads bytes of a file, and sends them along."""
 
-        def read() -> Piece:
+        def read() -> ReadResult:
             content = b""
 
             def take(descriptor: int) -> int:
@@ -117,8 +123,8 @@ class SharedFolder(Actor):
                 content = os.pread(descriptor, length, offset)
                 return len(content)
 
-            piece = self._read(path, file, take)
-            return piece._replace(content=content)
+            result = self._read(path, file, take)
+            return result._replace(content=content)
 
         return await self._answer(read)
 
@@ -130,10 +136,10 @@ class SharedFolder(Actor):
     @concurrent_endpoint
     async def fill(
         self, reader: str, slot: int, path: bytes, file: tuple[int, int], offset: int, length: int
-    ) -> Piece | int:
+    ) -> ReadResult | int:
         """Reads bytes of a file into a slot of the window."""
 
-        def put(memory: memoryview) -> Piece:
+        def put(memory: memoryview) -> ReadResult:
             return self._read(path, file, lambda at: _read_all(at, memory[:length], offset))
 
         try:
@@ -147,13 +153,13 @@ class SharedFolder(Actor):
         self._open.release(path, file)
 
     @concurrent_endpoint
-    async def space(self) -> Space | int:
+    async def space(self) -> FileSystemUsage | int:
         """Says how full the file system is."""
 
-        def look() -> Space:
+        def look() -> FileSystemUsage:
             found = os.statvfs(self._root)
             unit = found.f_frsize
-            return Space(
+            return FileSystemUsage(
                 found.f_blocks * unit,
                 found.f_bfree * unit,
                 found.f_bavail * unit,
@@ -165,7 +171,7 @@ class SharedFolder(Actor):
         return await self._answer(look)
 
     @concurrent_endpoint
-    async def changes(self) -> Changes:
+    async def changes(self) -> FileChanges:
         """Waits until something has changed that was asked for."""
         assert self._watches is not None, "it has begun"
         return await self._watches.changes()
@@ -183,9 +189,9 @@ class SharedFolder(Actor):
         except OSError as error:
             return error.errno or errno.EIO
 
-    def _stat(self, path: bytes, file: tuple[int, int] | None) -> Seen:
+    def _stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus:
         if not path:
-            return Seen.of(os.stat(self._root))
+            return FileStatus.of(os.stat(self._root))
         try:
             seen = self._look(path)
         except OSError:
@@ -197,10 +203,10 @@ class SharedFolder(Actor):
         assert file is not None, "nobody asks for a certain file"
         with self._open.use_known(path, file) as descriptor:
             if descriptor is not None:
-                return Seen.of(os.fstat(descriptor))
+                return FileStatus.of(os.fstat(descriptor))
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
 
-    def _look(self, path: bytes) -> Seen:
+    def _look(self, path: bytes) -> FileStatus:
         with folder_of(self._root, path) as (folder, name):
             # It is told when a file comes into being where there is none, too.
             self._watch(path.rpartition(b"/")[0], folder, is_folder=True)
@@ -208,11 +214,11 @@ class SharedFolder(Actor):
             try:
                 if stat.S_ISREG(os.fstat(found).st_mode):
                     self._watch(path, found, is_folder=False)
-                return Seen.of(os.fstat(found))
+                return FileStatus.of(os.fstat(found))
             finally:
                 os.close(found)
 
-    def _page(self, path: bytes, after: bytes) -> Page:
+    def _page(self, path: bytes, after: bytes) -> DirectoryPage:
         with opened(self._root, path, os.O_RDONLY | os.O_DIRECTORY) as folder:
             if not after:
                 self._watch(path, folder, is_folder=True)
@@ -225,11 +231,11 @@ class SharedFolder(Actor):
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # It has gone since.
-                entries.append((name, Seen.of(found)))
-            return Page(entries, start + len(chosen) == len(names))
+                entries.append((name, FileStatus.of(found)))
+            return DirectoryPage(entries, start + len(chosen) == len(names))
 
     def _names(self, folder: int, *, is_new: bool) -> list[bytes]:
-        version = Seen.of(os.fstat(folder)).version
+        version = FileStatus.of(os.fstat(folder)).version
         listed = self._listed
         if not is_new and listed is not None and listed[0] == version:
             return listed[1]
@@ -237,13 +243,13 @@ class SharedFolder(Actor):
         self._listed = version, names
         return names
 
-    def _read(self, path: bytes, file: tuple[int, int], take: Callable[[int], int]) -> Piece:
+    def _read(self, path: bytes, file: tuple[int, int], take: Callable[[int], int]) -> ReadResult:
         with self._open.use(path, file) as descriptor:
             self._watch(path, descriptor, is_folder=False)
-            before = Seen.of(os.fstat(descriptor))
+            before = FileStatus.of(os.fstat(descriptor))
             count = take(descriptor)
-            seen = Seen.of(os.fstat(descriptor))
-            return Piece(seen, before.version == seen.version, count, b"")
+            seen = FileStatus.of(os.fstat(descriptor))
+            return ReadResult(seen, before.version == seen.version, count, b"")
 
     def _watch(self, path: bytes, descriptor: int, *, is_folder: bool) -> None:
         assert self._watches is not None, "it has begun"
