@@ -75,15 +75,15 @@ class WorkspaceController(Actor):
             MeshError: All hosts are lost.
         """
         assert self._workspaces is not None, "it is asked only after `open`"
-        taken = self._source.take.call_one().get()
+        manifest = self._source.take.call_one().get()
         try:
             origin = Origin.of(self._root)
         except OSError as error:
             raise SnapshotError(f"{self._root!r} cannot be looked at: {error}") from error
         syncing = self._workspaces.sync.options(return_exceptions=True)
-        done = cast("ValueMesh[HostSync | MeshError]", syncing.call(taken.recipe, origin).get())
+        done = cast("ValueMesh[HostSync | MeshError]", syncing.call(manifest.recipe, origin).get())
         answers = [
-            self._once_more(rank, taken.recipe, origin)
+            self._once_more(rank, manifest.recipe, origin)
             if isinstance(answer, SupervisionError)
             else answer
             for rank, answer in enumerate(done.values())
