@@ -35,7 +35,7 @@ from mesh_rdma._cuda.exports import Exports
 from mesh_rdma._kit.harness import bytes_of, pattern, put_bytes
 from mesh_rdma._staged import target as staged_target
 from mesh_rdma._staged.messages import Op
-from mesh_rdma._staged.target import Anchor
+from mesh_rdma._staged.target import DeviceBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -360,11 +360,11 @@ def test_who_has_ended_a_copy_is_not_written_for(gpus: Path) -> None:
     """A question that is late finds no piece, so nothing of it reaches the buffer."""
     memory = fake_gpu.allocate(LEN)
     put_bytes(memory, pattern(1, LEN))
-    anchor = Anchor(RDMABuffer(memory)._handle)
-    assert anchor.ask(anchor.question(Op.ROOM, who=b"w" * 16), 1.0)
-    anchor.ask(anchor.question(Op.BREAK, who=b"w" * 16), 1.0)
+    anchor = DeviceBuffer(RDMABuffer(memory)._handle)
+    assert anchor.send(anchor.make_request(Op.ROOM, who=b"w" * 16), 1.0)
+    anchor.send(anchor.make_request(Op.BREAK, who=b"w" * 16), 1.0)
     with pytest.raises(RDMACancelled):
-        anchor.ask(anchor.question(Op.DRAIN, 0, LEN, who=b"w" * 16), 1.0)
+        anchor.send(anchor.make_request(Op.DRAIN, 0, LEN, who=b"w" * 16), 1.0)
     assert bytes_of(memory, 0, LEN) == pattern(1, LEN)
 
 
