@@ -6,7 +6,7 @@ use crate::client::leases::Leases;
 use crate::client::link::Link;
 use crate::client::peer_monitor::Watch;
 use crate::client::unreachable_peers::Lost;
-use crate::connection::peer_descriptor::{Card, Token};
+use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::registry::{Entry, Holder, Keeper, Left, Memory, OURSELVES, Registry};
 use crate::error::DataError;
 use crate::memory::arena::{Arena, Block};
@@ -37,7 +37,7 @@ pub type Answerer = Box<dyn Fn(&str, &[u8]) -> Result<Vec<u8>, String> + Send + 
 
 /// The memory that one process offers, and its connections to others.
 pub struct Domain {
-    card: Card,
+    descriptor: PeerDescriptor,
     ledger: Ledger,
     arena: Arc<Arena>,
     /// Copies of this process to and from its own memory.
@@ -61,9 +61,9 @@ pub struct Domain {
 }
 
 impl Domain {
-    pub(crate) fn new(card: Card, watch: Watch) -> io::Result<Self> {
+    pub(crate) fn new(descriptor: PeerDescriptor, watch: Watch) -> io::Result<Self> {
         Ok(Self {
-            card,
+            descriptor,
             ledger: Ledger::create()?,
             arena: Arc::default(),
             own: Cells::create()?,
@@ -85,8 +85,8 @@ impl Domain {
     }
 
     /// Who this process is, for itself; others get its [`Domain::public_card`].
-    pub fn card(&self) -> &Card {
-        &self.card
+    pub fn card(&self) -> &PeerDescriptor {
+        &self.descriptor
     }
 
     /// Which registrations are good.

@@ -2,7 +2,7 @@
 
 use crate::client::peer_monitor::Watch;
 use crate::connection::blocking_io::SocketError;
-use crate::connection::peer_descriptor::Card;
+use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
 use crate::domain::Domain;
 use crate::domain::registry::Memory;
@@ -38,8 +38,8 @@ const NO_BYTES: Span = Span { start: 0, len: 0 };
 static IDENTITY: LazyLock<Identity> = LazyLock::new(|| Identity::make().expect("an identity"));
 
 /// The owner of all connections here.
-fn card() -> Card {
-    Card {
+fn descriptor() -> PeerDescriptor {
+    PeerDescriptor {
         token: [1; 16],
         secret: [2; 16],
         boot: [3; 16],
@@ -86,14 +86,15 @@ pub fn authenticate_loopback(bytes: &[u8]) -> bool {
 
 fn is_authenticated(bytes: &[u8], entrance: &Entrance) -> bool {
     let (_peer, socket) = after(bytes);
-    let found: Result<Authenticated, Refusal> = authenticate(&socket, &card(), entrance, LIMIT);
+    let found: Result<Authenticated, Refusal> =
+        authenticate(&socket, &descriptor(), entrance, LIMIT);
     found.is_ok()
 }
 
 /// An owner over TCP on loopback. Returns whether it has proved itself.
 pub fn introduce_loopback(bytes: &[u8]) -> bool {
     let (_peer, socket) = after(bytes);
-    let answer = introduce(&socket, &card(), true, &soon());
+    let answer = introduce(&socket, &descriptor(), true, &soon());
     answer.is_ok_and(|(reply, _)| reply.status == crate::connection::frame::Status::Done)
 }
 
@@ -117,7 +118,7 @@ impl Served {
     /// Offers a little memory.
     pub fn new() -> Self {
         let watch = Watch::new().expect("descriptors");
-        let domain = Arc::new(Domain::new(card(), watch).expect("memory"));
+        let domain = Arc::new(Domain::new(descriptor(), watch).expect("memory"));
         let mut memory = Box::new([GUARD; GUARD_LEN + MEMORY_LEN + GUARD_LEN]);
         let start = memory[GUARD_LEN..].as_mut_ptr() as usize;
         let span = Span { start, len: MEMORY_LEN };

@@ -39,7 +39,7 @@ mod transfers;
 pub use client::leases::Lease;
 pub use client::link::{self, Link};
 pub use connection::frame;
-pub use connection::peer_descriptor::{self, Card};
+pub use connection::peer_descriptor::{self, PeerDescriptor, PeerDescriptor as Card};
 pub use copy::claim::{self, Claim};
 pub use copy::way::{self, Direction, Kind, Remote, Target};
 pub use copy::{grid, pull};

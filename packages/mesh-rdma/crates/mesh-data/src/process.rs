@@ -2,7 +2,7 @@
 
 use crate::client::peer_monitor::Watch;
 use crate::connection::close_on_fork;
-use crate::connection::peer_descriptor::{Card, Token};
+use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::{Domain, lock, random};
 use crate::error::DataError;
 use crate::server::connection_handler;
@@ -72,7 +72,7 @@ pub fn forget() {
 }
 
 fn start() -> Result<Arc<Domain>, DataError> {
-    let card = Card {
+    let descriptor = PeerDescriptor {
         token: random()?,
         secret: random()?,
         boot: boot()?,
@@ -83,7 +83,7 @@ fn start() -> Result<Arc<Domain>, DataError> {
         name: format!("process {} on {}", std::process::id(), host_name()),
     };
     let made = || {
-        let domain = Arc::new(Domain::new(card, Watch::new()?)?);
+        let domain = Arc::new(Domain::new(descriptor, Watch::new()?)?);
         domain.configure(*lock(&OPTIONS));
         connection_handler::open(&domain)?;
         Watch::start(&domain)?;

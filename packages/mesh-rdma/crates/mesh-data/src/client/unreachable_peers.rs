@@ -1,6 +1,6 @@
 //! Processes that could not be reached a moment ago: who asks again hears so at once.
 
-use crate::connection::peer_descriptor::{Card, Token};
+use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::lock;
 use crate::error::DataError;
 use std::collections::HashMap;
@@ -16,19 +16,19 @@ pub(crate) struct Lost(Mutex<HashMap<Token, (Instant, String)>>);
 
 impl Lost {
     /// Fails as the last try has failed, if that is not long ago.
-    pub(crate) fn check(&self, card: &Card) -> Result<(), DataError> {
-        match lock(&self.0).get(&card.token) {
+    pub(crate) fn check(&self, descriptor: &PeerDescriptor) -> Result<(), DataError> {
+        match lock(&self.0).get(&descriptor.token) {
             Some((at, why)) if at.elapsed() < PAUSE => {
-                Err(DataError::PeerDied { name: card.name.clone(), why: why.clone() })
+                Err(DataError::PeerDied { name: descriptor.name.clone(), why: why.clone() })
             }
             _ => Ok(()),
         }
     }
 
     /// A try was in vain.
-    pub(crate) fn add(&self, card: &Card, why: &str) {
+    pub(crate) fn add(&self, descriptor: &PeerDescriptor, why: &str) {
         let mut lost = lock(&self.0);
         lost.retain(|_, (at, _)| at.elapsed() < PAUSE);
-        lost.insert(card.token, (Instant::now(), why.to_owned()));
+        lost.insert(descriptor.token, (Instant::now(), why.to_owned()));
     }
 }

@@ -1,6 +1,6 @@
 //! How this process is reached from other machines: from the first handle on that leaves it.
 
-use crate::connection::peer_descriptor::Card;
+use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::domain::{Domain, lock};
 use crate::error::DataError;
 use crate::security::identity::Identity;
@@ -57,7 +57,7 @@ pub(crate) struct Listening {
 struct Current {
     scope: Scope,
     identity: Identity,
-    card: Arc<Card>,
+    descriptor: Arc<PeerDescriptor>,
 }
 
 /// Which clients can reach a listener.
@@ -107,27 +107,27 @@ impl Domain {
     ///
     /// # Errors
     /// The system does not let it listen there.
-    pub fn public_card(self: &Arc<Self>) -> Result<Arc<Card>, DataError> {
+    pub fn public_card(self: &Arc<Self>) -> Result<Arc<PeerDescriptor>, DataError> {
         let mut current = lock(&self.listening.current);
         let scope = self.listening.scope();
         let identity = match current.take() {
             Some(known) if known.scope == scope => {
-                return Ok(Arc::clone(&current.insert(known).card));
+                return Ok(Arc::clone(&current.insert(known).descriptor));
             }
             // Handles that were sent before name the old listener, which goes on.
             Some(known) => known.identity,
             None => Identity::make()?,
         };
-        let card = Arc::new(self.begin_to_listen(scope, &identity)?);
-        *current = Some(Current { scope, identity, card: Arc::clone(&card) });
-        Ok(card)
+        let descriptor = Arc::new(self.begin_to_listen(scope, &identity)?);
+        *current = Some(Current { scope, identity, descriptor: Arc::clone(&descriptor) });
+        Ok(descriptor)
     }
 
     fn begin_to_listen(
         self: &Arc<Self>,
         scope: Scope,
         identity: &Identity,
-    ) -> Result<Card, DataError> {
+    ) -> Result<PeerDescriptor, DataError> {
         let opened = || -> io::Result<_> {
             let (listener, addresses) = open(scope)?;
             let port = listener.local_addr()?.port();
@@ -138,7 +138,7 @@ impl Domain {
         let (port, addresses) =
             opened().map_err(DataError::system("cannot listen for other processes"))?;
         let fingerprint = identity.fingerprint;
-        Ok(Card { fingerprint, port, addresses, ..self.card().clone() })
+        Ok(PeerDescriptor { fingerprint, port, addresses, ..self.card().clone() })
     }
 }
 
