@@ -85,7 +85,7 @@ fn start() -> Result<Arc<Domain>, DataError> {
     let made = || {
         let domain = Arc::new(Domain::new(descriptor, Watch::new()?)?);
         domain.configure(*lock(&OPTIONS));
-        connection_handler::open(&domain)?;
+        connection_handler::listen_local(&domain)?;
         Watch::start(&domain)?;
         Ok(domain)
     };

@@ -7,7 +7,7 @@ use crate::connection::blocking_io::SocketError;
 use crate::connection::frame::{Reply, Request, Status, Verb};
 use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
-use crate::copy::attach::{Attached, peer_of, refusal};
+use crate::copy::attach::{Attached, peer_credentials, refusal};
 use crate::domain::{Domain, lock};
 use crate::error::DataError;
 use crate::memory::cells::Cells;
@@ -246,7 +246,7 @@ impl Nearby {
         stop: &Stop,
     ) -> Result<Self, SocketError> {
         let cells = Cells::create()?;
-        let process = Attached::open(peer_of(socket.as_fd())?.pid()?)?;
+        let process = Attached::open(peer_credentials(socket.as_fd())?.pid()?)?;
         socket.send_with(&hello(descriptor).encode(), &[cells.map().as_fd()])?;
         let (reply, fds) = socket.receive_reply_with(Some(stop))?;
         let mut body = vec![0; reply.length as usize];
@@ -292,7 +292,7 @@ pub(crate) fn unix_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<So
             Err(error) => return Err(io::Error::from(error).into()),
         }
     }
-    let peer = peer_of(socket.as_fd())?;
+    let peer = peer_credentials(socket.as_fd())?;
     if peer.is_this_user() {
         return Ok(socket);
     }

@@ -3,7 +3,7 @@
 use crate::client::happy_eyeballs::prepare;
 use crate::connection::close_on_fork::note;
 use crate::connection::socket::Socket;
-use crate::copy::attach::peer_of;
+use crate::copy::attach::peer_credentials;
 use crate::domain::Domain;
 use crate::security::authentication::Entrance;
 use crate::server::admission::{Origin, Refusal};
@@ -61,7 +61,7 @@ impl Listener {
     fn receive(&self, domain: &Arc<Domain>, connection: OwnedFd) {
         let (origin, entrance) = match self {
             Self::Local(_) => {
-                let peer = peer_of(connection.as_fd());
+                let peer = peer_credentials(connection.as_fd());
                 // Root is no exception: a process of another user has its own job.
                 if !peer.is_ok_and(|peer| peer.is_this_user()) {
                     return domain.refusals.count(Refusal::OtherUser);
@@ -75,7 +75,7 @@ impl Listener {
         };
         let socket = Arc::new(Socket::open(connection));
         match domain.limiter.admit(origin, &socket) {
-            Some(permit) => connection_handler::receive(domain, socket, permit, entrance),
+            Some(permit) => connection_handler::start(domain, socket, permit, entrance),
             None => domain.refusals.count(Refusal::Evicted),
         }
     }
