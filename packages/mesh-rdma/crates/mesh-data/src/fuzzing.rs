@@ -6,7 +6,7 @@ use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
 use crate::domain::Domain;
 use crate::domain::registry::Memory;
-use crate::security::authentication::{Authenticated, Entrance, authenticate, introduce};
+use crate::security::authentication::{Authenticated, AuthenticationMode, authenticate, introduce};
 use crate::security::handshake;
 use crate::security::identity::Identity;
 use crate::security::records::{Opener, Sealer, records};
@@ -76,18 +76,17 @@ pub fn connect_tls(bytes: &[u8]) -> bool {
 
 /// A client over the local socket.
 pub fn authenticate_local(bytes: &[u8]) -> bool {
-    is_authenticated(bytes, &Entrance::Local)
+    is_authenticated(bytes, &AuthenticationMode::Local)
 }
 
 /// A client over TCP on loopback.
 pub fn authenticate_loopback(bytes: &[u8]) -> bool {
-    is_authenticated(bytes, &Entrance::Loopback { port: 4321 })
+    is_authenticated(bytes, &AuthenticationMode::Loopback { port: 4321 })
 }
 
-fn is_authenticated(bytes: &[u8], entrance: &Entrance) -> bool {
+fn is_authenticated(bytes: &[u8], mode: &AuthenticationMode) -> bool {
     let (_peer, socket) = after(bytes);
-    let found: Result<Authenticated, Refusal> =
-        authenticate(&socket, &descriptor(), entrance, LIMIT);
+    let found: Result<Authenticated, Refusal> = authenticate(&socket, &descriptor(), mode, LIMIT);
     found.is_ok()
 }
 

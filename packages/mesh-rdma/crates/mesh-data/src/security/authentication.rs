@@ -29,9 +29,9 @@ use std::time::Duration;
 const REASON_LEN_MAX: u32 = 4096;
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
-/// How a connection came in, which decides what its peer has to prove.
+/// How a connection is authenticated, which depends on its listener and its addresses.
 #[derive(Debug)]
-pub(crate) enum Entrance {
+pub(crate) enum AuthenticationMode {
     /// Over a local socket, from a process of this user: descriptors come along.
     Local,
     /// Over TCP, without leaving the machine.
@@ -56,16 +56,18 @@ pub(crate) struct Authenticated {
 pub(crate) fn authenticate(
     socket: &Socket,
     descriptor: &PeerDescriptor,
-    entrance: &Entrance,
+    mode: &AuthenticationMode,
     limit: Duration,
 ) -> Result<Authenticated, Refusal> {
     let stop = Stop::after(Some(limit));
     // An eviction shuts the socket, which ends the wait; nothing else has to.
     socket.wait_at_most(limit).map_err(|_| Refusal::Silent)?;
-    let authenticated = match entrance {
-        Entrance::Local => authenticate_local(socket, descriptor, &stop)?,
-        Entrance::Loopback { port } => authenticate_loopback(socket, descriptor, *port, &stop)?,
-        Entrance::Network(config) => {
+    let authenticated = match mode {
+        AuthenticationMode::Local => authenticate_local(socket, descriptor, &stop)?,
+        AuthenticationMode::Loopback { port } => {
+            authenticate_loopback(socket, descriptor, *port, &stop)?
+        }
+        AuthenticationMode::Network(config) => {
             let keys = handshake::accept(socket.as_fd(), config, &stop);
             socket.seal_with(keys.map_err(|error| match error {
                 SocketError::Unproven(_) | SocketError::Strange => Refusal::NoTls,
@@ -237,7 +239,8 @@ mod tests {
         let (ours, theirs) = sockets();
         thread::scope(|scope| {
             let serving = scope.spawn(move || {
-                let found = authenticate(&theirs, owner, &Entrance::Loopback { port }, LIMIT);
+                let found =
+                    authenticate(&theirs, owner, &AuthenticationMode::Loopback { port }, LIMIT);
                 if let Ok(Authenticated { proof: Some(proof), .. }) = &found {
                     let reply = Reply { length: 16, ..Reply::of(Status::Done, 1) };
                     let body = Span { start: proof.as_ptr() as usize, len: proof.len() };
@@ -301,7 +304,7 @@ mod tests {
     fn a_client_that_says_nothing_has_as_long_as_the_limit() {
         let (_ours, theirs) = sockets();
         let limit = Duration::from_millis(30);
-        let found = authenticate(&theirs, &descriptor(7), &Entrance::Local, limit);
+        let found = authenticate(&theirs, &descriptor(7), &AuthenticationMode::Local, limit);
         assert_eq!(found.err(), Some(Refusal::Silent));
     }
 }

@@ -9,7 +9,7 @@ use crate::copy::grid::{DIMS_MAX, Grid};
 use crate::domain::Domain;
 use crate::domain::registry::Holder;
 use crate::error::DataError;
-use crate::security::authentication::{Authenticated, Entrance, authenticate};
+use crate::security::authentication::{Authenticated, AuthenticationMode, authenticate};
 use crate::security::proof::Proof;
 use crate::server::admission::{Permit, Refusal};
 use crate::server::listener::Listener;
@@ -55,15 +55,15 @@ pub(crate) fn start(
     domain: &Arc<Domain>,
     socket: Arc<Socket>,
     mut permit: Permit,
-    entrance: Entrance,
+    mode: AuthenticationMode,
 ) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let is_local = matches!(entrance, Entrance::Local);
+    let is_local = matches!(mode, AuthenticationMode::Local);
     let handler = ConnectionHandler { domain: Arc::clone(domain), socket, number, is_local };
     let serve = move || {
         let limit = handler.domain.limiter.policy().authentication_limit;
-        let found = authenticate(&handler.socket, handler.domain.card(), &entrance, limit);
+        let found = authenticate(&handler.socket, handler.domain.card(), &mode, limit);
         // Whatever the reason, the connection is closed.
         match found {
             Ok(authenticated) if permit.authenticate() => {
