@@ -4,8 +4,8 @@ pub mod registry;
 
 use crate::client::leases::Leases;
 use crate::client::link::Link;
-use crate::client::peer_monitor::Watch;
-use crate::client::unreachable_peers::Lost;
+use crate::client::peer_monitor::PeerMonitor;
+use crate::client::unreachable_peers::UnreachablePeers;
 use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::registry::{Entry, Holder, Keeper, Left, Memory, OURSELVES, Registry};
 use crate::error::DataError;
@@ -14,10 +14,10 @@ use crate::memory::cells::Cells;
 use crate::memory::ledger::{Ledger, Place};
 use crate::server::admission::{ConnectionLimiter, Refusal, Refusals};
 use crate::server::peer::Peer;
-use crate::server::tcp_listeners::Listening;
+use crate::server::tcp_listeners::TcpListeners;
 use crate::span::Span;
 use crate::stop::Stop;
-use crate::transfers::thread_pool::Movers;
+use crate::transfers::thread_pool::ThreadPool;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::Occupied;
 use std::io;
@@ -49,19 +49,19 @@ pub struct Domain {
     dying: Mutex<Vec<(u32, Entry)>>,
     peers: Mutex<HashMap<Holder, Arc<Peer>>>,
     pub(crate) links: Mutex<HashMap<Token, Arc<Link>>>,
-    pub(crate) lost: Lost,
+    pub(crate) unreachable_peers: UnreachablePeers,
     answerer: OnceLock<Answerer>,
     travel_limit: Mutex<Duration>,
-    pub(crate) watch: Watch,
-    pub(crate) movers: Movers,
+    pub(crate) peer_monitor: PeerMonitor,
+    pub(crate) thread_pool: ThreadPool,
     pub(crate) leases: Leases,
-    pub(crate) listening: Listening,
+    pub(crate) tcp_listeners: TcpListeners,
     pub(crate) limiter: Arc<ConnectionLimiter>,
     pub(crate) refusals: Refusals,
 }
 
 impl Domain {
-    pub(crate) fn new(descriptor: PeerDescriptor, watch: Watch) -> io::Result<Self> {
+    pub(crate) fn new(descriptor: PeerDescriptor, peer_monitor: PeerMonitor) -> io::Result<Self> {
         Ok(Self {
             descriptor,
             ledger: Ledger::create()?,
@@ -72,13 +72,13 @@ impl Domain {
             dying: Mutex::default(),
             peers: Mutex::default(),
             links: Mutex::default(),
-            lost: Lost::default(),
+            unreachable_peers: UnreachablePeers::default(),
             answerer: OnceLock::new(),
             travel_limit: Mutex::new(TRAVEL_LIMIT),
-            watch,
-            movers: Movers::default(),
+            peer_monitor,
+            thread_pool: ThreadPool::default(),
             leases: Leases::default(),
-            listening: Listening::default(),
+            tcp_listeners: TcpListeners::default(),
             limiter: Arc::default(),
             refusals: Refusals::default(),
         })
@@ -248,7 +248,7 @@ impl Domain {
         match left {
             Left::Somebody => {}
             // Nobody else would look when the handle's time is over.
-            Left::OnTheWay => self.watch.look(),
+            Left::OnTheWay => self.peer_monitor.look(),
             Left::Nobody => self.forget(slot, key),
         }
     }
@@ -289,7 +289,7 @@ impl Domain {
         let forgotten = self.registry().end_all_leases(number, Instant::now());
         forgotten.into_iter().for_each(|(slot, key)| self.forget(slot, key));
         // What it had in view, and what is on its way to somebody else.
-        self.watch.look();
+        self.peer_monitor.look();
     }
 
     pub(crate) fn peer(&self, number: Holder) -> Option<Arc<Peer>> {
@@ -329,7 +329,7 @@ impl Domain {
     /// Keeps memory alive until nobody uses it any more.
     fn outlive(&self, slot: u32, entry: Entry) {
         lock(&self.dying).push((slot, entry));
-        self.watch.look();
+        self.peer_monitor.look();
     }
 
     fn bury(&self, slot: u32, entry: Entry) {

@@ -1,6 +1,6 @@
 //! What the fuzz targets of this crate call: private parts, fed with bytes of a peer.
 
-use crate::client::peer_monitor::Watch;
+use crate::client::peer_monitor::PeerMonitor;
 use crate::connection::blocking_io::SocketError;
 use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
@@ -116,8 +116,8 @@ impl fmt::Debug for Served {
 impl Served {
     /// Offers a little memory.
     pub fn new() -> Self {
-        let watch = Watch::new().expect("descriptors");
-        let domain = Arc::new(Domain::new(descriptor(), watch).expect("memory"));
+        let peer_monitor = PeerMonitor::new().expect("descriptors");
+        let domain = Arc::new(Domain::new(descriptor(), peer_monitor).expect("memory"));
         let mut memory = Box::new([GUARD; GUARD_LEN + MEMORY_LEN + GUARD_LEN]);
         let start = memory[GUARD_LEN..].as_mut_ptr() as usize;
         let span = Span { start, len: MEMORY_LEN };

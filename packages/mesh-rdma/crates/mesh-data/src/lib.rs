@@ -10,9 +10,9 @@
 //! - `client`: a [`link`] goes to the owner of a buffer;
 //! - `connection`: between the two travels what [`frame`] says, in a `socket`; `security` proves
 //!   who is at the other end, and seals what leaves the machine;
-//! - `copy`: the [`way`] in which the bytes of one buffer are copied, `gather` when they lie in rows
-//!   as a [`grid`] says, [`pull`] when somebody asks the owner of the destination, and [`claim`] to
-//!   announce what devices copy;
+//! - `copy`: the [`way`] in which the bytes of one buffer are copied, `gather` when they lie in
+//!   rows as a [`grid`] says, [`pull`] when somebody asks the owner of the destination, and
+//!   [`claim`] to announce what devices copy;
 //! - `transfers`: a [`transfer`] does it with several threads, until [`stop`] says that it is over.
 //!
 //! # Safety of memory

@@ -1,6 +1,6 @@
 //! The one domain of this process, made when it is first needed.
 
-use crate::client::peer_monitor::Watch;
+use crate::client::peer_monitor::PeerMonitor;
 use crate::connection::close_on_fork;
 use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::{Domain, lock, random};
@@ -83,10 +83,10 @@ fn start() -> Result<Arc<Domain>, DataError> {
         name: format!("process {} on {}", std::process::id(), host_name()),
     };
     let made = || {
-        let domain = Arc::new(Domain::new(descriptor, Watch::new()?)?);
+        let domain = Arc::new(Domain::new(descriptor, PeerMonitor::new()?)?);
         domain.configure(*lock(&OPTIONS));
         connection_handler::listen_local(&domain)?;
-        Watch::start(&domain)?;
+        PeerMonitor::start(&domain)?;
         Ok(domain)
     };
     made().map_err(DataError::system("cannot share memory with other processes"))

@@ -69,10 +69,10 @@ impl Link {
         {
             return Ok(Arc::clone(link));
         }
-        domain.lost.check(descriptor)?;
+        domain.unreachable_peers.check(descriptor)?;
         let connected = Self::connect(domain, descriptor);
         if let Err(DataError::PeerDied { why, .. }) = &connected {
-            domain.lost.add(descriptor, why);
+            domain.unreachable_peers.add(descriptor, why);
         }
         let link = Arc::new(connected?);
         // Two threads may have connected at once: the first connection is kept.
@@ -84,7 +84,7 @@ impl Link {
         let kept = Arc::clone(kept);
         drop(links);
         if Arc::ptr_eq(&kept, &link) {
-            domain.watch.add(&kept);
+            domain.peer_monitor.add(&kept);
         }
         Ok(kept)
     }
@@ -102,7 +102,7 @@ impl Link {
         }
         let why_far = "it is on another machine".to_owned();
         let net = Net::far();
-        let (socket, _) = net.call(descriptor, &stop)?;
+        let (socket, _) = net.connect_and_authenticate(descriptor, &stop)?;
         Ok(Self::new(domain, descriptor, socket, Err(why_far), net))
     }
 

@@ -1,6 +1,6 @@
 //! Connections that carry the bytes of buffers: as many as copies run at a time, used again.
 
-use crate::client::happy_eyeballs::call;
+use crate::client::happy_eyeballs::connect_first;
 use crate::client::link::{exchange, unix_socket, unreachable};
 use crate::client::retries::Retries;
 use crate::connection::blocking_io::SocketError;
@@ -119,7 +119,7 @@ impl Streams {
 
     /// Makes a connection for one copy: nobody can have ended it yet.
     pub(crate) fn add(&self, stop: &Stop) -> Result<Stream, DataError> {
-        let (socket, number) = self.net.call(&self.descriptor, stop)?;
+        let (socket, number) = self.net.connect_and_authenticate(&self.descriptor, stop)?;
         let socket = Arc::new(socket);
         let mut open = lock(&self.open);
         open.retain(|one| one.strong_count() > 0);
@@ -253,7 +253,7 @@ fn loopback_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<Socket, D
     let here = descriptor.addresses.iter().filter(|address| address.is_loopback());
     let targets: Vec<_> = here.map(|address| SocketAddr::new(*address, descriptor.port)).collect();
     let ready = || {
-        let socket = Socket::open(call(&targets, stop)?.0);
+        let socket = Socket::open(connect_first(&targets, stop)?.0);
         socket.wait_in_ticks()?;
         Ok(socket)
     };
@@ -287,8 +287,8 @@ fn sealed_socket(
 ) -> Result<Socket, DataError> {
     let mut retries = Retries::default();
     loop {
-        let called = call(&targets, stop);
-        let (fd, target) = called.map_err(|error: SocketError| error.of(&descriptor.name))?;
+        let connected = connect_first(&targets, stop);
+        let (fd, target) = connected.map_err(|error: SocketError| error.of(&descriptor.name))?;
         let limit = stop.left().map_or(PROOF_LIMIT, |left| left.min(PROOF_LIMIT));
         let socket = Socket::open(fd);
         let prove = || {

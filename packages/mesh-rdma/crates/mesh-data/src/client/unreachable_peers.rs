@@ -1,4 +1,4 @@
-//! Processes that could not be reached a moment ago: who asks again hears so at once.
+//! Peers that could not be reached recently: another attempt fails at once.
 
 use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::lock;
@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long nobody tries again.
+/// How long after a failed attempt no other one is made.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// When each of them was tried last, and why it was in vain.
+/// The time and the error of the last failed attempt, by peer.
 #[derive(Debug, Default)]
-pub(crate) struct Lost(Mutex<HashMap<Token, (Instant, String)>>);
+pub(crate) struct UnreachablePeers(Mutex<HashMap<Token, (Instant, String)>>);
 
-impl Lost {
-    /// Fails as the last try has failed, if that is not long ago.
+impl UnreachablePeers {
+    /// Fails with the error of the last attempt, if that was recent.
     pub(crate) fn check(&self, descriptor: &PeerDescriptor) -> Result<(), DataError> {
         match lock(&self.0).get(&descriptor.token) {
             Some((at, why)) if at.elapsed() < PAUSE => {
@@ -25,7 +25,7 @@ impl Lost {
         }
     }
 
-    /// A try was in vain.
+    /// Records a failed attempt.
     pub(crate) fn add(&self, descriptor: &PeerDescriptor, why: &str) {
         let mut lost = lock(&self.0);
         lost.retain(|_, (at, _)| at.elapsed() < PAUSE);

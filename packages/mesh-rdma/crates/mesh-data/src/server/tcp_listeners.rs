@@ -45,7 +45,7 @@ pub struct Options {
 
 /// Where this process listens, once it does.
 #[derive(Debug, Default)]
-pub(crate) struct Listening {
+pub(crate) struct TcpListeners {
     options: Mutex<Options>,
     /// Whether handles go to other machines, over connections that are proven and secret.
     has_credentials: AtomicBool,
@@ -68,7 +68,7 @@ enum Scope {
     At(IpAddr),
 }
 
-impl Listening {
+impl TcpListeners {
     fn scope(&self) -> Scope {
         match lock(&self.options).listen {
             Listen::At(address) => Scope::At(address),
@@ -82,8 +82,8 @@ impl Listening {
 impl Domain {
     /// Says where to listen and by how many connections to copy; tells whether it was in time.
     pub fn configure(&self, wanted: Options) -> bool {
-        let current = lock(&self.listening.current);
-        let mut options = lock(&self.listening.options);
+        let current = lock(&self.tcp_listeners.current);
+        let mut options = lock(&self.tcp_listeners.options);
         let is_in_time = current.is_none() || options.listen == wanted.listen;
         if is_in_time {
             *options = wanted;
@@ -94,12 +94,12 @@ impl Domain {
     /// The job has credentials, so that it may span machines: [`Listen::Auto`] means all addresses
     /// of this machine from now on. Before, it is loopback alone.
     pub fn set_has_credentials(&self) {
-        self.listening.has_credentials.store(true, Ordering::Relaxed);
+        self.tcp_listeners.has_credentials.store(true, Ordering::Relaxed);
     }
 
     /// How many connections carry one transfer.
     pub(crate) fn tcp_streams(&self) -> usize {
-        let wanted = lock(&self.listening.options).tcp_streams;
+        let wanted = lock(&self.tcp_listeners.options).tcp_streams;
         wanted.unwrap_or(TCP_STREAMS).clamp(1, TCP_STREAMS_MAX)
     }
 
@@ -108,8 +108,8 @@ impl Domain {
     /// # Errors
     /// The system does not let it listen there.
     pub fn public_card(self: &Arc<Self>) -> Result<Arc<PeerDescriptor>, DataError> {
-        let mut current = lock(&self.listening.current);
-        let scope = self.listening.scope();
+        let mut current = lock(&self.tcp_listeners.current);
+        let scope = self.tcp_listeners.scope();
         let identity = match current.take() {
             Some(known) if known.scope == scope => {
                 return Ok(Arc::clone(&current.insert(known).descriptor));
