@@ -29,7 +29,7 @@ from mesh_rdma import (
 )
 from mesh_rdma._cuda import copier
 from mesh_rdma._cuda import exports as cuda_exports
-from mesh_rdma._cuda.copier import wait_for_turn
+from mesh_rdma._cuda.copier import wait_for_stream_event
 from mesh_rdma._cuda.driver import needed_driver
 from mesh_rdma._cuda.exports import Exports
 from mesh_rdma._kit.harness import bytes_of, pattern, put_bytes
@@ -398,5 +398,5 @@ def test_a_copy_comes_after_what_was_begun_before_it(
     for _ in range(5):
         needed_driver().copy(0, 0, here.address, old.address, LEN)
     buffer.read_into(here).get()
-    wait_for_turn(0)
+    wait_for_stream_event(0)
     assert bytes_of(here, 0, LEN) == pattern(1, LEN)

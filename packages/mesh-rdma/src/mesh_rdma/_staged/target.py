@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mesh_rdma import _core
 from mesh_rdma._completions.completion import ThreadedCompletion
 from mesh_rdma._completions.thread_pool import run_in_thread
-from mesh_rdma._cuda.copier import copy_now, turn_of
+from mesh_rdma._cuda.copier import copy_now, record_stream_event
 from mesh_rdma._cuda.driver import needed_driver
 from mesh_rdma._errors import (
     RDMACancelled,
@@ -200,7 +200,7 @@ class _Staging(ThreadedCompletion):
         self._driver = None if self._near.device is None else needed_driver()
         if self._driver is not None:
             assert self._near.device is not None
-            self._turn = turn_of(self._driver, self._near.device)
+            self._stream_event = record_stream_event(self._driver, self._near.device)
         count = -(-self._near.nbytes // PIECE_LEN)
         self._lanes = max(min(_LANES, count), 1)
         for lane in range(self._lanes):
@@ -218,8 +218,8 @@ class _Staging(ThreadedCompletion):
         piece: Piece | None = None
         try:
             if self._driver is not None:
-                device = self._turn.device
-                self._driver.wait_for(*self._turn)
+                device = self._stream_event.device
+                self._driver.wait_for(*self._stream_event)
                 piece = own_pieces.wait(self._driver, device, self._left)
             targets: dict[bytes, _core.Target] = {}
             while (at := self._next()) is not None:
@@ -282,7 +282,7 @@ class _Staging(ThreadedCompletion):
         if piece is not None:
             assert self._driver is not None
             here = piece.local.address
-            copy_now(self._driver, self._turn.device, here, source.address, nbytes)
+            copy_now(self._driver, self._stream_event.device, here, source.address, nbytes)
             source = piece.local.part(0, nbytes)
         if not isinstance(far, DeviceBuffer):
             self._transfer(far, source, offset)
@@ -301,7 +301,7 @@ class _Staging(ThreadedCompletion):
         if self._driver is None:
             ctypes.memmove(to, from_, nbytes)
         else:
-            copy_now(self._driver, self._turn.device, to, from_, nbytes)
+            copy_now(self._driver, self._stream_event.device, to, from_, nbytes)
 
     def _send(self, request: StagedRequest) -> bytes:
         """Send a request to the owner until it has a piece free."""
@@ -364,7 +364,7 @@ class _Staging(ThreadedCompletion):
         """Release all resources and settle the completion."""
         if self._driver is not None:
             with contextlib.suppress(RDMAError):
-                self._driver.destroy_event(*self._turn)
+                self._driver.destroy_event(*self._stream_event)
         # Whoever waits may do with the memory, and the buffer, what it wants as soon as it hears.
         far = self._far
         del self._near, self._far
