@@ -101,7 +101,9 @@ class Offer:
         version, purpose, channel, count = _take(_OFFER, packed, 0)
         _check(version, len(packed), _OFFER.size + count * _LANE.size)
         if purpose not in list(Purpose):
-            raise WireError(f"the offer has an unknown purpose {purpose}: install the same mesh-rdma")
+            raise WireError(
+                f"the offer has an unknown purpose {purpose}: install the same mesh-rdma"
+            )
         return cls(Purpose(purpose), channel, _unpack_lanes(packed[_OFFER.size :]))
 
 
