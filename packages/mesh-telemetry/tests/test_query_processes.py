@@ -261,3 +261,14 @@ with Telemetry(TelemetryConfig(directory=sys.argv[1])) as telemetry, telemetry.s
     asking = [sys.executable, "-c", script, str(place)]
     done = subprocess.run(asking, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_query_process_leaves_no_truncated_bytecode(tmp_path: Path) -> None:
+    code = (
+        "from mesh_telemetry._query_process.limits import limit_files; limit_files()\n"
+        "import _pydecimal"
+    )
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=LIMIT_S)
+    again = [sys.executable, "-c", "import _pydecimal"]
+    subprocess.run(again, env=env, check=True, timeout=LIMIT_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -47,6 +48,9 @@ def limit_files() -> None:
     """Forbid core dumps and large files in this process, for good."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_STDERR_BYTES_MAX, _STDERR_BYTES_MAX))
+    # The import system does not notice a short write: modules that are imported from now on would
+    # leave truncated bytecode, which no process of the installation could load.
+    sys.dont_write_bytecode = True
 
 
 def limit_cpu(wall_s: float) -> None:
