@@ -17,7 +17,7 @@ from mesh_tensor._engine.call_site import words_of
 from mesh_tensor._engine.failure_propagation import mark_dependants
 from mesh_tensor._engine.op_stream import OpStream
 from mesh_tensor._engine.plan import Operand
-from mesh_tensor._engine.plan_cache import Issue, PlanTable
+from mesh_tensor._engine.plan_cache import Issue, PlanCache
 from mesh_tensor._errors import OpFailed, RanksDisagree
 from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
 from mesh_tensor._remote.function_table import RemoteTable
@@ -96,7 +96,7 @@ class Engine:
         self.simulated = simulated
         self.metas = MetaTable(simulated)
         self.stream = OpStream(self._send, self._on_ack, lingers=simulated is None)
-        self._table = PlanTable(self.stream, simulated)
+        self._table = PlanCache(self.stream, simulated)
         self._issues = self._table.issues
         self.plans = self._table.plans
         self._define = self._table.define
