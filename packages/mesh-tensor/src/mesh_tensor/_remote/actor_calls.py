@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import Answer
+from mesh_tensor._engine.completion import CheckedCompletion
 from mesh_tensor._errors import NoGradient, TensorError
 from mesh_tensor._mesh.activation import active_stream
 from mesh_tensor._remote.actor_arguments import Handover, LoanOrder, Loans
@@ -67,7 +67,7 @@ def call_actors(
     if is_kept:
         return result
     refs = [one._ref for one in arguments.operands]
-    return future_of(Answer(engine, refs, answer, give_up))
+    return future_of(CheckedCompletion(engine, refs, answer, give_up))
 
 
 def _mesh(engine: Engine, call: LayerCall) -> DeviceMesh:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import torch
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import Answer
+from mesh_tensor._engine.completion import CheckedCompletion
 from mesh_tensor._errors import NoGradient
 from mesh_tensor._remote.arguments import Arguments
 from mesh_tensor._remote.call_protocol import DROPPED, FunctionCode, ResultSpec
@@ -194,7 +194,9 @@ class RemoteFunction(Generic[P, R]):
         answer = engine.remote.invoke(number, arguments, blob, verb, mesh)
         if not arguments.operands:
             return answer
-        return future_of(Answer(engine, [one._ref for one in arguments.operands], answer))
+        return future_of(
+            CheckedCompletion(engine, [one._ref for one in arguments.operands], answer)
+        )
 
 
 def call_on_shard_and_fetch(
