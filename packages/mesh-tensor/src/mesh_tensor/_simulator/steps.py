@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mesh_tensor._engine.plan_cache import Issue
     from mesh_tensor._simulator.rank_groups import RankGroup
     from mesh_tensor._simulator.world import SimulatedWorld
-    from mesh_tensor._trace.op_sequence import TraceBody
+    from mesh_tensor._trace.op_sequence import OpSequence
 
     #: Gets the words and where its own begin, and gives where the next ones do.
     SimulatedStep = Callable[[list[int], int], int]
@@ -299,7 +299,7 @@ class _ReplayStep(_Step):
         self, plan: Plan, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]
     ) -> None:
         super().__init__(plan, [], world)
-        body: TraceBody = plan.detail
+        body: OpSequence = plan.detail
         self._inputs, self._results = body.inputs, body.results
         self._values: list[Any] = [None] * body.values
         self._given: list[Any] = []
