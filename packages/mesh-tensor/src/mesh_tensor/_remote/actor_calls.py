@@ -11,7 +11,7 @@ from mesh_core.spi import future_of
 from mesh_tensor._engine.completion import CheckedCompletion
 from mesh_tensor._errors import NoGradient, TensorError
 from mesh_tensor._mesh.activation import active_stream
-from mesh_tensor._remote.actor_arguments import Handover, LoanOrder, Loans
+from mesh_tensor._remote.actor_arguments import ActorCallCanceller, ActorCallOrder, ActorCallToken
 from mesh_tensor._remote.arguments import Arguments
 from mesh_tensor._remote.call_protocol import DROPPED
 from mesh_tensor._remote.result_inference import infer_results
@@ -44,23 +44,23 @@ def call_actors(
         engine.meet(arguments.groups)
     result_spec = _result_spec(engine, call, arguments) if is_kept else DROPPED
     token = secrets.token_hex(8)
-    order = LoanOrder(token, call.port, arguments.blob())
-    loans = engine.remote.loans(call.procs, Loans)
+    order = ActorCallOrder(token, call.port, arguments.blob())
+    canceller = engine.remote.canceller(call.procs, ActorCallCanceller)
     stream = engine.stream
     with stream.lock:
-        result = engine.remote.lend(name, arguments, order, result_spec, name)
+        result = engine.remote.issue_actor_call(name, arguments, order, result_spec, name)
         stream.flush()
         try:
-            answer = call.send(Handover(token, is_kept))
+            answer = call.send(ActorCallToken(token, is_kept))
         except BaseException:
-            loans.give_up.broadcast(token)
+            canceller.give_up.broadcast(token)
             raise
     if call.verb not in ("call", "call_one", "choose", "rref"):
         return answer
 
     def give_up() -> object:
         # Some may not have served it; the others do not mind.
-        return loans.give_up.broadcast(token)
+        return canceller.give_up.broadcast(token)
 
     # An actor that is started again does not serve the calls of the one before.
     answer.add_done_callback(lambda done: done.exception() and give_up())

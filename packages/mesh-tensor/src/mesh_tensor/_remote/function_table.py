@@ -56,7 +56,7 @@ class RemoteTable:
         self.functions: dict[Any, int] = {}
         self._plans: dict[Any, Any] = {}
         self._tokens = itertools.count(1)
-        self._loans: Any = None
+        self._canceller: Any = None
         #: What the endpoints of actors give, by their rules and the kinds of arguments.
         self.actor_result_specs: dict[Any, ResultSpec] = {}
 
@@ -103,13 +103,13 @@ class RemoteTable:
         plan = self._plan("adopt", number, name, arguments, result_spec)
         return result_spec, self._issue(plan, arguments, result_spec, None, token)
 
-    def loans(self, procs: ProcMesh, actor: type[Any]) -> Any:
+    def canceller(self, procs: ProcMesh, actor: type[Any]) -> Any:
         """Gives the actors that hear of calls which are not served."""
-        if self._loans is None:
-            self._loans = procs.spawn("mesh_tensor_loans", actor)
-        return self._loans
+        if self._canceller is None:
+            self._canceller = procs.spawn("mesh_tensor_canceller", actor)
+        return self._canceller
 
-    def lend(
+    def issue_actor_call(
         self, name: str, arguments: Arguments, order: object, result_spec: ResultSpec, key: Any
     ) -> Any:
         """Lends tensors to actors for one call; gives what that returns."""
