@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from mesh_tensor._tensor.meta import Kind
     from mesh_tensor._tensor.tensor import Tensor
 
-__all__ = ["Asked", "Described", "describe", "issue_and_ask"]
+__all__ = ["DataDependentResults", "Described", "describe", "issue_and_fetch"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class DataDependentResults:
     """Stands for the results of an operation until the processes have said what they are.
 
     Attributes:
@@ -72,7 +72,7 @@ def describe(value: Any, operands: Sequence[Any]) -> Any:
     return Described(kind_of(value), places[0] if places else None)
 
 
-def issue_and_ask(
+def issue_and_fetch(
     engine: Engine,
     issue: Issue,
     operands: Sequence[Tensor],
@@ -88,7 +88,7 @@ def issue_and_ask(
     from mesh_tensor._dispatch.fake_propagation import New
     from mesh_tensor._tensor.tensor import become, wrap
 
-    asked: Asked = issue.parts
+    asked: DataDependentResults = issue.parts
     plan = engine.plans[issue.number]
     mesh = operands[0]._meta.mesh
     slots = [one._ref.slot for one in operands]
@@ -128,7 +128,9 @@ def issue_and_ask(
     return _returned(asked, made, operands)
 
 
-def _returned(asked: Asked, parts: Sequence[Any], operands: Sequence[Any] | None) -> Any:
+def _returned(
+    asked: DataDependentResults, parts: Sequence[Any], operands: Sequence[Any] | None
+) -> Any:
     found = [
         parts[one] if isinstance(one, int) else operands[one.index] if operands else one
         for one in asked.returned

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from mesh_tensor._dispatch.data_dependent import Asked
+from mesh_tensor._dispatch.data_dependent import DataDependentResults
 from mesh_tensor._engine.plan import Number, Operand
 from mesh_tensor._errors import DataDependentError, UnsupportedOp
 from mesh_tensor._tensor.meta import Kind, Meta, MetaTable, kind_of
@@ -109,7 +109,7 @@ class Outcome:
 
     Attributes:
         parts: What it returns: a `New`, an `Operand` that is given back, or a constant; alone or in
-            lists and tuples. `Asked` where only the processes know.
+            lists and tuples. `DataDependentResults` where only the processes know.
         mutated: Which operands it writes to.
         reshaped: Of which kind the operands are afterwards that it changes the shape of.
         args: The arguments with `Operand` for each tensor.
@@ -130,7 +130,7 @@ class Outcome:
     @property
     def results(self) -> tuple[tuple[int, ...] | None, ...]:
         """Which parts of what it returns are new, each by the path to it; None is to all of it."""
-        if type(self.parts) is Asked:
+        if type(self.parts) is DataDependentResults:
             if self.parts.is_single:
                 return (None,) if self.parts.returned == (0,) else ()
             places = enumerate(self.parts.returned)
@@ -267,7 +267,7 @@ def _asked(
     operands: Sequence[Tensor],
     written: Sequence[tuple[int, ...]],
     is_learned: bool,
-) -> Asked:
+) -> DataDependentResults:
     """Says what is to be asked for, from what the operation is declared to return."""
     if not operands:
         raise UnsupportedOp(f"{func} has no rule for what it gives: call it in a remote function")
@@ -283,7 +283,7 @@ def _asked(
         is_written = one.alias_info is not None and one.alias_info.is_write
         returned.append(next(given_back) if is_written else next(count))
     mutated = tuple(itertools.chain(*written))
-    return Asked(tuple(returned), len(returned) == 1, is_learned, mutated)
+    return DataDependentResults(tuple(returned), len(returned) == 1, is_learned, mutated)
 
 
 def _without_floats(

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from mesh_tensor._engine.engine import Engine
     from mesh_tensor._tensor.ref import Ref
 
-__all__ = ["Answer", "Behind"]
+__all__ = ["CheckedCompletion", "DependentCompletion"]
 
 
-class Behind:
+class DependentCompletion:
     """Something that is known once an answer has come: a `mesh_core.spi.Completion`.
 
     Args:
@@ -49,7 +49,7 @@ class Behind:
         self._answer.add_done_callback(lambda _: callback())
 
 
-class Answer(Behind):
+class CheckedCompletion(DependentCompletion):
     """What processes return of values that they have.
 
     Args:

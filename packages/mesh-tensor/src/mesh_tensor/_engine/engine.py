@@ -11,13 +11,13 @@ import torch
 
 from mesh_core import MeshError, Region, SupervisionError
 from mesh_tensor._dispatch.constant_folding import KnownScalar, can_fold, fold
-from mesh_tensor._dispatch.data_dependent import Asked, issue_and_ask
+from mesh_tensor._dispatch.data_dependent import DataDependentResults, issue_and_fetch
 from mesh_tensor._dispatch.fake_propagation import New, propagate
 from mesh_tensor._engine.call_site import words_of
 from mesh_tensor._engine.failure_propagation import mark_dependants
 from mesh_tensor._engine.op_stream import OpStream
 from mesh_tensor._engine.plan import Operand
-from mesh_tensor._engine.plan_cache import Issue, PlanTable
+from mesh_tensor._engine.plan_cache import Issue, PlanCache
 from mesh_tensor._errors import OpFailed, RanksDisagree
 from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
 from mesh_tensor._remote.function_table import RemoteTable
@@ -96,7 +96,7 @@ class Engine:
         self.simulated = simulated
         self.metas = MetaTable(simulated)
         self.stream = OpStream(self._send, self._on_ack, lingers=simulated is None)
-        self._table = PlanTable(self.stream, simulated)
+        self._table = PlanCache(self.stream, simulated)
         self._issues = self._table.issues
         self.plans = self._table.plans
         self._define = self._table.define
@@ -158,8 +158,8 @@ class Engine:
         if plan.is_scalar is not None:
             return self._issue_on_scalars(plan, operands, numbers, func, args, kwargs)
         if meta is None:
-            if type(plan.parts) is Asked:
-                return issue_and_ask(self, plan, operands, numbers)
+            if type(plan.parts) is DataDependentResults:
+                return issue_and_fetch(self, plan, operands, numbers)
             return self._issue_plan(plan, operands, numbers)
         # Nearly all operations give one new tensor.
         stream = self.stream
@@ -315,7 +315,9 @@ class Engine:
         )
         made.reshaped = outcome.reshaped
         metas = [one._meta for one in operands]
-        if type(outcome.parts) is not Asked and any(not meta.shape for meta in metas):
+        if type(outcome.parts) is not DataDependentResults and any(
+            not meta.shape for meta in metas
+        ):
             made.is_scalar = can_fold(func, metas, outcome.metas)
         return made
 

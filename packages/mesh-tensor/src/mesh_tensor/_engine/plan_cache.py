@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh_tensor._simulator.simulated_engine import Simulated
     from mesh_tensor._tensor.meta import Meta
 
-__all__ = ["Issue", "PlanTable"]
+__all__ = ["Issue", "PlanCache"]
 
 #: How many plans are kept.
 _PLANS_MAX = 4096
@@ -61,7 +61,7 @@ class Issue:
         self._retired.append(self.number)
 
 
-class PlanTable:
+class PlanCache:
     """The plans of one engine.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tensors that a process lends to its actors, while the words behind wait.
+"""Tensors as arguments of actor methods; the operations issued after the call wait for it.
 
 The words say when a call of an actor has its turn; the call itself comes to the actor as any other
 message does. Both meet here: the actor waits until the words have come so far, and the words
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
-__all__ = ["Handover", "LoanOrder", "Loans", "lend_step", "serve"]
+__all__ = ["ActorCallCanceller", "ActorCallOrder", "ActorCallToken", "actor_call_step", "serve"]
 
 #: How often a process checks that an actor that has not begun can still do so.
 _LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
-class Handover:
+class ActorCallToken:
     """What an actor is sent in place of its arguments.
 
     Attributes:
-        token: Which loan they are.
+        token: Identifies the call.
         is_kept: Whether what the method returns stays in its process.
     """
 
@@ -55,11 +55,11 @@ class Handover:
 
 
 @dataclass(frozen=True)
-class LoanOrder:
+class ActorCallOrder:
     """What the words bring beside the tensors.
 
     Attributes:
-        token: What the loan is called.
+        token: Identifies the call.
         port: Whom it is for.
         blob: The arguments, with stand-ins for what travels by slot.
     """
@@ -69,7 +69,7 @@ class LoanOrder:
     blob: bytes
 
 
-class _Loan:
+class _ActorCall:
     """One call of one actor."""
 
     def __init__(self) -> None:
@@ -108,88 +108,88 @@ class _Loan:
         return pytree.tree_map_only(torch.Tensor, apart, result)
 
 
-class _Counter:
-    """The loans of this process that have not been settled from both sides."""
+class _ActorCalls:
+    """The calls of this process that have not been settled from both sides."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loans: dict[str, _Loan] = {}
+        self._calls: dict[str, _ActorCall] = {}
         #: Those that nobody waits for any more, in case that their calls come all the same.
         self._given_up: deque[str] = deque(maxlen=1024)
 
-    def of(self, token: str) -> _Loan:
+    def of(self, token: str) -> _ActorCall:
         with self._lock:
-            return self._loans.setdefault(token, _Loan())
+            return self._calls.setdefault(token, _ActorCall())
 
-    def take(self, token: str) -> _Loan:
-        """Gives a loan to the actor that it is for, once."""
+    def take(self, token: str) -> _ActorCall:
+        """Returns a call to the actor that serves it, once."""
         with self._lock:
             if token in self._given_up:
-                loan = _Loan()
-                loan.error = RuntimeError("the call was given up")
-                loan.offered.set()
-                return loan
-            loan = self._loans.setdefault(token, _Loan())
-            loan.is_begun = True
-            return loan
+                actor_call = _ActorCall()
+                actor_call.error = RuntimeError("the call was given up")
+                actor_call.offered.set()
+                return actor_call
+            actor_call = self._calls.setdefault(token, _ActorCall())
+            actor_call.is_begun = True
+            return actor_call
 
     def give_up(self, token: str) -> None:
-        """Ends a loan that nobody will take; one that was taken ends by itself."""
+        """Cancels a call that no actor has begun to serve."""
         with self._lock:
-            loan = self._loans.setdefault(token, _Loan())
-            if loan.is_begun:
+            actor_call = self._calls.setdefault(token, _ActorCall())
+            if actor_call.is_begun:
                 return
-            loan.is_begun = True
+            actor_call.is_begun = True
             self._given_up.append(token)
-        loan.end(None, RuntimeError("the actor has not served the call"))
+        actor_call.end(None, RuntimeError("the actor has not served the call"))
 
     def forget(self, token: str) -> None:
         with self._lock:
-            self._loans.pop(token, None)
+            self._calls.pop(token, None)
 
 
-_counter = _Counter()
+_actor_calls = _ActorCalls()
 
 
-class Loans(Actor):
-    """Hears, beside the words, of calls that actors will not serve."""
+class ActorCallCanceller(Actor):
+    """Cancels calls that actors will not serve; called outside the order of operations."""
 
     @endpoint
     def give_up(self, token: str) -> None:
-        """Lets the words go on that wait for a call."""
-        _counter.give_up(token)
+        """Cancels a call, so that the operations issued after it continue."""
+        _actor_calls.give_up(token)
 
 
-def lend_step(plan: Plan, world: World) -> Step:
-    """Lends tensors for one call, and keeps what its method returns."""
+def actor_call_step(plan: Plan, world: World) -> Step:
+    """Passes tensors to one call of an actor, and keeps what its method returns."""
     values, operands, words = world.values, plan.operands, plan.words - 1
     call = plan.detail
 
     def step(w: list[int], at: int) -> int:
         given = [values[slot] for slot in w[at : at + operands]]
-        order: LoanOrder = world.given[w[at + operands]]
-        loan = _counter.of(order.token)
+        order: ActorCallOrder = world.given[w[at + operands]]
+        actor_call = _actor_calls.of(order.token)
         lost = next((one for one in given if isinstance(one, FailedValue)), None)
         if lost is not None:
-            loan.error = lost.failure.raised()
+            actor_call.error = lost.failure.raised()
         else:
             try:
-                loan.tensors = [_lent(one) for one in given]
-                loan.arguments = put_in(world, order.blob, given, loan.tensors)
+                actor_call.tensors = [_lent(one) for one in given]
+                actor_call.arguments = put_in(world, order.blob, given, actor_call.tensors)
             except Exception as error:
-                loan.error = error
+                actor_call.error = error
         versions = versions_of(given)
-        loan.offered.set()
-        _wait(loan, order)
-        _counter.forget(order.token)
+        actor_call.offered.set()
+        _wait(actor_call, order)
+        _actor_calls.forget(order.token)
         if lost is not None:
             raise LostOperand
         if not call.is_checked:
             return at + words
-        if loan.error is not None:
-            raise loan.error
+        if actor_call.error is not None:
+            raise actor_call.error
         check_writes(plan, given, versions)
-        kept = keep_results(plan.name, call, loan.result, loan.tensors)
+        kept = keep_results(plan.name, call, actor_call.result, actor_call.tensors)
         for index, value in enumerate(kept):
             values[w[at + operands + 1 + index]] = value
         return at + words
@@ -201,11 +201,11 @@ def _lent(value: Any) -> torch.Tensor | None:
     return value.detach() if isinstance(value, torch.Tensor) else None
 
 
-def _wait(loan: _Loan, order: LoanOrder) -> None:
-    """Waits until the actor has ended the loan, or can no longer begin it."""
+def _wait(actor_call: _ActorCall, order: ActorCallOrder) -> None:
+    """Waits until the actor has completed the call, or can no longer begin it."""
     actor = local_actor(order.port)
-    while not loan.ended.wait(_LOOK_S):
-        if loan.is_begun:
+    while not actor_call.ended.wait(_LOOK_S):
+        if actor_call.is_begun:
             continue
         if actor is None and is_actor_coming(order.port):
             continue
@@ -213,46 +213,46 @@ def _wait(loan: _Loan, order: LoanOrder) -> None:
         now = local_actor(order.port)
         actor = actor or now
         if now is None or now is not actor:
-            _counter.give_up(order.token)
+            _actor_calls.give_up(order.token)
 
 
 def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
     """Gives what an actor calls in place of a method that gets distributed tensors."""
 
     def run(instance: Any, *given: Any) -> Any:
-        *before, handover = given
-        loan = _counter.take(handover.token)
+        *before, call_token = given
+        actor_call = _actor_calls.take(call_token.token)
         result, answer, error = None, None, None
         try:
-            loan.offered.wait()
-            args, kwargs = loan.begin()
+            actor_call.offered.wait()
+            args, kwargs = actor_call.begin()
             result = function(instance, *before, *args, **kwargs)
             # Before the words go on, which may write to what was lent.
-            answer = None if handover.is_kept else loan.outgoing(result)
+            answer = None if call_token.is_kept else actor_call.outgoing(result)
         except BaseException as raised:
             error = raised
             raise
         finally:
-            loan.end(result, error)
+            actor_call.end(result, error)
         return answer
 
     async def run_async(instance: Any, *given: Any) -> Any:
-        *before, handover = given
-        loan = _counter.take(handover.token)
+        *before, call_token = given
+        actor_call = _actor_calls.take(call_token.token)
         result, answer, error = None, None, None
         try:
-            if not loan.offered.is_set():
+            if not actor_call.offered.is_set():
                 # Other actors share the loop, and the words may wait for one of them.
-                await asyncio.to_thread(loan.offered.wait)
-            args, kwargs = loan.begin()
+                await asyncio.to_thread(actor_call.offered.wait)
+            args, kwargs = actor_call.begin()
             result = await function(instance, *before, *args, **kwargs)
             # Before the words go on, which may write to what was lent.
-            answer = None if handover.is_kept else loan.outgoing(result)
+            answer = None if call_token.is_kept else actor_call.outgoing(result)
         except BaseException as raised:
             error = raised
             raise
         finally:
-            loan.end(result, error)
+            actor_call.end(result, error)
         return answer
 
     return run_async if is_async else run

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import Answer
+from mesh_tensor._engine.completion import CheckedCompletion
 from mesh_tensor._errors import NoGradient, TensorError
 from mesh_tensor._mesh.activation import active_stream
-from mesh_tensor._remote.actor_arguments import Handover, LoanOrder, Loans
+from mesh_tensor._remote.actor_arguments import ActorCallCanceller, ActorCallOrder, ActorCallToken
 from mesh_tensor._remote.arguments import Arguments
 from mesh_tensor._remote.call_protocol import DROPPED
-from mesh_tensor._remote.result_inference import imagine
+from mesh_tensor._remote.result_inference import infer_results
 from mesh_tensor._tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from mesh_core.spi import LayerCall
     from mesh_tensor._engine.engine import Engine
     from mesh_tensor._mesh.device_mesh import DeviceMesh
-    from mesh_tensor._remote.call_protocol import Pattern
+    from mesh_tensor._remote.call_protocol import ResultSpec
 
 __all__ = ["call_actors"]
 
@@ -42,39 +42,39 @@ def call_actors(
     arguments = Arguments(name, args, kwargs, _mesh(engine, call), call.verb == "choose")
     if arguments.groups:
         engine.meet(arguments.groups)
-    pattern = _pattern(engine, call, arguments) if is_kept else DROPPED
+    result_spec = _result_spec(engine, call, arguments) if is_kept else DROPPED
     token = secrets.token_hex(8)
-    order = LoanOrder(token, call.port, arguments.blob())
-    loans = engine.remote.loans(call.procs, Loans)
+    order = ActorCallOrder(token, call.port, arguments.blob())
+    canceller = engine.remote.canceller(call.procs, ActorCallCanceller)
     stream = engine.stream
     with stream.lock:
-        result = engine.remote.lend(name, arguments, order, pattern, name)
+        result = engine.remote.issue_actor_call(name, arguments, order, result_spec, name)
         stream.flush()
         try:
-            answer = call.send(Handover(token, is_kept))
+            answer = call.send(ActorCallToken(token, is_kept))
         except BaseException:
-            loans.give_up.broadcast(token)
+            canceller.give_up.broadcast(token)
             raise
     if call.verb not in ("call", "call_one", "choose", "rref"):
         return answer
 
     def give_up() -> object:
         # Some may not have served it; the others do not mind.
-        return loans.give_up.broadcast(token)
+        return canceller.give_up.broadcast(token)
 
     # An actor that is started again does not serve the calls of the one before.
     answer.add_done_callback(lambda done: done.exception() and give_up())
     if is_kept:
         return result
     refs = [one._ref for one in arguments.operands]
-    return future_of(Answer(engine, refs, answer, give_up))
+    return future_of(CheckedCompletion(engine, refs, answer, give_up))
 
 
 def _mesh(engine: Engine, call: LayerCall) -> DeviceMesh:
     return engine.mesh(call.region)._on(active_stream.get())
 
 
-def _pattern(engine: Engine, call: LayerCall, arguments: Arguments) -> Pattern:
+def _result_spec(engine: Engine, call: LayerCall, arguments: Arguments) -> ResultSpec:
     if torch.is_grad_enabled():
         for one in arguments.operands:
             if type(one) is Tensor and one.requires_grad:
@@ -89,13 +89,13 @@ def _pattern(engine: Engine, call: LayerCall, arguments: Arguments) -> Pattern:
             f"it is not known of what shape the results of {call.name} are: say so with "
             "@endpoint(propagate=...) or as_endpoint(..., propagate=...)"
         )
-    known = engine.remote.actor_patterns
+    known = engine.remote.actor_result_specs
     key = None if arguments.key is None else (call.propagate, arguments.key)
-    pattern = known.get(key)
-    if pattern is None:
-        pattern = imagine(call.name, call.propagate, arguments)
+    result_spec = known.get(key)
+    if result_spec is None:
+        result_spec = infer_results(call.name, call.propagate, arguments)
         if key is not None:
             if len(known) >= _KNOWN_MAX:
                 known.clear()
-            known[key] = pattern
-    return pattern
+            known[key] = result_spec
+    return result_spec

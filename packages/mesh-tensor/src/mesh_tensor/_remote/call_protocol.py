@@ -23,8 +23,8 @@ __all__ = [
     "MeshArg",
     "ObjectArg",
     "ObjectPart",
-    "Pattern",
     "RemoteCall",
+    "ResultSpec",
     "TensorPart",
     "Trial",
     "describe",
@@ -120,14 +120,14 @@ Part = TensorPart | ObjectPart | ConstantPart | Operand
 
 
 @dataclass(frozen=True)
-class Pattern:
+class ResultSpec:
     """What a function gives for arguments of one kind.
 
     Attributes:
         parts: Its results, flat.
         spec: The tree that they are the leaves of.
         mutated: Which operands it writes to.
-        is_checked: Whether each process compares what the function returns with the pattern;
+        is_checked: Whether each process compares what the function returns with the spec;
             False where the results are dropped.
     """
 
@@ -151,8 +151,8 @@ class Pattern:
         return any(value is not None for _, value in self.constants)
 
 
-#: The pattern of a function of which the results are dropped, whatever they are.
-DROPPED = Pattern((ConstantPart(None),), pytree.tree_flatten(None)[1], (), is_checked=False)
+#: The result spec of a function of which the results are dropped, whatever they are.
+DROPPED = ResultSpec((ConstantPart(None),), pytree.tree_flatten(None)[1], (), is_checked=False)
 
 
 @dataclass(frozen=True)
@@ -180,16 +180,16 @@ class RemoteCall:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a first call: a pattern, or why there is none."""
+    """What came of a first call: a result spec, or why there is none."""
 
-    pattern: Pattern | None = None
+    result_spec: ResultSpec | None = None
     error: BaseException | None = None
     is_poisoned: bool = False
 
 
 def describe(
     result: Any, operands: Sequence[Any], versions: Sequence[int], *, is_rule: bool = False
-) -> Pattern:
+) -> ResultSpec:
     """Describes the results of a function, or those of its rule.
 
     A result is an operand itself only if the function also writes to that operand. The results of a
@@ -230,7 +230,7 @@ def describe(
                 continue
             parts.append(shape_of(leaf, aliased))
             known.setdefault(storage, ~index)
-    return Pattern(tuple(parts), spec, mutated)
+    return ResultSpec(tuple(parts), spec, mutated)
 
 
 def shape_of(tensor: torch.Tensor, aliased: int | None) -> TensorPart:

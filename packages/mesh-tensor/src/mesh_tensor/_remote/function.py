@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import torch
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import Answer
+from mesh_tensor._engine.completion import CheckedCompletion
 from mesh_tensor._errors import NoGradient
 from mesh_tensor._remote.arguments import Arguments
-from mesh_tensor._remote.call_protocol import DROPPED, FunctionCode, Pattern
+from mesh_tensor._remote.call_protocol import DROPPED, FunctionCode, ResultSpec
 from mesh_tensor._remote.function_table import code_of
 from mesh_tensor._remote.opaque_ref import OpaqueRef
-from mesh_tensor._remote.result_inference import imagine
+from mesh_tensor._remote.result_inference import infer_results
 from mesh_tensor._tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RemoteFunction(Generic[P, R]):
         self._name = target if isinstance(target, str) else getattr(target, "__qualname__", "?")
         self._code: FunctionCode | None = None
         self._is_spoiling = False
-        self._patterns: dict[Hashable, tuple[Pattern, bytes]] = {}
+        self._result_specs: dict[Hashable, tuple[ResultSpec, bytes]] = {}
         if not isinstance(target, str):
             functools.update_wrapper(self, target)
 
@@ -150,29 +150,29 @@ class RemoteFunction(Generic[P, R]):
         if key is not None and self._rule == "cached":
             # What it gives may follow from what is inside of them.
             key = key, arguments.objects
-        known = None if key is None else self._patterns.get(key)
+        known = None if key is None else self._result_specs.get(key)
         if known is not None:
-            pattern, blob = known
-            return table.issue(number, self._name, arguments, blob, pattern)
+            result_spec, blob = known
+            return table.issue(number, self._name, arguments, blob, result_spec)
         blob = arguments.blob()
         if self._rule == "cached":
-            pattern, result = table.attempt(number, self._name, arguments, blob)
+            result_spec, result = table.attempt(number, self._name, arguments, blob)
         else:
             if self._rule == "inspect":
-                pattern = DROPPED
+                result_spec = DROPPED
             else:
-                pattern = imagine(self._name, self._rule, arguments)  # type: ignore[arg-type]
+                result_spec = infer_results(self._name, self._rule, arguments)  # type: ignore[arg-type]
             if self._is_spoiling:
                 objects = (p for p, one in enumerate(arguments.operands) if type(one) is OpaqueRef)
-                pattern = replace(pattern, mutated=(*pattern.mutated, *objects))
-            result = table.issue(number, self._name, arguments, blob, pattern)
-        if self._rule == "cached" and pattern.has_values:
+                result_spec = replace(result_spec, mutated=(*result_spec.mutated, *objects))
+            result = table.issue(number, self._name, arguments, blob, result_spec)
+        if self._rule == "cached" and result_spec.has_values:
             # Another call may return other values.
             return result
         if key is not None and not arguments.has_local_tensors:
-            if len(self._patterns) >= _KNOWN_MAX:
-                self._patterns.clear()
-            self._patterns[key] = pattern, blob
+            if len(self._result_specs) >= _KNOWN_MAX:
+                self._result_specs.clear()
+            self._result_specs[key] = result_spec, blob
         return result
 
     def _check_no_gradient(self, arguments: Arguments) -> None:
@@ -194,7 +194,9 @@ class RemoteFunction(Generic[P, R]):
         answer = engine.remote.invoke(number, arguments, blob, verb, mesh)
         if not arguments.operands:
             return answer
-        return future_of(Answer(engine, [one._ref for one in arguments.operands], answer))
+        return future_of(
+            CheckedCompletion(engine, [one._ref for one in arguments.operands], answer)
+        )
 
 
 def call_on_shard_and_fetch(

@@ -20,8 +20,8 @@ from mesh_tensor._remote.call_protocol import (
     ConstantPart,
     FunctionCode,
     ObjectPart,
-    Pattern,
     RemoteCall,
+    ResultSpec,
     TensorPart,
     Trial,
 )
@@ -56,9 +56,9 @@ class RemoteTable:
         self.functions: dict[Any, int] = {}
         self._plans: dict[Any, Any] = {}
         self._tokens = itertools.count(1)
-        self._loans: Any = None
+        self._canceller: Any = None
         #: What the endpoints of actors give, by their rules and the kinds of arguments.
-        self.actor_patterns: dict[Any, Pattern] = {}
+        self.actor_result_specs: dict[Any, ResultSpec] = {}
 
     def number_of(self, target: Target, code: FunctionCode) -> int:
         """Gives the number of a function; it is sent before what calls it."""
@@ -72,15 +72,15 @@ class RemoteTable:
         return number
 
     def issue(
-        self, number: int, name: str, arguments: Arguments, blob: bytes, pattern: Pattern
+        self, number: int, name: str, arguments: Arguments, blob: bytes, result_spec: ResultSpec
     ) -> Any:
         """Calls a function of which it is known what it gives; returns at once."""
-        plan = self._plan("remote", number, name, arguments, pattern)
-        return self._issue(plan, arguments, pattern, blob)
+        plan = self._plan("remote", number, name, arguments, result_spec)
+        return self._issue(plan, arguments, result_spec, blob)
 
     def attempt(
         self, number: int, name: str, arguments: Arguments, blob: bytes
-    ) -> tuple[Pattern, Any]:
+    ) -> tuple[ResultSpec, Any]:
         """Calls a function to see what it gives; waits for that.
 
         Raises:
@@ -96,25 +96,25 @@ class RemoteTable:
             attempt = engine.lanes.endpoint("attempt", arguments.mesh._lane, workers)
             answer = attempt.call(number, blob, arguments.slots, token)
         try:
-            pattern = self._agreed(name, arguments, list(answer.get().values()))
+            result_spec = self._agreed(name, arguments, list(answer.get().values()))
         except TensorError:
             workers.drop_held.broadcast(token)
             raise
-        plan = self._plan("adopt", number, name, arguments, pattern)
-        return pattern, self._issue(plan, arguments, pattern, None, token)
+        plan = self._plan("adopt", number, name, arguments, result_spec)
+        return result_spec, self._issue(plan, arguments, result_spec, None, token)
 
-    def loans(self, procs: ProcMesh, actor: type[Any]) -> Any:
+    def canceller(self, procs: ProcMesh, actor: type[Any]) -> Any:
         """Gives the actors that hear of calls which are not served."""
-        if self._loans is None:
-            self._loans = procs.spawn("mesh_tensor_loans", actor)
-        return self._loans
+        if self._canceller is None:
+            self._canceller = procs.spawn("mesh_tensor_canceller", actor)
+        return self._canceller
 
-    def lend(
-        self, name: str, arguments: Arguments, order: object, pattern: Pattern, key: Any
+    def issue_actor_call(
+        self, name: str, arguments: Arguments, order: object, result_spec: ResultSpec, key: Any
     ) -> Any:
         """Lends tensors to actors for one call; gives what that returns."""
-        plan = self._plan("lend", key, name, arguments, pattern)
-        return self._issue(plan, arguments, pattern, order)
+        plan = self._plan("lend", key, name, arguments, result_spec)
+        return self._issue(plan, arguments, result_spec, order)
 
     def invoke(
         self, number: int, arguments: Arguments, blob: bytes, verb: str, mesh: DeviceMesh
@@ -128,7 +128,7 @@ class RemoteTable:
             invoke = engine.lanes.endpoint("invoke", arguments.mesh._lane, workers)
             return getattr(invoke, verb)(number, blob, arguments.slots)
 
-    def _agreed(self, name: str, arguments: Arguments, trials: Sequence[Trial]) -> Pattern:
+    def _agreed(self, name: str, arguments: Arguments, trials: Sequence[Trial]) -> ResultSpec:
         if any(trial.is_poisoned for trial in trials):
             for one in arguments.operands:
                 self._engine.check(one._ref)
@@ -138,10 +138,10 @@ class RemoteTable:
                 what = f"{type(trial.error).__name__}: {trial.error}"
                 error = OpFailed(name, rank, words_of(place_here()), what)
                 raise error from trial.error
-        first = trials[0].pattern
+        first = trials[0].result_spec
         assert first is not None
         for rank, trial in zip(ranks, trials, strict=True):
-            if trial.pattern != first:
+            if trial.result_spec != first:
                 raise RanksDisagree(
                     f"{name} gives something else on rank {rank} than on rank {ranks[0]}: its "
                     "results must be alike, and what is not a tensor the same"
@@ -149,29 +149,29 @@ class RemoteTable:
         return first
 
     def _plan(
-        self, kind: str, number: Any, name: str, arguments: Arguments, pattern: Pattern
+        self, kind: str, number: Any, name: str, arguments: Arguments, result_spec: ResultSpec
     ) -> Any:
         kept = tuple(
             (place, part)
-            for place, part in enumerate(pattern.parts)
+            for place, part in enumerate(result_spec.parts)
             if isinstance(part, (TensorPart, ObjectPart))
         )
         operands = len(arguments.operands)
         returned = tuple(
             (place, part.index)
-            for place, part in enumerate(pattern.parts)
+            for place, part in enumerate(result_spec.parts)
             if isinstance(part, Operand)
         )
         # An attempt has been compared already, and its values may be of any type.
-        constants = () if kind == "adopt" else pattern.constants
-        mesh, count = arguments.mesh, len(pattern.parts)
+        constants = () if kind == "adopt" else result_spec.constants
+        mesh, count = arguments.mesh, len(result_spec.parts)
         objects = tuple(
             place for place, one in enumerate(arguments.operands) if type(one) is not Tensor
         )
-        call = RemoteCall(number, kept, returned, constants, objects, count, pattern.is_checked)
+        call = RemoteCall(number, kept, returned, constants, objects, count, result_spec.is_checked)
         # Values of different types can be equal.
         types = tuple(type(value) for _, value in constants)
-        key = (kind, mesh, operands, call, types, pattern.mutated)
+        key = (kind, mesh, operands, call, types, result_spec.mutated)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._engine._define(
@@ -183,7 +183,7 @@ class RemoteTable:
                 operands=operands,
                 numbers=1,
                 results=tuple(place for place, _ in kept),
-                mutated=pattern.mutated,
+                mutated=result_spec.mutated,
                 detail=call,
             )
         return plan
@@ -192,20 +192,20 @@ class RemoteTable:
         self,
         plan: Any,
         arguments: Arguments,
-        pattern: Pattern,
+        result_spec: ResultSpec,
         given: object | None,
         token: int = 0,
     ) -> Any:
         engine = self._engine
         stream, slots = engine.stream, arguments.slots
         self._forget_shadows(arguments)
-        for place in pattern.mutated:
+        for place in result_spec.mutated:
             if type(arguments.operands[place]) is Tensor:
                 torch.autograd.graph.increment_version(arguments.operands[place])
         leaves: list[Any] = []
         results: list[int] = []
         with stream.lock:
-            for part in pattern.parts:
+            for part in result_spec.parts:
                 leaf = self._result(part, arguments, leaves)
                 leaves.append(leaf)
                 if isinstance(part, (TensorPart, ObjectPart)):
@@ -214,7 +214,7 @@ class RemoteTable:
                 engine.watch(plan, arguments.operands, slots, results)
             word = token if given is None else stream.add_value(given)
             stream.issue((plan.number, *slots, word, *results), arguments.operands)
-        return pytree.tree_unflatten(leaves, pattern.spec)
+        return pytree.tree_unflatten(leaves, result_spec.spec)
 
     def _result(self, part: Any, arguments: Arguments, before: Sequence[Any]) -> Any:
         if isinstance(part, Operand):

@@ -9,17 +9,17 @@ from torch.utils import _pytree as pytree
 
 from mesh_tensor._dispatch.fake_propagation import without_values
 from mesh_tensor._errors import UnsupportedOp
-from mesh_tensor._remote.call_protocol import ATOMS, ObjectPart, Pattern, TensorPart, describe
+from mesh_tensor._remote.call_protocol import ATOMS, ObjectPart, ResultSpec, TensorPart, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_tensor._remote.arguments import Arguments
 
-__all__ = ["imagine"]
+__all__ = ["infer_results"]
 
 
-def imagine(name: str, rule: Callable[..., Any], arguments: Arguments) -> Pattern:
+def infer_results(name: str, rule: Callable[..., Any], arguments: Arguments) -> ResultSpec:
     """Runs a rule on tensors without values.
 
     Args:
@@ -43,17 +43,17 @@ def imagine(name: str, rule: Callable[..., Any], arguments: Arguments) -> Patter
             raise UnsupportedOp(f"the rule of {name} gives {known[0]!r} back: leave it out")
         if shapes != [None if one is None else one.shape for one in operands]:
             raise UnsupportedOp(f"the rule of {name} changes the shape of an argument")
-        pattern = describe(result, operands, versions, is_rule=True)
-    _check_constants(name, pattern)
-    return pattern
+        result_spec = describe(result, operands, versions, is_rule=True)
+    _check_constants(name, result_spec)
+    return result_spec
 
 
-def _check_constants(name: str, pattern: Pattern) -> None:
+def _check_constants(name: str, result_spec: ResultSpec) -> None:
     """Refuses values that the processes could not compare with those of the function."""
-    is_reported = bool(pattern.mutated) or any(
-        isinstance(part, (TensorPart, ObjectPart)) for part in pattern.parts
+    is_reported = bool(result_spec.mutated) or any(
+        isinstance(part, (TensorPart, ObjectPart)) for part in result_spec.parts
     )
-    for _, value in pattern.constants:
+    for _, value in result_spec.constants:
         if value is None or (is_reported and type(value) in (*ATOMS, float)):
             continue
         raise UnsupportedOp(

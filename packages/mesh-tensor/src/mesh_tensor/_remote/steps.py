@@ -150,11 +150,11 @@ def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], toke
         for argument, value in zip(arguments, given, strict=True):
             if argument is not None and argument.shape != value.shape:
                 raise BrokenPromise("a remote function may not change the shape of an argument")
-        pattern = describe(result, arguments, versions)
+        result_spec = describe(result, arguments, versions)
     except Exception as error:
         return Trial(error=portable(error))
     world.held[token] = pytree.tree_leaves(result)
-    return Trial(pattern)
+    return Trial(result_spec)
 
 
 def _called(

@@ -12,30 +12,30 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from mesh_tensor._simulator.event_log import Event, EventLog
-    from mesh_tensor._simulator.rank_groups import Cohorts
+    from mesh_tensor._simulator.rank_groups import RankGroups
 
 __all__ = ["write_trace"]
 
 
 def write_trace(
-    path: str | PathLike[str], cohorts: Cohorts, events: EventLog, ranks: Sequence[int]
+    path: str | PathLike[str], rank_groups: RankGroups, events: EventLog, ranks: Sequence[int]
 ) -> None:
     """Writes what some processes have done, as chrome's trace viewer and Perfetto read it."""
-    rows = [row for rank in ranks for row in _rows(cohorts, events, rank)]
+    rows = [row for rank in ranks for row in _rows(rank_groups, events, rank)]
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"traceEvents": rows, "displayTimeUnit": "ms"}, file)
 
 
-def _rows(cohorts: Cohorts, events: EventLog, rank: int) -> Iterator[dict[str, Any]]:
-    cohort = cohorts.of(rank)
-    alike = len(cohort.ranks)
+def _rows(rank_groups: RankGroups, events: EventLog, rank: int) -> Iterator[dict[str, Any]]:
+    rank_group = rank_groups.of(rank)
+    alike = len(rank_group.ranks)
     name = f"rank {rank}" + (f", and {alike - 1} like it" if alike > 1 else "")
     yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": name}}
     lanes: dict[tuple[str, int], int] = {}
     begin = 0
-    for number, end in (*cohort.lineage, (cohort.number, len(events.events))):
+    for number, end in (*rank_group.lineage, (rank_group.number, len(events.events))):
         for event in events.events[begin:end]:
-            if event.cohort != number:
+            if event.rank_group != number:
                 continue
             if event.lane not in lanes:
                 lanes[event.lane] = len(lanes)

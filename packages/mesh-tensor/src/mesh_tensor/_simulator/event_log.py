@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
     from mesh_tensor._engine.call_site import Place
     from mesh_tensor._engine.plan import Plan
-    from mesh_tensor._simulator.rank_groups import Cohort
+    from mesh_tensor._simulator.rank_groups import RankGroup
 
 __all__ = ["Event", "EventLog", "Sum"]
 
 
 class Event(NamedTuple):
-    """Something that a cohort has done.
+    """Something that a rank group has done.
 
     Attributes:
-        cohort: Which one.
+        rank_group: Which one.
         lane: On which of its devices.
         start_s: When it began.
         cost_s: How long it took.
@@ -28,7 +28,7 @@ class Event(NamedTuple):
         live_bytes: What was in the memory of the device then.
     """
 
-    cohort: int
+    rank_group: int
     lane: tuple[str, int]
     start_s: float
     cost_s: float
@@ -80,7 +80,7 @@ class EventLog:
 
     def note(
         self,
-        cohort: Cohort,
+        rank_group: RankGroup,
         lane: tuple[str, int],
         start_s: float,
         cost_s: float,
@@ -94,11 +94,13 @@ class EventLog:
         found = self.sums.get(key)
         if found is None:
             found = self.sums[key] = Sum(plan.name, place)
-        found.count += len(cohort.ranks)
-        found.total_s += cost_s * len(cohort.ranks)
+        found.count += len(rank_group.ranks)
+        found.total_s += cost_s * len(rank_group.ranks)
         if len(self.events) < self._events_max:
-            live = cohort.live.get(lane[0], 0)
-            event = Event(cohort.number, lane, start_s, cost_s, plan.name, place, is_exchange, live)
+            live = rank_group.live.get(lane[0], 0)
+            event = Event(
+                rank_group.number, lane, start_s, cost_s, plan.name, place, is_exchange, live
+            )
             self.events.append(event)
         else:
             self.left_out += 1

@@ -1,6 +1,6 @@
-"""Simulated processes, in cohorts: those that have had the same to do are kept as one.
+"""Simulated processes, in rank groups: those that have had the same to do are kept as one.
 
-A cohort is split when some of its processes are asked for something that the others are not, or
+A rank group is split when some of its processes are asked for something that the others are not, or
 meet others in a collective. So a step of a thousand processes costs no more than that of one, as
 long as they do the same.
 """
@@ -14,7 +14,7 @@ from mesh_core import Region
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-__all__ = ["HOST", "Cohort", "Cohorts", "Lane"]
+__all__ = ["HOST", "Lane", "RankGroup", "RankGroups"]
 
 #: The device that every process has: operations on it keep the process itself busy.
 HOST = "cpu"
@@ -62,7 +62,7 @@ class Lane:
         return made
 
 
-class Cohort:
+class RankGroup:
     """Processes that have done the same so far.
 
     Attributes:
@@ -74,7 +74,7 @@ class Cohort:
             when the giving stream and its device were busy.
         live: How many bytes there are on each type of device.
         peak: How many there were at most.
-        lineage: The cohorts that it was split from, and after which of all events each time.
+        lineage: The rank groups that it was split from, and after which of all events each time.
     """
 
     __slots__ = ("hosts", "lanes", "lineage", "live", "loans", "number", "peak", "ranks")
@@ -152,28 +152,28 @@ class Cohort:
         return max([0.0, *self.hosts.values(), *clocks])
 
 
-class Cohorts:
+class RankGroups:
     """All simulated processes.
 
     Args:
         size: How many there are.
-        count: Counts the events so far; see `Cohort.lineage`.
+        count: Counts the events so far; see `RankGroup.lineage`.
     """
 
     def __init__(self, size: int, count: Callable[[], int]) -> None:
         self._count = count
-        self.all = [Cohort(0, range(size))]
+        self.all = [RankGroup(0, range(size))]
         #: By rank.
         self._of = [self.all[0]] * size
-        #: How often cohorts were split; what is known of cohorts holds until the next time.
+        #: How often rank groups were split; what is known of rank groups holds until the next time.
         self.version = 0
-        self._regions: dict[bytes, tuple[int, list[Cohort]]] = {}
+        self._regions: dict[bytes, tuple[int, list[RankGroup]]] = {}
 
-    def of(self, rank: int) -> Cohort:
+    def of(self, rank: int) -> RankGroup:
         """Gives that of a process."""
         return self._of[rank]
 
-    def of_region(self, encoded: bytes) -> list[Cohort]:
+    def of_region(self, encoded: bytes) -> list[RankGroup]:
         """Gives those of a part of the processes, which are split from the others for it."""
         version, found = self._regions.get(encoded, (-1, []))
         if version == self.version:
@@ -184,51 +184,51 @@ class Cohorts:
         self._regions[encoded] = self.version, found
         return found
 
-    def among(self, ranks: Iterable[int]) -> list[Cohort]:
+    def among(self, ranks: Iterable[int]) -> list[RankGroup]:
         """Gives those that some processes are of."""
         return list({id(self._of[rank]): self._of[rank] for rank in ranks}.values())
 
     def split(self, marks: Mapping[int, Hashable]) -> None:
-        """Splits cohorts so that processes of one have the same mark; those without stay together.
+        """Splits rank groups so that the ranks of each have the same mark, or none.
 
         Args:
             marks: By rank.
         """
         parts: dict[int, dict[Hashable, list[int]]] = {}
         for rank in marks:
-            cohort = self._of[rank]
-            if cohort.number not in parts:
+            rank_group = self._of[rank]
+            if rank_group.number not in parts:
                 found: dict[Hashable, list[int]] = {}
-                for one in cohort.ranks:
+                for one in rank_group.ranks:
                     found.setdefault(marks.get(one), []).append(one)
-                parts[cohort.number] = found
+                parts[rank_group.number] = found
         for number, found in parts.items():
             if len(found) > 1:
                 self._split(self.all[number], list(found.values()))
 
     def reset(self) -> None:
-        """Begins to count anew: processes that have the same in memory are one cohort again."""
-        found: dict[Hashable, list[Cohort]] = {}
-        for cohort in self.all:
-            cohort.reset()
-            found.setdefault(frozenset(cohort.live.items()), []).append(cohort)
+        """Begins to count anew: processes that have the same in memory are one rank group again."""
+        found: dict[Hashable, list[RankGroup]] = {}
+        for rank_group in self.all:
+            rank_group.reset()
+            found.setdefault(frozenset(rank_group.live.items()), []).append(rank_group)
         self.all = [alike[0] for alike in found.values()]
-        for number, (cohort, alike) in enumerate(zip(self.all, found.values(), strict=True)):
-            cohort.number = number
-            cohort.ranks = sorted(rank for one in alike for rank in one.ranks)
-            for rank in cohort.ranks:
-                self._of[rank] = cohort
+        for number, (rank_group, alike) in enumerate(zip(self.all, found.values(), strict=True)):
+            rank_group.number = number
+            rank_group.ranks = sorted(rank for one in alike for rank in one.ranks)
+            for rank in rank_group.ranks:
+                self._of[rank] = rank_group
         self.version += 1
 
-    def _split(self, cohort: Cohort, parts: Sequence[Sequence[int]]) -> None:
+    def _split(self, rank_group: RankGroup, parts: Sequence[Sequence[int]]) -> None:
         self.version += 1
         for ranks in parts[1:]:
-            made = Cohort(len(self.all), ranks)
-            made.hosts, made.loans = dict(cohort.hosts), dict(cohort.loans)
-            made.lanes = {key: lane.copy() for key, lane in cohort.lanes.items()}
-            made.live, made.peak = dict(cohort.live), dict(cohort.peak)
-            made.lineage = (*cohort.lineage, (cohort.number, self._count()))
+            made = RankGroup(len(self.all), ranks)
+            made.hosts, made.loans = dict(rank_group.hosts), dict(rank_group.loans)
+            made.lanes = {key: lane.copy() for key, lane in rank_group.lanes.items()}
+            made.live, made.peak = dict(rank_group.live), dict(rank_group.peak)
+            made.lineage = (*rank_group.lineage, (rank_group.number, self._count()))
             self.all.append(made)
             for rank in ranks:
                 self._of[rank] = made
-        cohort.ranks = parts[0]
+        rank_group.ranks = parts[0]

@@ -10,7 +10,7 @@ from mesh_tensor._engine.call_site import line_of
 if TYPE_CHECKING:
     from mesh_tensor._simulator.cost_model import CostModel
     from mesh_tensor._simulator.event_log import EventLog, Sum
-    from mesh_tensor._simulator.rank_groups import Cohort
+    from mesh_tensor._simulator.rank_groups import RankGroup
     from mesh_tensor._simulator.world import SimulatedWorld
 
 __all__ = ["DeviceUse", "LineCost", "SimulationReport", "report_of"]
@@ -139,9 +139,9 @@ class SimulationReport:
 
 def report_of(world: SimulatedWorld, program_s: float, events: EventLog) -> SimulationReport:
     """Sums up what was done since the last reset."""
-    cohorts = world.cohorts.all
-    total_s = max([program_s, *(cohort.end_s() for cohort in cohorts)])
-    devices = [use for cohort in cohorts for use in _uses(cohort, total_s, world.model)]
+    rank_groups = world.rank_groups.all
+    total_s = max([program_s, *(rank_group.end_s() for rank_group in rank_groups)])
+    devices = [use for rank_group in rank_groups for use in _uses(rank_group, total_s, world.model)]
     sums = sorted(events.sums.values(), key=lambda one: -one.total_s)
     return SimulationReport(
         total_s,
@@ -160,25 +160,25 @@ def _place(one: DeviceUse) -> tuple[bool, str, int, int]:
     return one.device == "cpu", one.device, one.stream, one.ranks[0]
 
 
-def _uses(cohort: Cohort, total_s: float, model: CostModel) -> list[DeviceUse]:
-    for device in cohort.live:
-        if not any(key[0] == device for key in cohort.lanes):
-            cohort.lane((device, 0))
+def _uses(rank_group: RankGroup, total_s: float, model: CostModel) -> list[DeviceUse]:
+    for device in rank_group.live:
+        if not any(key[0] == device for key in rank_group.lanes):
+            rank_group.lane((device, 0))
     return [
         DeviceUse(
             device,
             stream,
-            tuple(cohort.ranks),
+            tuple(rank_group.ranks),
             lane.compute_s,
             lane.communication_s,
             lane.waiting_s,
             lane.starved_s,
             total_s - lane.clock_s,
-            cohort.live.get(device, 0),
-            cohort.peak.get(device, 0),
+            rank_group.live.get(device, 0),
+            rank_group.peak.get(device, 0),
             model.devices[device].memory_bytes,
         )
-        for (device, stream), lane in cohort.lanes.items()
+        for (device, stream), lane in rank_group.lanes.items()
     ]
 
 

@@ -124,7 +124,7 @@ class Simulator:
     def reset(self) -> None:
         """Has time begin anew, and peaks with what is in memory now."""
         self._engine.stream.flush()
-        self._world.cohorts.reset()
+        self._world.rank_groups.reset()
         self._workers.reset()
         self._events.clear()
 
@@ -150,8 +150,8 @@ class Simulator:
             OSError: It cannot be written.
         """
         self._engine.stream.flush()
-        cohorts = self._world.cohorts
+        rank_groups = self._world.rank_groups
         if ranks is None:
-            firsts = sorted(cohort.ranks[0] for cohort in cohorts.all)
+            firsts = sorted(rank_group.ranks[0] for rank_group in rank_groups.all)
             ranks = list(itertools.islice(firsts, ranks_max))
-        write_trace(path, cohorts, self._events, ranks)
+        write_trace(path, rank_groups, self._events, ranks)

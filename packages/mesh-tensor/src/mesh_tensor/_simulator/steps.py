@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from mesh_tensor._engine.plan import Plan
     from mesh_tensor._engine.plan_cache import Issue
-    from mesh_tensor._simulator.rank_groups import Cohort
+    from mesh_tensor._simulator.rank_groups import RankGroup
     from mesh_tensor._simulator.world import SimulatedWorld
-    from mesh_tensor._trace.op_sequence import TraceBody
+    from mesh_tensor._trace.op_sequence import OpSequence
 
     #: Gets the words and where its own begin, and gives where the next ones do.
     SimulatedStep = Callable[[list[int], int], int]
@@ -147,14 +147,14 @@ class _PutStep(_Step):
 
 
 class _Meeting(NamedTuple):
-    """Cohorts that meet in a collective, and how long that takes them.
+    """Rank groups that meet in a collective, and how long that takes them.
 
     Attributes:
-        cohorts: Which.
+        rank_groups: Which.
         cost_s: Once all are there.
     """
 
-    cohorts: list[Cohort]
+    rank_groups: list[RankGroup]
     cost_s: float
 
 
@@ -178,27 +178,27 @@ class _GroupStep(_Step):
     def meet(self) -> None:
         """Spends the time."""
         world = self.world
-        if self._version != world.cohorts.version:
+        if self._version != world.rank_groups.version:
             self._meetings = self._arranged()
-            self._version = world.cohorts.version
-        for cohorts, cost_s in self._meetings:
-            world.meet(self.plan, self.device.type, cohorts, cost_s)
+            self._version = world.rank_groups.version
+        for rank_groups, cost_s in self._meetings:
+            world.meet(self.plan, self.device.type, rank_groups, cost_s)
 
     def _arranged(self) -> list[_Meeting]:
-        cohorts = self.world.cohorts
+        rank_groups = self.world.rank_groups
         if self._groups is None:
             self._groups = list(self.groups())
         marks: dict[int, tuple[frozenset[int], float]] = {}
         for ranks, cost_s in self._groups:
-            mark = frozenset(cohorts.of(rank).number for rank in ranks), cost_s
+            mark = frozenset(rank_groups.of(rank).number for rank in ranks), cost_s
             marks.update(dict.fromkeys(ranks, mark))
-        cohorts.split(marks)
-        # Groups of the same cohorts do the same at the same time.
+        rank_groups.split(marks)
+        # Groups of the same rank groups do the same at the same time.
         found = {
-            (frozenset(cohorts.of(rank).number for rank in ranks), cost_s): ranks
+            (frozenset(rank_groups.of(rank).number for rank in ranks), cost_s): ranks
             for ranks, cost_s in self._groups
         }
-        return [_Meeting(cohorts.among(ranks), cost) for (_, cost), ranks in found.items()]
+        return [_Meeting(rank_groups.among(ranks), cost) for (_, cost), ranks in found.items()]
 
 
 class _ReduceStep(_GroupStep):
@@ -299,7 +299,7 @@ class _ReplayStep(_Step):
         self, plan: Plan, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]
     ) -> None:
         super().__init__(plan, [], world)
-        body: TraceBody = plan.detail
+        body: OpSequence = plan.detail
         self._inputs, self._results = body.inputs, body.results
         self._values: list[Any] = [None] * body.values
         self._given: list[Any] = []

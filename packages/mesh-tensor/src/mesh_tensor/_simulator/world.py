@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh_tensor._simulator.cost_model import ProcessGroupShape
 from mesh_tensor._simulator.op_work import nbytes_of
-from mesh_tensor._simulator.rank_groups import HOST, Cohorts
+from mesh_tensor._simulator.rank_groups import HOST, RankGroups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh_tensor._engine.plan import Plan
     from mesh_tensor._simulator.cost_model import CostModel
     from mesh_tensor._simulator.event_log import EventLog
-    from mesh_tensor._simulator.rank_groups import Cohort
+    from mesh_tensor._simulator.rank_groups import RankGroup
     from mesh_tensor._simulator.remote_costs import RemoteCosts
     from mesh_tensor._tensor.meta import Kind
 
@@ -72,7 +72,7 @@ class SimulatedWorld:
     ) -> None:
         self.size = size
         self.model = model
-        self.cohorts = Cohorts(size, lambda: events.count)
+        self.rank_groups = RankGroups(size, lambda: events.count)
         self.values: list[Held | None] = []
         #: What streams have given to others, and whether those may write to it; by token.
         self.loans: dict[int, tuple[Kind | None, Storage, bool]] = {}
@@ -149,62 +149,67 @@ class SimulatedWorld:
         """Spends the time of an operation; None where it is nothing for a device."""
         arrived_s, dispatch_s = self.arrived_s, self.model.dispatch_s
         key = device, plan.lane
-        for cohort in self.cohorts.of_region(plan.ranks):
+        for rank_group in self.rank_groups.of_region(plan.ranks):
             if cost_s is None:
-                cohort.take_up(plan.lane, arrived_s, dispatch_s)
+                rank_group.take_up(plan.lane, arrived_s, dispatch_s)
                 continue
-            lane = cohort.lane(key)
-            start_s = cohort.ready_s(lane, arrived_s, dispatch_s)
+            lane = rank_group.lane(key)
+            start_s = rank_group.ready_s(lane, arrived_s, dispatch_s)
             lane.compute_s += cost_s
-            cohort.done(lane, start_s + cost_s)
-            self._events.note(cohort, key, start_s, cost_s, plan, False)
+            rank_group.done(lane, start_s + cost_s)
+            self._events.note(rank_group, key, start_s, cost_s, plan, False)
 
-    def meet(self, plan: Plan, device: str, cohorts: Sequence[Cohort], cost_s: float) -> None:
+    def meet(
+        self, plan: Plan, device: str, rank_groups: Sequence[RankGroup], cost_s: float
+    ) -> None:
         """Has processes wait for each other, and spend the time of a collective."""
         key = device, plan.lane
-        pairs = [(cohort, cohort.lane(key)) for cohort in cohorts]
+        pairs = [(rank_group, rank_group.lane(key)) for rank_group in rank_groups]
         ready = [one.ready_s(lane, self.arrived_s, self.model.dispatch_s) for one, lane in pairs]
         start_s = max(ready)
-        for (cohort, lane), ready_s in zip(pairs, ready, strict=True):
+        for (rank_group, lane), ready_s in zip(pairs, ready, strict=True):
             lane.waiting_s += start_s - ready_s
             lane.communication_s += cost_s
-            cohort.done(lane, start_s + cost_s)
-            self._events.note(cohort, key, start_s, cost_s, plan, True)
+            rank_group.done(lane, start_s + cost_s)
+            self._events.note(rank_group, key, start_s, cost_s, plan, True)
 
     def lend(self, plan: Plan, token: int, device: str) -> None:
         """Notes when a stream gives something to another one, or gives it back."""
-        for cohort in self.cohorts.of_region(plan.ranks):
-            host_s = cohort.take_up(plan.lane, self.arrived_s, 0.0)
-            cohort.loans[token] = host_s, max(host_s, cohort.lane((device, plan.lane)).clock_s)
+        for rank_group in self.rank_groups.of_region(plan.ranks):
+            host_s = rank_group.take_up(plan.lane, self.arrived_s, 0.0)
+            rank_group.loans[token] = (
+                host_s,
+                max(host_s, rank_group.lane((device, plan.lane)).clock_s),
+            )
 
     def borrow(self, plan: Plan, token: int, device: str, is_last: bool) -> None:
         """Has a stream wait until it is given something, or is given it back."""
-        for cohort in self.cohorts.of_region(plan.ranks):
-            cohort.take_up(plan.lane, self.arrived_s, 0.0)
-            found = cohort.loans.pop(token, None) if is_last else cohort.loans.get(token)
+        for rank_group in self.rank_groups.of_region(plan.ranks):
+            rank_group.take_up(plan.lane, self.arrived_s, 0.0)
+            found = rank_group.loans.pop(token, None) if is_last else rank_group.loans.get(token)
             if found is None:
                 continue
             host_s, device_s = found
-            cohort.wait_until(plan.lane, host_s)
-            lane = cohort.lane((device, plan.lane))
+            rank_group.wait_until(plan.lane, host_s)
+            lane = rank_group.lane((device, plan.lane))
             if device_s > lane.clock_s:
                 lane.waiting_s += device_s - lane.clock_s
-                cohort.done(lane, device_s)
+                rank_group.done(lane, device_s)
 
     def wait_s(self, ranks: bytes) -> float:
         """Gives when some processes have done all that was issued."""
-        return max(cohort.end_s() for cohort in self.cohorts.of_region(ranks))
+        return max(rank_group.end_s() for rank_group in self.rank_groups.of_region(ranks))
 
     def receive(self, plan: Plan, nbytes: int) -> None:
         """Has processes get something from the program."""
         link = self.model.between
         arrived_s = self.arrived_s + nbytes / link.bytes_per_s
-        for cohort in self.cohorts.of_region(plan.ranks):
-            cohort.wait_until(plan.lane, arrived_s)
+        for rank_group in self.rank_groups.of_region(plan.ranks):
+            rank_group.wait_until(plan.lane, arrived_s)
 
     def _take(self, storage: Storage, nbytes: int) -> None:
-        for cohort in self.cohorts.of_region(storage.ranks):
-            cohort.allocate(storage.device, nbytes)
+        for rank_group in self.rank_groups.of_region(storage.ranks):
+            rank_group.allocate(storage.device, nbytes)
 
     def leave(self, storage: Storage) -> None:
         """Counts one user of some memory less."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
-__all__ = ["Exchange", "free_step", "give_step", "give_up_step", "return_step", "take_step"]
+__all__ = ["BorrowExchange", "free_step", "give_step", "give_up_step", "return_step", "take_step"]
 __all__ += ["wait_step"]
 
 
@@ -47,7 +47,7 @@ class _Loan:
         return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
-class Exchange:
+class BorrowExchange:
     """What is lent between the streams of one process."""
 
     def __init__(self) -> None:

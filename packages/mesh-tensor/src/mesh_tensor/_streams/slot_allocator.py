@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import Behind
+from mesh_tensor._engine.completion import DependentCompletion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -169,7 +169,7 @@ class _Asking:
         return future_of(_Heard(self._engine, answer))
 
 
-class _Heard(Behind):
+class _Heard(DependentCompletion):
     """An answer, once the failures that come with it are noted."""
 
     def __init__(self, engine: Engine, answer: Future[Any]) -> None:

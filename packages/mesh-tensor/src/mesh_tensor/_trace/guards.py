@@ -20,7 +20,7 @@ from mesh_tensor._tensor.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Surroundings"]
+__all__ = ["Guards"]
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device)
 #: How far into objects and containers is looked.
@@ -32,7 +32,7 @@ _NOT_OF_PROGRAM = {"torch", "mesh_core", "mesh_tensor", "numpy", *sys.stdlib_mod
 }
 
 
-class Surroundings:
+class Guards:
     """What a function can reach.
 
     Args:

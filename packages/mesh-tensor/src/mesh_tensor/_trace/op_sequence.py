@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mesh_tensor._engine.plan import Plan
 
-__all__ = ["TraceBody", "TracedOp"]
+__all__ = ["OpSequence", "TracedOp"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TracedOp:
 
 
 @dataclass(frozen=True)
-class TraceBody:
+class OpSequence:
     """A trace without what it is called with.
 
     Attributes:

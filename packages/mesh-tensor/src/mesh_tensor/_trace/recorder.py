@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh_tensor._engine.call_site import Place, place_here, words_of
 from mesh_tensor._errors import TraceError
-from mesh_tensor._trace.op_sequence import TraceBody, TracedOp
+from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -165,10 +165,10 @@ class Recorder:
         index = next(i for i, op in enumerate(self._ops) if number in op.results)
         return words_of(self.places[index])
 
-    def body(self, results: Sequence[int]) -> TraceBody:
+    def body(self, results: Sequence[int]) -> OpSequence:
         """Gives the trace, of which some values are kept."""
         plans = tuple(self._engine.plans[number] for number in self._plans)
-        return TraceBody(plans, tuple(self._ops), tuple(self.inputs), tuple(results), self._count)
+        return OpSequence(plans, tuple(self._ops), tuple(self.inputs), tuple(results), self._count)
 
     def _brought(self, plan: Plan, place: int) -> Any:
         if plan.kind == "lend":

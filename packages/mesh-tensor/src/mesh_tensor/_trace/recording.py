@@ -14,7 +14,7 @@ from mesh_tensor._engine.call_site import TracePlace, words_of
 from mesh_tensor._errors import TraceError
 from mesh_tensor._tensor.tensor import Tensor, wrap
 from mesh_tensor._trace.gradients import Gradients
-from mesh_tensor._trace.guards import Surroundings
+from mesh_tensor._trace.guards import Guards
 from mesh_tensor._trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ def record(
         TraceError: It does what a trace cannot have.
     """
     tensors = [one for one in leaves if type(one) is Tensor]
-    surroundings = Surroundings(function, (one for one in leaves if type(one) is not Tensor))
-    before = surroundings.state()
+    guards = Guards(function, (one for one in leaves if type(one) is not Tensor))
+    before = guards.state()
     parameters = (one for one in tensors if one.requires_grad)
-    gradients = Gradients([*surroundings.parameters(), *parameters])
+    gradients = Gradients([*guards.parameters(), *parameters])
     recorder = Recorder(engine, tensors)
     engine.stream.recorder = recorder
     try:
@@ -74,12 +74,12 @@ def record(
         engine.stream.recorder = None
     if recorder.is_first_of_its_kind:
         why_none = "it calls something for the first time each time"
-    elif surroundings.state() != before:
-        why_none = f"it changes {surroundings.changed(before)} itself"
+    elif guards.state() != before:
+        why_none = f"it changes {guards.changed(before)} itself"
     if why_none:
         return Recorded(result, None, why_none)
     recording = Recording(engine, recorder, changes, kept, leaves, result)
-    recording.watch(surroundings, before)
+    recording.watch(guards, before)
     return Recorded(result, recording)
 
 
@@ -128,21 +128,21 @@ class Recording:
         self.body = recorder.body(list(places))
         self._issue = _defined(engine, self.body, self._mutated)
 
-    def watch(self, surroundings: Surroundings, state: tuple[Any, ...]) -> None:
+    def watch(self, guards: Guards, state: tuple[Any, ...]) -> None:
         """Has it hold only as long as what surrounds the function is as it was."""
-        self._surroundings, self._state = surroundings, state
+        self._guards, self._state = guards, state
 
     def holds(self) -> bool:
         """Whether the function would do the same now."""
         return (
             all(tensor._meta is meta for tensor, meta in self._captured)
             and all(one.holds for one in self._gradients)
-            and self._surroundings.state() == self._state
+            and self._guards.state() == self._state
         )
 
     def changed(self) -> str:
         """Says what is not as it was."""
-        return self._surroundings.changed(self._state)
+        return self._guards.changed(self._state)
 
     def replay(self, leaves: Sequence[Any]) -> Any:
         """Does it again; gives what the function would return.

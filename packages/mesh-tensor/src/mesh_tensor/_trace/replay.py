@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from mesh_tensor._engine.plan import Plan
-    from mesh_tensor._trace.op_sequence import TraceBody, TracedOp
+    from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
     from mesh_tensor._worker.failure import Failure
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
@@ -49,7 +49,7 @@ class _Replay:
         world: Where.
     """
 
-    def __init__(self, body: TraceBody, world: World) -> None:
+    def __init__(self, body: OpSequence, world: World) -> None:
         # Not at the top: a trace is a kind of plan as well.
         from mesh_tensor._worker.runner import Runner
 
@@ -202,7 +202,7 @@ def _step_lines(plan: Plan, op: TracedOp, start: int) -> list[str]:
     return lines
 
 
-def last_uses(ops: Sequence[TracedOp], body: TraceBody) -> list[list[int]]:
+def last_uses(ops: Sequence[TracedOp], body: OpSequence) -> list[list[int]]:
     """Gives for each operation the values that nothing behind it needs."""
     needed = {*body.results, *body.inputs}
     dying: list[list[int]] = []

@@ -8,7 +8,7 @@ import torch
 
 from mesh_tensor._collectives.steps import move_step, reduce_step
 from mesh_tensor._engine.plan import Plan
-from mesh_tensor._remote.actor_arguments import lend_step
+from mesh_tensor._remote.actor_arguments import actor_call_step
 from mesh_tensor._remote.steps import adopt_step, function_step, remote_step
 from mesh_tensor._streams.borrow_exchange import (
     free_step,
@@ -78,7 +78,7 @@ KINDS: dict[str, Callable[[Plan, World], Step]] = {
     "function": function_step,
     "remote": remote_step,
     "adopt": adopt_step,
-    "lend": lend_step,
+    "lend": actor_call_step,
     "replay": replay_step,
     "groups": _groups,
     "free": free_step,

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from mesh_core import Region
 from mesh_tensor._errors import TensorError
-from mesh_tensor._streams.borrow_exchange import Exchange
+from mesh_tensor._streams.borrow_exchange import BorrowExchange
 from mesh_tensor._worker.process_groups import new_group
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class World:
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._store: TCPStore | None = None
         #: What its streams lend to each other.
-        self.exchange = Exchange()
+        self.exchange = BorrowExchange()
         self._lane = 0
         #: In which meeting of the processes its groups are, and those of its other streams.
         self._meeting = [0]
@@ -80,7 +80,7 @@ class World:
         inner = copy.copy(self)
         inner.values, inner.given, inner.numbers = values, given, numbers
         # Whoever replays it says what is lost outside of it.
-        inner.exchange = Exchange()
+        inner.exchange = BorrowExchange()
         return inner
 
     def region(self, encoded: bytes) -> Region:
