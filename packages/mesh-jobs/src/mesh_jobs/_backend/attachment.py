@@ -1,4 +1,4 @@
-"""Hosts that somebody else has asked for, and that a job only uses."""
+"""Hosts that were allocated by others, and that a job only attaches to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Attachment"]
 
 @dataclass(frozen=True)
 class Attachment:
-    """What a job uses that it has not made.
+    """Meshes that a job attaches to without allocating them.
 
     Attributes:
-        meshes: The meshes, as large as they are now.
-        credentials: Those of a program that their workers trust.
+        meshes: The meshes with their current sizes.
+        credentials: Credentials that the workers of the meshes trust.
     """
 
     meshes: tuple[MeshSpec, ...]

@@ -1,4 +1,4 @@
-"""The end of a log."""
+"""The last lines of a log file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ _LINE_LEN = 400
 
 
 def tail(path: Path, lines: int) -> str:
-    """Gives the last lines of a file, without reading all of it; nothing when there is none.
+    """Return the last lines of a file without reading all of it.
+
+    Args:
+        path: The file; if it does not exist, the result is empty.
+        lines: The maximum number of lines.
 
     Raises:
-        OSError: It is there and cannot be read.
+        OSError: The file cannot be read.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Backends by name, whoever has written them."""
+"""The registry of backends: entry points by name."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ GROUP = "mesh_jobs.backends"
 
 
 def backend_names() -> list[str]:
-    """Gives the names of all backends that are installed."""
+    """Return the names of all installed backends."""
     return sorted({one.name for one in entry_points(group=GROUP)})
 
 
 def load_backend(name: str, options: Mapping[str, Any]) -> Backend:
-    """Makes the backend of a name.
+    """Create the backend of a name.
 
     Raises:
-        JobError: It is not installed, or cannot be loaded.
+        JobError: The backend is not installed, or cannot be loaded.
     """
     return _backend(name)(options)
 
 
 @cache
 def _backend(name: str) -> type[Backend]:
-    # Remembered: it is asked for in each step of a job, and all that is installed is looked at.
+    # Cached: each step of a job needs the backend, and a lookup scans all installed packages.
     found = list(entry_points(group=GROUP, name=name))
     if not found:
         known = ", ".join(backend_names()) or "none"

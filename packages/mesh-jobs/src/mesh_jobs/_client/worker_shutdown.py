@@ -1,4 +1,4 @@
-"""Ending the workers of all hosts of a job from inside, where no scheduler does it."""
+"""Shutdown of all workers of a job from inside the job, for backends without a scheduler."""
 
 from __future__ import annotations
 
@@ -18,23 +18,27 @@ _LIMIT_S = 20.0
 
 
 class WorkerTerminator(Actor):
-    """Tells the worker that it came by to end."""
+    """Terminates the workers on its host."""
 
     @endpoint
     def end(self, order_id: str) -> None:
-        """Tells the workers of an order on this machine, which end us as well."""
+        """Send SIGTERM to the workers of an order on this host, which end this process as well."""
         for worker in all_workers(order_id):
             os.kill(worker.pid, signal.SIGTERM)
 
 
 def terminate_workers(folder: Path, order_id: str) -> None:
-    """Ends the workers of the job whose state is in a folder; those that cannot be reached stay.
+    """Terminate the workers of a job.
 
-    They end when their lease does.
+    Workers that cannot be reached end when their lease expires.
+
+    Args:
+        folder: The state folder of the job.
+        order_id: The id of the order.
     """
     ticket = read_json(folder / "job.json")["ticket"]
     addresses = [address for *_, address in ticket["hosts"]]
-    # They are lost because they end; nothing is to become of that here.
+    # The hosts are lost on purpose, so the failures need no handling.
     mesh_core.unhandled_fault_hook = _expected
     hosts = attach_to_workers(addresses, credentials=Credentials.load(folder / "keys/controller"))
     with suppress(MeshError, TimeoutError):
@@ -44,4 +48,4 @@ def terminate_workers(folder: Path, order_id: str) -> None:
 
 
 def _expected(failure: MeshFailure) -> None:
-    """Hears of the end of what was ended."""
+    """Ignore the loss of a host that was terminated."""

@@ -17,28 +17,27 @@ if TYPE_CHECKING:
 __all__ = ["Command", "SupervisedProcess"]
 
 _SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
-# As a shell says it: killed.
+# The status that a shell reports for SIGKILL.
 _SUPERVISOR_LOST = 128 + signal.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What one rank runs."""
+    """The command of one rank."""
 
     argv: tuple[str, ...]
-    """The program and its arguments; a program without a slash is looked for in PATH."""
+    """The program and its arguments; a program without a slash is searched in PATH."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of the process that starts it."""
+    """Variables that are added to the environment of the starting process."""
     workdir: str | None = None
-    """Where it runs; None is where the worker runs."""
+    """The working directory; None is that of the worker."""
     error_variable: str | None = None
-    """A variable that names a file where it may say why it fails, which comes home."""
+    """The variable that names a file for the error report of the command, if it writes one."""
 
     def environment(self) -> dict[str, str]:
-        """Gives the whole environment of the command.
+        """Return the environment of the command.
 
-        The worker's own interpreter is the first `python` that the command finds, as in an
-        activated virtual environment.
+        As in an activated virtual environment, `python` is the interpreter of the worker.
         """
         inherited = dict(os.environ)
         folder = str(Path(sys.executable).parent)
@@ -49,7 +48,7 @@ class Command:
 
 
 class SupervisedProcess:
-    """A command that runs, and ends with whoever has this object."""
+    """A running command, which is terminated when the process that holds this object exits."""
 
     def __init__(
         self,
@@ -75,21 +74,21 @@ class SupervisedProcess:
             )
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the command's process group; nothing happens once it has ended."""
+        """Send a signal to the process group of the command; does nothing after its exit."""
         try:
             self._control.send(bytes([number]))
         except OSError:
             return
 
     def end(self) -> None:
-        """Ends the command and all that it has started, by force after 5 s; does not wait."""
+        """Terminate the command and its descendants, with SIGKILL after 5 s; does not wait."""
         try:
             self._control.shutdown(socket.SHUT_WR)
         except OSError:
             return
 
     def wait(self) -> int:
-        """Waits until all is over; gives the exit status as a shell does, 128 + N for signal N."""
+        """Wait until all processes have exited; return the status, 128 + N for signal N."""
         said = b""
         while part := self._control.recv(16):
             said += part

@@ -1,10 +1,13 @@
-"""Runs one command, and ends all that it started: a program of its own, which imports no package.
+"""Supervises one command and terminates its descendants.
 
-It stands between the process of an actor and the command of a user. Whatever becomes of that
-process, a kill included, the command and all that it has started end with it; and when the command
-ends, so does what it has left behind. It talks through one socket, whose number is its first
-argument: each byte that comes is a signal for the command, and the end of the stream means that
-the owner is gone. What it says is the exit status, once all is over.
+This is a program of its own that imports only the standard library.
+
+The supervisor runs between the process of an actor and the command of a user. When the actor's
+process exits or is killed, the supervisor terminates the command and its descendants; when the
+command exits, the supervisor terminates the descendants that are left. It communicates over one
+socket, whose file descriptor is the first argument. Each received byte is the number of a signal
+for the command, and end of file means that the owner has exited. The supervisor sends the exit
+status of the command when all processes have exited.
 """
 
 import ctypes
@@ -27,13 +30,17 @@ _BY_SIGNAL = 128
 
 
 def main(arguments: list[str]) -> None:
-    """Runs `FD KIND FOLDER COMMAND...`; the kind is `tty` where stdin is a terminal to control."""
+    """Run with the arguments `FD KIND FOLDER COMMAND...`.
+
+    The kind is `tty` if stdin is to become the controlling terminal of the command, else `pipes`.
+    """
     control = socket.socket(fileno=int(arguments[0]))
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        # A scheduler tells all that a job runs. The command is to have its grace, and us with it.
+        # A scheduler signals all processes of a job. The command has its grace period, so the
+        # supervisor must outlive these signals.
         signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -41,7 +48,7 @@ def main(arguments: list[str]) -> None:
     pid = os.fork()
     if pid == 0:
         _exec(supervisor_pid, arguments[1] == "tty", arguments[2], arguments[3:])
-    # The pipes of the command are to end with the command.
+    # The pipes must reach end of file when the command exits.
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -51,11 +58,11 @@ def main(arguments: list[str]) -> None:
     try:
         control.sendall(b"%d\n" % status)
     except OSError:
-        return  # Nobody wants to know any more.
+        return  # The owner has exited.
 
 
 def _exec(supervisor_pid: int, is_tty: bool, folder: str, command: list[str]) -> None:
-    """Turns the child into the command; never returns."""
+    """Execute the command in the child process; never returns."""
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor_pid:
@@ -68,7 +75,7 @@ def _exec(supervisor_pid: int, is_tty: bool, folder: str, command: list[str]) ->
             try:
                 signal.signal(number, signal.SIG_DFL)
             except OSError:
-                continue  # One that the C library keeps for itself.
+                continue  # The C library reserves this signal.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if folder:
             os.chdir(folder)
@@ -88,14 +95,14 @@ def _refuse(command: list[str], error: OSError, folder: str, status: int) -> Non
 
 
 def _watch(pid: int, control: socket.socket, wake: int) -> int:
-    """Passes signals on until the command has ended; gives its status as a shell does."""
+    """Forward signals until the command exits; return its status, 128 + N for signal N."""
     while True:
         ended, raw = os.waitpid(-1, os.WNOHANG) if _has_children() else (0, 0)
         if ended == pid:
             code = os.waitstatus_to_exitcode(raw)
             return code if code >= 0 else _BY_SIGNAL - code
         if ended:
-            continue  # An orphan of the command's.
+            continue  # An orphaned descendant.
         for ready in select.select([control.fileno(), wake], [], [])[0]:
             if ready == wake:
                 os.read(wake, 512)
@@ -105,7 +112,7 @@ def _watch(pid: int, control: socket.socket, wake: int) -> int:
 
 
 def _forward_signals(pid: int, control: socket.socket) -> bool:
-    """Sends the signals that came; false when the owner is gone."""
+    """Forward received signals; return False if the owner has exited."""
     try:
         numbers = control.recv(64)
     except BlockingIOError:
@@ -116,12 +123,12 @@ def _forward_signals(pid: int, control: socket.socket) -> bool:
         try:
             os.killpg(pid, number)
         except OSError:
-            continue  # It has ended, or runs as another user.
+            continue  # The command has exited, or runs as another user.
     return bool(numbers)
 
 
 def _terminate_children(grace_s: float) -> None:
-    """Ends all that is left below: with a word first, then by force."""
+    """Terminate all descendants, with SIGTERM first and SIGKILL after the grace period."""
     until = time.monotonic() + grace_s
     told: set[int] = set()
     while _has_children():
@@ -130,7 +137,7 @@ def _terminate_children(grace_s: float) -> None:
             if is_late or pid not in told:
                 told.add(pid)
                 _kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
-                # A stopped process hears of it only when it goes on.
+                # A stopped process handles SIGTERM only after SIGCONT.
                 _kill(pid, signal.SIGCONT)
         while _has_children() and os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -158,7 +165,7 @@ def _parents() -> dict[int, int]:
                 with open(f"/proc/{name}/stat", "rb") as file:
                     parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
             except OSError:
-                continue  # It ended meanwhile.
+                continue  # The process has exited.
     return parents
 
 

@@ -1,7 +1,7 @@
-"""Equipment that stays with a job when the program that asked for it has ended.
+"""A client of the extension daemon, which keeps extensions open after a program has exited.
 
-A process of the user's holds it, one for each job and machine: `_job.extension_daemon`. It listens
-at a socket in the folder of the job.
+The daemon (`_job.extension_daemon`) is a process of the user, one for each job and machine. It
+listens on a Unix socket in the folder of the job.
 """
 
 from __future__ import annotations
@@ -24,68 +24,68 @@ __all__ = ["DAEMON_MODULE", "ExtensionDaemonClient", "log_path", "socket_name"]
 DAEMON_MODULE = "mesh_jobs._job.extension_daemon"
 
 _LOCK_S = 30.0
-#: Hosts that are lost may keep a daemon waiting, and not who kills the job.
+#: Lost hosts may delay the daemon, which must not delay the release of the job.
 _END_S = 30.0
 _PART_LEN = 64 << 10
 _TRIES_MAX = 2
 
 
 def socket_name() -> str:
-    """Gives the name of the socket; hidden, so that it goes with the job."""
+    """Return the name of the socket; hidden files are removed with the job."""
     return f".held-{socket.gethostname()}.sock"
 
 
 def log_path(folder: StateFolder) -> str:
-    """Gives where the daemon's output is."""
+    """Return the path of the daemon's log."""
     return str(folder.path / "logs" / f"held-{socket.gethostname()}.log")
 
 
 class ExtensionDaemonClient:
-    """What is held for a job.
+    """Opens, lists and closes the extensions that the daemon of a job holds.
 
     Args:
-        folder: The state of the job.
+        folder: The state folder of the job.
     """
 
     def __init__(self, folder: StateFolder) -> None:
         self._folder = folder
 
     def open(self, kind: str, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Gives it to the hosts, or refreshes it if they have it; says how it is.
+        """Open an extension on the hosts, or refresh it if it is open; return its status.
 
         Args:
-            kind: The name of its entry point.
-            name: What tells it from others of its kind.
-            fields: What it is made of.
+            kind: The name of the entry point of the extension.
+            name: A name that is unique among the extensions of that kind.
+            fields: The arguments of the entry point.
 
         Raises:
-            JobError: It cannot be had, or there is another of that name.
+            JobError: The extension cannot be opened, or one of that name has other fields.
         """
         order = {"do": "open", "kind": kind, "name": name, "fields": dict(fields)}
         for _ in range(_TRIES_MAX):
             with locked(self._folder.path / ".held.lock", _LOCK_S):
                 if not self._is_running():
                     self._start()
-            # One that has just let go of its last ends, and another one is started.
+            # A daemon exits after its last extension was closed; the next attempt starts another.
             if (answer := self._request(order)) is not None:
                 return dict(answer)
         raise JobError(f"what holds it does not run: see {log_path(self._folder)}")
 
     def close(self, kind: str, name: str) -> None:
-        """Takes it from the hosts.
+        """Close an extension.
 
         Raises:
-            JobError: There is none of that name.
+            JobError: No extension has that name.
         """
         if self._request({"do": "close", "kind": kind, "name": name}) is None:
             raise JobError(f"there is no {kind} {name!r} in the job")
 
     def statuses(self, kind: str) -> list[dict[str, Any]]:
-        """Says how all of a kind are, each with its `name`."""
+        """Return the status of all extensions of a kind, each with its `name`."""
         return list(self._request({"do": "list", "kind": kind}) or ())
 
     def end(self) -> None:
-        """Takes all from the hosts, of all kinds; nothing where nothing is held."""
+        """Close all extensions; does nothing if no daemon runs."""
         self._request({"do": "end"}, _END_S)
 
     def _is_running(self) -> bool:
@@ -94,7 +94,7 @@ class ExtensionDaemonClient:
         return False
 
     def _request(self, order: Mapping[str, Any], timeout_s: float | None = None) -> Any:
-        """Asks the daemon; None when there is none, or it says nothing for so many seconds."""
+        """Send a request; return None if no daemon runs or it does not answer in time."""
         try:
             with _connected(self._folder) as stream:
                 stream.settimeout(timeout_s)
@@ -112,7 +112,7 @@ class ExtensionDaemonClient:
         return answer["answer"]
 
     def _start(self) -> None:
-        """Starts a daemon; who connects is answered as soon as that runs."""
+        """Start a daemon; connections queue on its socket until it accepts them."""
         path = self._folder.path
         with _opened(self._folder) as folder, socket.socket(socket.AF_UNIX) as listener:
             (path / socket_name()).unlink(missing_ok=True)
@@ -131,12 +131,12 @@ class ExtensionDaemonClient:
                     stdout=log,
                     stderr=log,
                     pass_fds=[listener.fileno()],
-                    # Ctrl-C in the user's terminal is not meant for it.
+                    # In a new session, Ctrl-C in the terminal does not reach the daemon.
                     start_new_session=True,
                 )
             finally:
                 os.close(log)
-        # It outlives this program, which does not wait for it.
+        # The daemon outlives this program; do not wait for it.
         daemon.returncode = 0
 
 
@@ -149,7 +149,7 @@ def _connected(folder: StateFolder) -> Iterator[socket.socket]:
 
 @contextmanager
 def _opened(folder: StateFolder) -> Iterator[int]:
-    """Opens the folder: the path of a socket has to be short, and that of the folder may not be."""
+    """Open the folder as a descriptor: the path of a Unix socket has a short maximum length."""
     number = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield number

@@ -1,4 +1,4 @@
-"""The equipment of one job in one program: what is wanted, and what of it is open."""
+"""The extensions of one job in one program: the requested ones, and those that are open."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ __all__ = ["OpenExtensions"]
 
 
 class OpenExtensions:
-    """What a program gives to the hosts of its job; it ends with the program at the latest."""
+    """Opens, refreshes and closes extensions with the job state of a program."""
 
     def __init__(self) -> None:
         self._wanted: list[Equipment] = []
-        # In the order of what is wanted; what has come since then is not open yet.
+        # In the order of `_wanted`; those that were added since are not open yet.
         self._open: list[OpenEquipment] = []
         self._order_id = ""
 
     def want(self, equipment: Equipment) -> None:
-        """Opens it with the next state."""
+        """Add an extension, which is opened with the next job state."""
         self._wanted.append(equipment)
 
     def used(self, order_id: str, meshes: Mapping[str, HostMesh]) -> dict[str, HostMesh]:
-        """Opens what is not open, refreshes the rest; gives meshes as the program uses them.
+        """Open new extensions and refresh open ones; return the meshes for the program.
 
         Args:
-            order_id: The job that the meshes are of: one that was applied anew is another.
-            meshes: All meshes, by name.
+            order_id: The order of the meshes. Extensions of another order are closed first.
+            meshes: All meshes of the job, by name.
 
         Raises:
-            MeshError: Some of it cannot be opened or refreshed.
+            MeshError: An extension cannot be opened or refreshed.
         """
         if self._order_id != order_id:
             self.close()
@@ -52,8 +52,8 @@ class OpenExtensions:
         return used
 
     def close(self) -> None:
-        """Takes all from the hosts, the last first."""
+        """Close all extensions in reverse order."""
         while self._open:
-            # Hosts that are lost have nothing any more.
+            # Lost hosts hold nothing any more.
             with suppress(MeshError):
                 self._open.pop().close()

@@ -19,11 +19,11 @@ _LOOK_MS = 250
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a process has ended.
+    """How a process terminated.
 
     Attributes:
-        is_killed: Whether it had to be killed.
-        took_s: How long it took.
+        is_killed: Whether SIGKILL was needed.
+        took_s: How long it took, in seconds.
     """
 
     is_killed: bool
@@ -33,16 +33,16 @@ class Termination:
 def terminate_process(
     process: HostProcess, grace_s: float, hurry: threading.Event
 ) -> Termination | None:
-    """Ends a process, and returns when it has ended; None when it had ended before.
+    """Terminate a process and wait for its exit; return None if it had exited before.
 
     Args:
-        process: Which; another that has its number by now is left alone.
-        grace_s: How long it may take in good order.
-        hurry: Once this is set, it has no time any more.
+        process: The process; a new process with a reused pid is not signalled.
+        grace_s: Seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once.
+        hurry: When set, the grace period ends at once.
 
     Raises:
-        PermissionError: It is another user's.
-        TimeoutError: It does not end although it was killed, as when it waits for a disk.
+        PermissionError: The process belongs to another user.
+        TimeoutError: The process does not exit after SIGKILL, for example in uninterruptible sleep.
     """
     began = time.monotonic()
     try:

@@ -1,8 +1,8 @@
-"""Holds extensions of a job while no program does: `python -m mesh_jobs._job.extension_daemon`.
+"""The extension daemon: `python -m mesh_jobs._job.extension_daemon`.
 
-It is started by `_extensions.daemon_client`, attaches to the hosts beside whatever program uses
-them, and ends when it holds nothing any more, when the job is over, and when all its hosts are
-lost.
+It keeps extensions of a job open while no program does. `_extensions.daemon_client` starts it. It
+attaches to the hosts beside the program that uses them, and exits when its last extension is
+closed, when the job has ended, or when all hosts are lost.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-#: How often it is looked whether the job is still there, and whether its hosts are.
+#: Intervals of the checks that the job is still applied, and that its hosts are reachable.
 _POLL_S = 0.5
 _HOSTS_S = 5.0
 _ANSWER_S = 10.0
 _UP_S = 60.0
-#: Who has started it asks at once, or was killed.
+#: The program that started the daemon sends a request at once, unless it was killed.
 _FIRST_S = 60.0
 _END_S = 15.0
 _ORDER_LEN_MAX = 1 << 20
@@ -49,11 +49,11 @@ class _HeldExtension:
 
 
 class _ExtensionDaemon:
-    """What is held, and who asks for it.
+    """Holds open extensions and serves requests.
 
     Args:
-        folder: The state of the job.
-        listener: Where commands ask.
+        folder: The state folder of the job.
+        listener: The listening socket.
     """
 
     def __init__(self, folder: StateFolder, listener: socket.socket) -> None:
@@ -68,7 +68,7 @@ class _ExtensionDaemon:
         self._held: dict[tuple[str, str], _HeldExtension] = {}
 
     def run(self) -> None:
-        """Answers until there is nothing to hold."""
+        """Serve requests until no extension is open."""
         looked = began = time.monotonic()
         answered = False
         while self._held or not (answered or time.monotonic() - began > _FIRST_S):
@@ -82,7 +82,7 @@ class _ExtensionDaemon:
                 looked = time.monotonic()
 
     def close(self) -> None:
-        """Lets go of all, and leaves the hosts."""
+        """Close all extensions and detach from the hosts."""
         self._close_all()
         if self._meshes:
             with suppress(MeshError, TimeoutError):
@@ -96,7 +96,7 @@ class _ExtensionDaemon:
         return is_same and record is not None and not record.is_ending
 
     def _has_reachable_host(self) -> bool:
-        """Says whether some host is; has others in the places of those that are lost."""
+        """Return whether any host is reachable; replaces lost hosts if the job has new ones."""
         count = lost = 0
         for hosts in self._meshes.values():
             flat = hosts.flatten("host")
@@ -109,7 +109,7 @@ class _ExtensionDaemon:
         return lost < count
 
     def _serve_next(self) -> bool:
-        """Answers one command; says whether it was one."""
+        """Serve one connection; return whether it sent a request."""
         stream, _ = self._listener.accept()
         with stream:
             stream.settimeout(_ANSWER_S)
@@ -118,7 +118,7 @@ class _ExtensionDaemon:
                 while not said.endswith(b"\n") and len(said) < _ORDER_LEN_MAX:
                     part = stream.recv(1 << 16)
                     if not part:
-                        return False  # It only looked whether we are there.
+                        return False  # A liveness check without a request.
                     said += part
                 stream.sendall(json.dumps(self._handle(json.loads(said))).encode())
                 return True
@@ -167,7 +167,7 @@ class _ExtensionDaemon:
     def _close_all(self) -> None:
         while self._held:
             _, held = self._held.popitem()
-            # Hosts that are lost have nothing any more.
+            # Lost hosts hold nothing any more.
             with suppress(MeshError):
                 held.extension.close()
 
@@ -189,7 +189,7 @@ def _end(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Runs `FOLDER FD`: the state of the job, and the socket that listens."""
+    """Run with the arguments `FOLDER FD`: the state folder of a job, and the listening socket."""
     folder, number = StateFolder(Path(sys.argv[1])), int(sys.argv[2])
     os.set_inheritable(number, False)
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -199,7 +199,7 @@ def main() -> None:
         try:
             daemon.run()
         finally:
-            # Who asks from now on finds nobody, and starts another daemon.
+            # A client that connects after this starts another daemon.
             listener.close()
             daemon.close()
 

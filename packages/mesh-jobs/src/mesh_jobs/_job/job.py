@@ -37,7 +37,7 @@ from mesh_jobs._job.state import (
 )
 from mesh_jobs._job.status import JobStatus
 from mesh_jobs._job.telemetry_table import note_used
-from mesh_jobs._job.wait import Progress, ended, has_ended, is_up_or_over, watch
+from mesh_jobs._job.wait import Progress, ended_error, has_ended, is_up_or_over, wait_for_status
 from mesh_jobs._spec import ClientSpec, JobSpec, MeshSpec, differences
 from mesh_jobs._state.enclosing_job import check_meshes
 from mesh_jobs._state.folder import StateFolder, find_folder
@@ -336,7 +336,7 @@ class Job:
         while True:
             record, ticket = self._record()
             left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            status = self._watched(record, ticket, is_up_or_over, left_s, progress)
+            status = self._wait_for(record, ticket, is_up_or_over, left_s, progress)
             if not status.hosts:
                 raise JobError(
                     "the job has no hosts of its own: its tasks have, each under a context of its "
@@ -345,7 +345,7 @@ class Job:
             if status.is_up:
                 return status
             if has_ended(status) or not record.spec.options.get("replace_lost"):
-                raise ended(self._backend(record.spec), ticket, status)
+                raise ended_error(self._backend(record.spec), ticket, status)
             self._bring_back()
 
     def status(self) -> JobStatus:
@@ -370,7 +370,7 @@ class Job:
             JobError: Nothing is applied.
             SchedulerUnreachable: The scheduler could not be asked in all that time.
         """
-        return self._watched(*self._record(), has_ended, timeout, progress)
+        return self._wait_for(*self._record(), has_ended, timeout, progress)
 
     def logs(self, mesh: str, rank: int, lines: int = 100) -> str:
         """Gives the last lines that the worker of a host printed.
@@ -557,20 +557,20 @@ class Job:
             )
         return record, record.ticket
 
-    def _watched(
+    def _wait_for(
         self,
         record: Record,
         ticket: Ticket,
-        is_enough: Callable[[JobStatus], bool],
+        condition: Callable[[JobStatus], bool],
         timeout: float | None,
         progress: Progress | None,
     ) -> JobStatus:
         backend = self._backend(record.spec)
-        return watch(
+        return wait_for_status(
             backend,
             ticket,
             lambda report: self._status(record, report),
-            is_enough,
+            condition,
             timeout=timeout,
             progress=progress,
         )

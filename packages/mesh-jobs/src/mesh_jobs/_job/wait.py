@@ -1,4 +1,4 @@
-"""Asking a backend again and again until it is enough, and saying why it was not."""
+"""Wait until the status of a job satisfies a condition, or explain why it does not."""
 
 from __future__ import annotations
 
@@ -12,34 +12,42 @@ from mesh_jobs._backend.report import Phase, Report, Ticket
 from mesh_jobs._errors import JobEnded, JobPending, NotSupported, SchedulerUnreachable
 from mesh_jobs._job.status import JobStatus
 
-__all__ = ["Progress", "ended", "has_ended", "is_up_or_over", "watch"]
+__all__ = ["Progress", "ended_error", "has_ended", "is_up_or_over", "wait_for_status"]
 
 _FIRST_POLL_S = 0.02
-_LATENESS = 0.1
+_POLL_SHARE = 0.1
 _LOG_LINES = 20
 _LOGS_SHOWN_MAX = 4
 
 Progress = Callable[[JobStatus], None]
 
 
-def watch(
+def wait_for_status(
     backend: Backend,
     ticket: Ticket,
     status_of: Callable[[Report], JobStatus],
-    is_enough: Callable[[JobStatus], bool],
+    condition: Callable[[JobStatus], bool],
     *,
     timeout: float | None,
     progress: Progress | None,
 ) -> JobStatus:
-    """Waits until it is enough, and gives the status for which it is.
+    """Wait until a condition holds, and return the status that satisfies it.
+
+    Args:
+        backend: The backend of the job.
+        ticket: The ticket of the allocation.
+        status_of: Makes the status of the job from a report.
+        condition: The condition.
+        timeout: Seconds to wait. (no limit)
+        progress: Called with each new status.
 
     Raises:
-        JobPending: It was not in time.
-        SchedulerUnreachable: The scheduler could not be asked at the end of that time.
+        JobPending: The condition did not hold in time.
+        SchedulerUnreachable: The scheduler could not be reached at the end of the timeout.
     """
     began = time.monotonic()
     deadline = None if timeout is None else began + timeout
-    told: JobStatus | None = None
+    last: JobStatus | None = None
     with ExitStack() as stack:
         follower: Follower = Polling(lambda: backend.report(ticket))
         is_followed = False
@@ -47,52 +55,52 @@ def watch(
             lost: SchedulerUnreachable | None = None
             try:
                 status = status_of(follower.report())
-                if is_enough(status):
+                if condition(status):
                     status = status_of(follower.confirmed())
             except SchedulerUnreachable as error:
                 lost = error
             else:
-                if progress is not None and status != told:
+                if progress is not None and status != last:
                     progress(status)
-                told = status
-                if is_enough(status):
+                last = status
+                if condition(status):
                     return status
             if deadline is not None and time.monotonic() >= deadline:
                 if lost is not None:
                     raise lost
-                assert told is not None
-                raise _pending(told, timeout)
+                assert last is not None
+                raise _pending(last, timeout)
             if not is_followed:
-                # Most who ask find the hosts there, and need not wait.
+                # A follower is expensive, and the first report usually satisfies the condition.
                 follower = stack.enter_context(backend.follow(ticket))
                 is_followed = True
             now = time.monotonic()
-            # Who waits for long may learn of it a little later.
-            pause_s = min(max((now - began) * _LATENESS, _FIRST_POLL_S), backend.poll_s)
+            # The longer the wait, the longer the poll interval may be.
+            pause_s = min(max((now - began) * _POLL_SHARE, _FIRST_POLL_S), backend.poll_s)
             left_s = pause_s if deadline is None else max(deadline - now, 0.0)
             follower.wait(min(pause_s, left_s))
 
 
 def has_ended(status: JobStatus) -> bool:
-    """Whether nothing of a job runs any more."""
+    """Return whether a job has ended."""
     return status.state is Phase.ENDED
 
 
 def is_up_or_over(status: JobStatus) -> bool:
-    """Whether a job is up as it was asked for, or will not be any more."""
+    """Return whether all hosts of a job are up, or one of them has ended."""
     is_lossy = any(host.state is Phase.ENDED for host in status.hosts)
     return status.is_up or has_ended(status) or is_lossy
 
 
-def ended(backend: Backend, ticket: Ticket, status: JobStatus) -> JobEnded:
-    """Says how a job has ended, or which hosts of it, with their last words."""
+def ended_error(backend: Backend, ticket: Ticket, status: JobStatus) -> JobEnded:
+    """Return the error for a job that ended or lost hosts, with the last lines of their logs."""
     lost = [host for host in status.hosts if host.state is Phase.ENDED]
     logs: dict[tuple[str, int], str] = {}
     for host in lost[:_LOGS_SHOWN_MAX]:
         try:
             logs[host.mesh, host.rank] = backend.logs(ticket, host.mesh, host.rank, _LOG_LINES)
         except (NotSupported, SchedulerUnreachable):
-            continue  # The end itself is the news.
+            continue  # The error is useful without logs.
     if status.state is Phase.ENDED:
         what, todo = "the job has ended", "apply it again"
     else:

@@ -13,13 +13,13 @@ from mesh_jobs._backend.follower import Follower
 from mesh_jobs._backend.order import Order
 from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
 from mesh_jobs._errors import JobError, JobPending
-from mesh_jobs._kube.follower import followed
+from mesh_jobs._kube.follower import follow_objects
 from mesh_jobs._kube.manifests import MESH_LABEL, ORDER_LABEL, RANK_LABELS
 from mesh_jobs._kube.mesh_job import finished_at, order_id
 from mesh_jobs._kube.pod_status import host
 from mesh_jobs._kube.report import summed
 from mesh_jobs._kube.secret import unpacked
-from mesh_jobs._kube_api.client import KubeApi, KubeMissing
+from mesh_jobs._kube_api.client import KubeApi, KubeNotFound
 from mesh_jobs._spec import JobSpec, MeshSpec
 
 __all__ = [
@@ -65,7 +65,7 @@ def attachment(api: KubeApi, spec: JobSpec) -> Attachment:
         meshes = tuple(_meshes(found))
     try:
         contents = api.get("secrets", secret).get("data") or {}
-    except KubeMissing as error:
+    except KubeNotFound as error:
         raise JobError(
             f"there is no secret {secret}: it has to hold the credentials of the workers"
         ) from error
@@ -75,7 +75,7 @@ def attachment(api: KubeApi, spec: JobSpec) -> Attachment:
 def _mesh_job(api: KubeApi, name: str) -> Object:
     try:
         return api.get("meshjobs", name)
-    except KubeMissing as error:
+    except KubeNotFound as error:
         raise JobError(
             f"there is no MeshJob {name} in namespace {api.namespace}: apply one"
         ) from error
@@ -126,7 +126,7 @@ def attached_report(api: KubeApi, ticket: Ticket) -> Report:
     if ticket["mesh_job"] is not None:
         try:
             mesh_jobs = [api.get("meshjobs", ticket["mesh_job"])]
-        except KubeMissing:
+        except KubeNotFound:
             mesh_jobs = []
     return _reading(ticket, [mesh_jobs, *(_pods(api, mesh) for mesh in ticket["meshes"])])
 
@@ -142,7 +142,7 @@ def attached_follow(api: KubeApi, ticket: Ticket) -> Iterator[Follower]:
     def reading(known: Sequence[list[Object]]) -> Report:
         return _reading(ticket, known if has_mesh_job else [[], *known])
 
-    with followed(api, watched, reading, lambda: attached_report(api, ticket)) as follower:
+    with follow_objects(api, watched, reading, lambda: attached_report(api, ticket)) as follower:
         yield follower
 
 

@@ -26,7 +26,7 @@ from mesh_jobs._kube.attached_pods import (
 )
 from mesh_jobs._kube.events import Place, events_of
 from mesh_jobs._kube.eviction_notices import leaving
-from mesh_jobs._kube.follower import delete_pods, followed
+from mesh_jobs._kube.follower import delete_pods, follow_objects
 from mesh_jobs._kube.manifests import (
     KINDS,
     MESH_LABEL,
@@ -44,7 +44,7 @@ from mesh_jobs._kube.pod_status import address_of, latest, worker_of
 from mesh_jobs._kube.pod_template import CONTAINER, control_port
 from mesh_jobs._kube.report import rank_of, report_of
 from mesh_jobs._kube.secret import encoded
-from mesh_jobs._kube_api.client import KubeApi, KubeConflict, KubeMissing
+from mesh_jobs._kube_api.client import KubeApi, KubeConflict, KubeNotFound
 from mesh_jobs._kube_api.port_forward import (
     forward_to,
     is_any_reachable,
@@ -119,7 +119,7 @@ class KubernetesBackend(Backend):
             return
         try:
             api.list(PLURALS[self._workload], _selector(order.id))
-        except KubeMissing as error:
+        except KubeNotFound as error:
             raise JobError(
                 f"the cluster has no {PLURALS[self._workload]}: install what brings them, or take "
                 "workload='job'"
@@ -172,7 +172,7 @@ class KubernetesBackend(Backend):
         def reading(known: Sequence[list[Object]]) -> Report:
             return report_of(ticket, known[0], known[1] if len(known) > 1 else [])
 
-        with followed(self._api(), watched, reading, lambda: self.report(ticket)) as follower:
+        with follow_objects(self._api(), watched, reading, lambda: self.report(ticket)) as follower:
             yield follower
 
     def release(self, ticket: Ticket) -> None:
@@ -310,7 +310,7 @@ def _selector(order_id: str) -> str:
 def _is_there(api: KubeApi, plural: str, name: str) -> bool:
     try:
         api.get(plural, name)
-    except KubeMissing:
+    except KubeNotFound:
         return False
     return True
 

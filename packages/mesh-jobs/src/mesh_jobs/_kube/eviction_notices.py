@@ -1,4 +1,4 @@
-"""Pods that are about to end, reported while their workers still run."""
+"""Eviction notices from Kubernetes: pods that will be deleted while their workers still run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh_jobs._kube.pod_status import condition, epoch_of, is_going, worker_of
 
 __all__ = ["leaving"]
 
-#: The reasons of the condition DisruptionTarget, and what they are for a program.
+#: The reasons of the condition DisruptionTarget, as reasons of `HostLeaving`.
 _REASONS = {
     "PreemptionByScheduler": "preempt",
     "EvictionByEvictionAPI": "drain",
@@ -22,14 +22,14 @@ Object = Mapping[str, Any]
 
 
 def leaving(mesh: str, rank: int, pods: Sequence[Object]) -> list[HostLeaving]:
-    """Returns the worker of one host that is about to end; an empty list if none is.
+    """Return the eviction notice of one host, or an empty list.
 
-    A pod leaves from the moment that the cluster announces it, by a deletion timestamp or by the
-    condition DisruptionTarget, until its worker has exited.
+    A notice applies from the time that the pod has a deletion timestamp or the condition
+    DisruptionTarget until its worker has exited.
 
     Args:
         mesh: The mesh of the host.
-        rank: Its place there.
+        rank: The rank of the host in the mesh.
         pods: All pods that are or were this host.
     """
     now = datetime.now(UTC)
@@ -47,10 +47,10 @@ def _reason(pod: Object) -> str:
 
 
 def _seconds_left(pod: Object, now: datetime) -> float | None:
-    """The time until the pod is killed; None before it is deleted."""
+    """Return the seconds until the pod is killed; None if it is not being deleted."""
     meta = pod["metadata"]
     if not is_going(pod):
         return None
     left_s = (datetime.fromisoformat(meta["deletionTimestamp"]) - now).total_seconds()
-    # The clock here can differ from that of the cluster.
+    # The local clock may differ from that of the cluster.
     return max(0.0, min(left_s, float(meta.get("deletionGracePeriodSeconds") or left_s)))

@@ -1,4 +1,4 @@
-"""A job on Kubernetes while somebody waits for it: the cluster tells what changes."""
+"""The follower of a job on Kubernetes: informers report what changes."""
 
 from __future__ import annotations
 
@@ -13,89 +13,89 @@ from mesh_jobs._backend.report import Report
 from mesh_jobs._errors import SchedulerUnreachable
 from mesh_jobs._kube.pod_status import is_going
 from mesh_jobs._kube_api.client import KubeApi
-from mesh_jobs._kube_api.informer import KubeWatch
+from mesh_jobs._kube_api.informer import KubeInformer
 
-__all__ = ["KubeFollower", "delete_pods", "followed"]
+__all__ = ["KubeFollower", "delete_pods", "follow_objects"]
 
-# Pods of a job change all at once: they are looked at together.
-_TOGETHER_S = 0.02
-# Beyond the grace of its pods, which ends the longest wait for a worker.
+# The pods of a job change in bursts, which are handled in batches.
+_BATCH_WINDOW_S = 0.02
+# Longer than the grace period of the pods.
 _GONE_S = 60.0
 _LOOK_S = 5.0
 
 Object = dict[str, Any]
-#: Makes a report of what each watch knows.
-Reading = Callable[[Sequence[list[Object]]], Report]
+#: Makes a report from the objects of each informer.
+Reader = Callable[[Sequence[list[Object]]], Report]
 
 
 class KubeFollower(Follower):
-    """Keeps what watches tell, and asks the server itself before anything is decided."""
+    """Reports the state of informers; a decision is confirmed by a request to the API server."""
 
     def __init__(
         self,
-        watches: Sequence[KubeWatch],
+        informers: Sequence[KubeInformer],
         changed: threading.Event,
-        reading: Reading,
-        ask: Callable[[], Report],
+        read: Reader,
+        fetch: Callable[[], Report],
     ) -> None:
-        self._watches = watches
+        self._informers = informers
         self._changed = changed
-        self._reading = reading
-        self._ask = ask
+        self._read = read
+        self._fetch = fetch
 
     def report(self) -> Report:
-        """Reads what the watches have told."""
-        return self._reading([watch.objects() for watch in self._watches])
+        """Return a report from the state of the informers."""
+        return self._read([informer.objects() for informer in self._informers])
 
     def confirmed(self) -> Report:
-        """Asks the server: a watch may be behind, and what it has at hand may be old."""
-        return self._ask()
+        """Return a report from the API server: informers may be behind."""
+        return self._fetch()
 
     def wait(self, seconds: float) -> bool:
-        """Waits for the watches to tell something."""
+        """Wait for a change of an informer."""
         if not self._changed.wait(seconds):
             return False
         self._changed.clear()
-        time.sleep(min(_TOGETHER_S, seconds))
+        time.sleep(min(_BATCH_WINDOW_S, seconds))
         return True
 
 
 @contextmanager
-def followed(
+def follow_objects(
     api: KubeApi,
-    watched: Sequence[tuple[str, str]],
-    reading: Reading,
-    ask: Callable[[], Report],
+    selections: Sequence[tuple[str, str]],
+    read: Reader,
+    fetch: Callable[[], Report],
 ) -> Iterator[KubeFollower]:
-    """Watches what a job is made of, for as long as the block lasts.
+    """Watch the objects of a job inside the context.
 
     Args:
-        api: Where it is.
-        watched: The kind and the labels of what is watched.
-        reading: Makes a report of what is known of each.
-        ask: Gives the report from the server itself.
+        api: The API client.
+        selections: The plural name and the label selector of each kind of object.
+        read: Makes a report from the objects of each informer.
+        fetch: Requests a report from the API server.
     """
     changed = threading.Event()
-    watches = [KubeWatch(api, plural, labels, changed.set) for plural, labels in watched]
+    informers = [KubeInformer(api, plural, labels, changed.set) for plural, labels in selections]
     try:
-        yield KubeFollower(watches, changed, reading, ask)
+        yield KubeFollower(informers, changed, read, fetch)
     finally:
-        for one in watches:
+        for one in informers:
             one.close()
 
 
 def delete_pods(api: KubeApi, selector: str, is_chosen: Callable[[Object], bool]) -> None:
-    """Deletes some pods, and waits until they are gone.
+    """Delete some pods, and wait until they are gone.
 
     Raises:
-        SchedulerUnreachable: They do not end, or the server does not answer.
+        SchedulerUnreachable: The pods do not terminate, or the API server does not answer.
     """
     if not any(map(is_chosen, api.list("pods", selector))):
         return
     end, changed = time.monotonic() + _GONE_S, threading.Event()
-    watch = KubeWatch(api, "pods", selector, changed.set)
+    informer = KubeInformer(api, "pods", selector, changed.set)
     try:
-        while left := [pod for pod in watch.objects() if is_chosen(pod)]:
+        while left := [pod for pod in informer.objects() if is_chosen(pod)]:
             for pod in left:
                 if not is_going(pod):
                     api.delete("pods", pod["metadata"]["name"])
@@ -108,4 +108,4 @@ def delete_pods(api: KubeApi, selector: str, is_chosen: Callable[[Object], bool]
             changed.wait(_LOOK_S)
             changed.clear()
     finally:
-        watch.close()
+        informer.close()

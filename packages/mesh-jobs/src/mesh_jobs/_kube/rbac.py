@@ -1,4 +1,4 @@
-"""The rights that a job needs in its namespace, and no more."""
+"""The role with the least privileges that a job needs in its namespace."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _RULE = """\
 
 
 def rules(workload: str) -> list[dict[str, list[str]]]:
-    """Gives the rules of a role that makes meshes of a kind of workload."""
+    """Return the rules of a role that creates meshes of a kind of workload."""
     if workload == "attached":
-        # The pods are others': they are looked at, and that is all.
+        # Pods of others are only read.
         return [
             {"apiGroups": [group], "resources": [resource], "verbs": verbs}
             for group, resource, verbs in _ATTACHED
@@ -61,7 +61,7 @@ def rules(workload: str) -> list[dict[str, list[str]]]:
 
 
 def role(namespace: str, workload: str, is_forwarding: bool = False) -> str:
-    """Gives the role as YAML; bind it to whoever applies jobs."""
+    """Return the role as YAML; bind it to the users that apply jobs."""
     text = _ROLE.format(namespace=namespace)
     forwarding = {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["create", "get"]}
     for rule in [*rules(workload), *([forwarding] if is_forwarding else [])]:

@@ -1,4 +1,4 @@
-"""Credentials as texts that a Secret of Kubernetes keeps."""
+"""Credentials as the contents of a Kubernetes Secret."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mesh_jobs._errors import JobError
 
 __all__ = ["CONTROLLER_KEY", "encoded", "packed", "unpacked"]
 
-#: Under what key the credentials of the programs are in a Secret.
+#: The key of the controller credentials in a Secret.
 CONTROLLER_KEY = "controller"
 
 
 def packed(credentials: Credentials) -> str:
-    """Gives credentials as one text, which is as secret as they are."""
+    """Serialize credentials to one text, which must be kept secret."""
     with tempfile.TemporaryDirectory(prefix=".mesh-keys-") as made:
         folder = Path(made, "keys")
         credentials.save(folder)
@@ -26,14 +26,14 @@ def packed(credentials: Credentials) -> str:
 
 
 def unpacked(secret: str, contents: Mapping[str, str]) -> Credentials:
-    """Reads the credentials of the programs from what a Secret has.
+    """Read the controller credentials from a Secret.
 
     Args:
-        secret: Its name.
-        contents: What it has by key, in base 64.
+        secret: The name of the Secret.
+        contents: The contents of the Secret by key, in Base64.
 
     Raises:
-        JobError: It has none.
+        JobError: The Secret has no valid controller credentials.
     """
     try:
         files = json.loads(base64.b64decode(contents[CONTROLLER_KEY]))
@@ -53,5 +53,5 @@ def unpacked(secret: str, contents: Mapping[str, str]) -> Credentials:
 
 
 def encoded(text: str | bytes) -> str:
-    """Gives a text as a Secret has it."""
+    """Encode a text in Base64, as a Secret stores it."""
     return base64.b64encode(text if isinstance(text, bytes) else text.encode()).decode()

@@ -1,7 +1,7 @@
-"""Requests to the API server of a cluster: plain values in and out, and errors that say what to do.
+"""A client of the Kubernetes API server, with untyped objects.
 
-The client library brings what it is good at: kubeconfig files, tokens, proxies and TLS. Its typed
-calls differ between versions, so requests go through its connection pool.
+The official client library handles kubeconfig files, tokens, proxies and TLS. Its typed methods
+differ between versions, so requests are sent through its connection pool directly.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from kubernetes import client, config
 
 from mesh_core import ConfigError
 from mesh_jobs._errors import JobError, SchedulerUnreachable
-from mesh_jobs._kube_api.watch_stream import KubeStream
+from mesh_jobs._kube_api.watch_stream import KubeWatchStream
 
 __all__ = [
     "CRD_GROUP",
     "CRD_VERSION",
     "KubeApi",
     "KubeConflict",
-    "KubeMissing",
-    "KubeTooOld",
+    "KubeExpired",
+    "KubeNotFound",
 ]
 
 _TIMEOUT_S = 10.0
-# Of each request that fails before it is answered, so many more are tried at once.
+# Immediate retries of a request whose connection fails.
 _RETRIES = 1
 _BUSY = (429, 500, 502, 503, 504)
 _PATCH = "application/merge-patch+json"
-# A server ends a watch after so long, and one that says nothing for longer is not there any more.
+# The server ends a watch after this time; a watch that is silent for longer is lost.
 _WATCH_S = 10
 _WATCH_SILENT_S = 15.0
 
@@ -57,28 +57,28 @@ _load_kube_config: Any = config.load_kube_config
 _load_incluster_config: Any = config.load_incluster_config
 
 _METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
-# What a server says whose cache is behind the version that it is to watch from.
+# The message of a server whose cache is behind the requested resource version.
 _TOO_NEW = "Too large resource version"
-# What a server says when no role allows something.
+# Part of the message of a server when no role grants a permission.
 _NO_RIGHT = " cannot "
 
 Object = dict[str, Any]
 Objects = list[Object]
 
 
-class KubeMissing(JobError):
-    """There is no such object."""
+class KubeNotFound(JobError):
+    """The object does not exist."""
 
 
 class KubeConflict(JobError):
-    """There is such an object already, or it has changed."""
+    """The object already exists, or was modified since it was read."""
 
 
-class KubeTooOld(JobError):
-    """What has changed since a version is not known any more, or not yet: list anew."""
+class KubeExpired(JobError):
+    """The resource version has expired or is not known yet: list the objects again."""
 
 
-_ERRORS: dict[int, type[JobError]] = {404: KubeMissing, 409: KubeConflict}
+_ERRORS: dict[int, type[JobError]] = {404: KubeNotFound, 409: KubeConflict}
 
 
 class KubeApi:
@@ -110,7 +110,7 @@ class KubeApi:
         self._pool: Any = self._client.rest_client.pool_manager
 
     def within(self, namespace: str) -> KubeApi:
-        """Gives the same cluster and user, and another namespace."""
+        """Return a client for another namespace of the same cluster, as the same user."""
         other = object.__new__(KubeApi)
         other.namespace = namespace
         other._settings, other._pool, other._client = self._settings, self._pool, self._client
@@ -118,30 +118,30 @@ class KubeApi:
 
     @property
     def client(self) -> Any:
-        """What the client library sends requests with."""
+        """The `ApiClient` of the client library."""
         return self._client
 
     def list(self, plural: str, selector: str = "") -> Objects:
-        """Gives all objects with some labels, as they are now.
+        """List the objects that match a label selector.
 
         Raises:
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request.
         """
         return self.listed(plural, selector)[0]
 
     def listed(self, plural: str, selector: str, *, is_cached: bool = False) -> tuple[Objects, str]:
-        """Gives all objects with some labels, and of which version of the cluster they are.
+        """List the objects that match a label selector, with the resource version of the list.
 
         Args:
-            plural: Their kind.
-            selector: Their labels.
-            is_cached: Let the server give what it has at hand. That may be a little old, and is
-                what it can watch from.
+            plural: The plural name of the resource.
+            selector: The label selector.
+            is_cached: Accept a list from the cache of the server. It may be slightly old, and the
+                server can watch from its version.
 
         Raises:
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request.
         """
         query = {"labelSelector": selector} if selector else {}
         if is_cached:
@@ -149,18 +149,18 @@ class KubeApi:
         found = self._request("list", plural, "", query=query)
         return list(found.get("items") or []), str(found["metadata"]["resourceVersion"])
 
-    def watch(self, plural: str, selector: str, version: str) -> KubeStream:
-        """Begins to be told what changes among objects with some labels.
+    def watch(self, plural: str, selector: str, version: str) -> KubeWatchStream:
+        """Watch the objects that match a label selector.
 
         Args:
-            plural: Their kind.
-            selector: Their labels.
-            version: Since when.
+            plural: The plural name of the resource.
+            selector: The label selector.
+            version: The resource version to start from.
 
         Raises:
-            KubeTooOld: The server cannot tell from there.
-            SchedulerUnreachable: It does not answer.
-            JobError: It refuses.
+            KubeExpired: The resource version has expired.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request.
         """
         query = {
             "watch": "1",
@@ -170,79 +170,79 @@ class KubeApi:
         }
         if selector:
             query["labelSelector"] = selector
-        return KubeStream(self._request("watch", plural, "", query=query))
+        return KubeWatchStream(self._request("watch", plural, "", query=query))
 
     def create(self, plural: str, body: Object, is_dry_run: bool = False) -> Object:
-        """Makes an object.
+        """Create an object.
 
         Raises:
-            KubeConflict: There is one of that name.
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses.
+            KubeConflict: An object of that name exists.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request.
         """
         query = {"dryRun": "All"} if is_dry_run else {}
         return self._object("create", plural, "", body=body, query=query)
 
     def get(self, plural: str, name: str) -> Object:
-        """Gives an object.
+        """Return an object.
 
         Raises:
-            KubeMissing: There is none.
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses.
+            KubeNotFound: The object does not exist.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request.
         """
         return self._object("get", plural, name)
 
     def patch(self, plural: str, name: str, body: Object) -> Object:
-        """Changes an object, by a merge patch.
+        """Patch an object with a JSON merge patch.
 
         Raises:
-            KubeMissing: There is none.
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses.
+            KubeNotFound: The object does not exist.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request.
         """
         return self._object("patch", plural, name, body=body)
 
     def update(self, plural: str, name: str, body: Object) -> Object:
-        """Puts an object in the place of the one whose `resourceVersion` it has.
+        """Replace an object, if it still has the `resourceVersion` of the new one.
 
         Raises:
-            KubeMissing: There is none.
-            KubeConflict: It has changed since.
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses.
+            KubeNotFound: The object does not exist.
+            KubeConflict: The object has another version.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request.
         """
         return self._object("update", plural, name, body=body)
 
     def delete(self, plural: str, name: str, uid: str | None = None) -> None:
-        """Deletes an object and what belongs to it; nothing when it is gone.
+        """Delete an object and its dependents; does nothing if the object does not exist.
 
         Args:
-            plural: Its kind.
-            name: Its name.
-            uid: Which one of that name; another is left alone.
+            plural: The plural name of the resource.
+            name: The name of the object.
+            uid: Delete only the object with this uid.
 
         Raises:
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request.
         """
         try:
             body: Object = {"propagationPolicy": "Background"}
             if uid is not None:
                 body["preconditions"] = {"uid": uid}
             self._request("delete", plural, name, body=body)
-        except KubeMissing:
+        except KubeNotFound:
             return
         except KubeConflict:
             if uid is None:
                 raise
 
     def log(self, pod: str, container: str, lines: int, is_previous: bool) -> str:
-        """Gives the last lines of a container.
+        """Return the last lines of the log of a container.
 
         Raises:
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses, or there is none.
+            SchedulerUnreachable: The API server does not answer.
+            JobError: The API server rejects the request, or the container does not exist.
         """
         query = {"container": container, "tailLines": str(lines)}
         if is_previous:
@@ -274,7 +274,7 @@ class KubeApi:
             "Content-Type": _PATCH if verb == "patch" else "application/json",
             **self._authorization(),
         }
-        # What may have been done must not be tried again unseen: only the connection is.
+        # A request that may have been executed is not retried: only failed connections are.
         retries = urllib3.Retry(total=_RETRIES, connect=_RETRIES, read=0, other=0)
         silent_s = _WATCH_SILENT_S if verb == "watch" else _TIMEOUT_S
         try:
@@ -312,8 +312,10 @@ class KubeApi:
             told = text[:200] or answer.reason
         what = f"{plural}/{name}" if name else plural
         if answer.status == 410 or (answer.status == 504 and _TOO_NEW in told):
-            raise KubeTooOld(f"the cluster cannot {verb} {what} from there: {told}: list them anew")
-        # Quotas and policies say 403 too, and so do namespaces that are being deleted.
+            raise KubeExpired(
+                f"the cluster cannot {verb} {what} from there: {told}: list them anew"
+            )
+        # Quotas, policies and terminating namespaces return 403 as well.
         if answer.status == 403 and _NO_RIGHT in told:
             raise JobError(
                 f"no right to {verb} {what.partition('/')[0]} in namespace {self.namespace!r}: "

@@ -1,4 +1,4 @@
-"""Some objects of a cluster as they are now, kept up to date by a watch instead of by asking."""
+"""An informer: a local copy of some objects of a cluster, kept up to date by a watch."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from collections.abc import Callable
 from typing import Any
 
 from mesh_jobs._errors import JobError, SchedulerUnreachable
-from mesh_jobs._kube_api.client import KubeApi, KubeTooOld
-from mesh_jobs._kube_api.watch_stream import KubeStream
+from mesh_jobs._kube_api.client import KubeApi, KubeExpired
+from mesh_jobs._kube_api.watch_stream import KubeWatchStream
 
-__all__ = ["KubeWatch"]
+__all__ = ["KubeInformer"]
 
-# Between two tries; a server that cannot answer is not made to work for it.
-_FIRST_PAUSE_S = 0.05
-_PAUSE_MAX_S = 2.0
+# Exponential backoff between attempts.
+_BACKOFF_MIN_S = 0.05
+_BACKOFF_MAX_S = 2.0
 _END_S = 2.0
 
 Object = dict[str, Any]
 
 
-class KubeWatch:
-    """Lists objects once and is told from then on what changes, whatever happens to the watch.
+class KubeInformer:
+    """Lists objects once, then watches them for changes.
 
-    A watch ends by itself now and then, is cut, or is told that where it wants to go on is
-    forgotten (410) or not known yet (504). It goes on where it was, or lists anew.
+    A watch times out regularly, may be disconnected, and fails if its resource version has expired
+    (410) or is ahead of the server's cache (504). The informer resumes the watch at the last
+    version, or lists the objects again.
 
     Args:
-        api: Where they are.
-        plural: Their kind.
-        selector: Their labels.
-        changed: Is called, in another thread, when something has changed or cannot be known.
+        api: The API client.
+        plural: The plural name of the resource.
+        selector: The label selector.
+        changed: Called in another thread when an object has changed or the state is unknown.
     """
 
     def __init__(
@@ -41,33 +42,31 @@ class KubeWatch:
         self._selector = selector
         self._changed = changed
         self._lock = threading.Lock()
-        self._known = threading.Event()
-        self._ended = threading.Event()
+        self._synced = threading.Event()
+        self._closed = threading.Event()
         self._objects: dict[str, Object] = {}
         self._error: JobError | None = None
-        self._stream: KubeStream | None = None
-        self._pause_s = _FIRST_PAUSE_S
+        self._stream: KubeWatchStream | None = None
+        self._backoff_s = _BACKOFF_MIN_S
         self._thread = threading.Thread(target=self._run, name=f"watch {plural}", daemon=True)
         self._thread.start()
 
     def objects(self) -> list[Object]:
-        """Gives them as they are, as far as is known here; waits until that is known at all.
-
-        Nobody may change them.
+        """Return the objects, which callers must not modify; blocks until the first list.
 
         Raises:
-            SchedulerUnreachable: The server does not answer now.
-            JobError: It refuses.
+            SchedulerUnreachable: The API server does not answer at the moment.
+            JobError: The API server rejects the request.
         """
-        self._known.wait()
+        self._synced.wait()
         with self._lock:
             if self._error is not None:
                 raise self._error
             return list(self._objects.values())
 
     def close(self) -> None:
-        """Ends the watch."""
-        self._ended.set()
+        """Stop watching."""
+        self._closed.set()
         with self._lock:
             if self._stream is not None:
                 self._stream.close()
@@ -76,60 +75,60 @@ class KubeWatch:
     def _run(self) -> None:
         version: str | None = None
         is_cached = False
-        while not self._ended.is_set():
+        while not self._closed.is_set():
             try:
                 if version is None:
                     version = self._list(is_cached)
-                version = self._follow(version)
-            except KubeTooOld:
-                # What the server has at hand is what it can watch from.
+                version = self._watch(version)
+            except KubeExpired:
+                # A list from the cache of the server returns a version that it can watch from.
                 version, is_cached = None, True
             except SchedulerUnreachable as error:
-                # What was known before is known still: it goes on from there.
-                self._tell(error)
+                # The version is still valid: the watch resumes there.
+                self._set_error(error)
             except JobError as error:
-                # A right may be given later, or the kind be defined.
+                # The permission or the resource definition may be added later.
                 version = None
-                self._tell(error)
-            self._ended.wait(self._pause_s)
-            self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+                self._set_error(error)
+            self._closed.wait(self._backoff_s)
+            self._backoff_s = min(self._backoff_s * 2, _BACKOFF_MAX_S)
 
     def _list(self, is_cached: bool) -> str:
         found, version = self._api.listed(self._plural, self._selector, is_cached=is_cached)
         with self._lock:
             self._objects = {one["metadata"]["uid"]: one for one in found}
-        self._tell(None)
+        self._set_error(None)
         return version
 
-    def _follow(self, version: str) -> str:
-        """Notes what changes until the watch ends; gives the version that it came to.
+    def _watch(self, version: str) -> str:
+        """Apply events until the watch ends; return the last resource version.
 
         Raises:
-            KubeTooOld: The server cannot tell from here.
-            SchedulerUnreachable: It cannot be reached.
-            JobError: It refuses.
+            KubeExpired: The resource version has expired.
+            SchedulerUnreachable: The API server cannot be reached.
+            JobError: The API server rejects the request.
         """
         stream = self._api.watch(self._plural, self._selector, version)
         with self._lock:
             self._stream = stream
-            if self._ended.is_set():
+            if self._closed.is_set():
                 stream.close()
         if self._error is not None:
-            self._tell(None)
+            self._set_error(None)
         try:
             for type, one in stream:
                 if type == "ERROR":
-                    raise KubeTooOld(f"the cluster ends a watch: {one.get('message')}: list anew")
+                    raise KubeExpired(f"the cluster ends a watch: {one.get('message')}: list anew")
                 version = one["metadata"]["resourceVersion"]
-                self._pause_s = _FIRST_PAUSE_S
+                self._backoff_s = _BACKOFF_MIN_S
                 if type != "BOOKMARK":
-                    self._note(type, one)
+                    self._apply_event(type, one)
         finally:
             with self._lock:
                 self._stream = None
         return version
 
-    def _note(self, type: str, one: Object) -> None:
+    def _apply_event(self, type: str, one: Object) -> None:
         with self._lock:
             uid = one["metadata"]["uid"]
             if type == "DELETED":
@@ -138,8 +137,8 @@ class KubeWatch:
                 self._objects[uid] = one
         self._changed()
 
-    def _tell(self, error: JobError | None) -> None:
+    def _set_error(self, error: JobError | None) -> None:
         with self._lock:
             self._error = error
-        self._known.set()
+        self._synced.set()
         self._changed()

@@ -1,4 +1,4 @@
-"""The answer to a watch: events, as they come."""
+"""The event stream of a watch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import urllib3
 
 from mesh_jobs._errors import SchedulerUnreachable
 
-__all__ = ["KubeStream"]
+__all__ = ["KubeWatchStream"]
 
 _CHUNK_LEN = 1 << 16
 # Objects are smaller: etcd takes none of more than 1.5 MB.
@@ -20,17 +20,17 @@ _EVENT_LEN_MAX = 1 << 24
 Object = dict[str, Any]
 
 
-class KubeStream:
-    """What a watch tells, one event after another, until it ends or is closed."""
+class KubeWatchStream:
+    """The events of a watch, until it ends or is closed."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer
 
     def __iter__(self) -> Iterator[tuple[str, Object]]:
-        """Gives the type of each event, and its object; ends with the connection.
+        """Yield the type and the object of each event, until the connection ends.
 
         Raises:
-            SchedulerUnreachable: The server has said nothing for too long.
+            SchedulerUnreachable: The read timed out.
         """
         rest = b""
         try:
@@ -44,12 +44,12 @@ class KubeStream:
         except urllib3.exceptions.ReadTimeoutError as error:
             raise SchedulerUnreachable("the API server does not answer: ask again later") from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError):
-            return  # It was cut, which is no news: what the next one says is.
+            return  # A disconnect is no error: the next watch resumes.
         finally:
             self._answer.close()
 
     def close(self) -> None:
-        """Ends it, for whoever reads it now too."""
-        # Older versions of the library cannot: such a watch is read to its end by its thread.
+        """Close the stream; a thread that reads it returns."""
+        # Older versions of urllib3 cannot shut down a response: the thread then reads to its end.
         with suppress(AttributeError, OSError, ValueError, RuntimeError):
             self._answer.shutdown()

@@ -1,4 +1,4 @@
-"""The operator: looks at all MeshJobs and what was made of them, whenever something changes."""
+"""The operator: reconciles all MeshJobs whenever one of them or an object of theirs changes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mesh_jobs._errors import JobError
 from mesh_jobs._kube.manifests import ORDER_LABEL
 from mesh_jobs._kube.mesh_job import MESH_JOB_LABEL, order_id
 from mesh_jobs._kube_api.client import KubeApi
-from mesh_jobs._kube_api.informer import KubeWatch
+from mesh_jobs._kube_api.informer import KubeInformer
 from mesh_jobs._operator.leader_election import Leadership
-from mesh_jobs._operator.reconciler import Made, reconcile
+from mesh_jobs._operator.reconciler import ObservedState, reconcile
 
 __all__ = ["Operator"]
 
-# Time passes too: leases end, and what was refused is tried again.
-_LOOK_S = 5.0
-# Changes come in swarms: they are looked at together, and most of the time is left to others.
-_TOGETHER_S = 0.1
+# Also without a change, for leases that expire and requests that are retried.
+_RESYNC_S = 5.0
+# Changes come in bursts and are handled in batches. The pause is a multiple of the work.
+_BATCH_WINDOW_S = 0.1
 _REST_PER_WORK = 4.0
 _RETRY_FIRST_S = 0.5
 _RETRY_MAX_S = 60.0
@@ -30,12 +30,12 @@ Object = dict[str, Any]
 
 
 class Operator:
-    """Brings what there is to what MeshJobs ask for, from what there is now and nothing else.
+    """Reconciles MeshJobs from their observed state alone, and keeps no state of its own.
 
     Args:
-        api: The namespace to look after; an empty one for all.
-        leadership: Whether this operator works, or waits for the one that does.
-        changed: Is set when something is to be looked at.
+        api: The API client for the namespace of the MeshJobs; an empty namespace means all.
+        leadership: Whether this operator is the leader; a standby only waits.
+        changed: Set when something has to be reconciled.
     """
 
     def __init__(self, api: KubeApi, leadership: Leadership, changed: threading.Event) -> None:
@@ -43,66 +43,68 @@ class Operator:
         self._leadership = leadership
         self._changed = changed
         self._retries: dict[str, tuple[float, float]] = {}
-        self._complaint = ""
+        self._last_error = ""
 
     def run(self, ended: threading.Event) -> None:
-        """Works until it is told to end."""
+        """Run until the event is set."""
         self._leadership.start()
         kinds = ("meshjobs", "pods", "jobs", "statefulsets")
         selectors = {"meshjobs": ""}
-        watches = {
-            kind: KubeWatch(self._api, kind, selectors.get(kind, MESH_JOB_LABEL), self._changed.set)
+        informers = {
+            kind: KubeInformer(
+                self._api, kind, selectors.get(kind, MESH_JOB_LABEL), self._changed.set
+            )
             for kind in kinds
         }
         try:
             while not ended.is_set():
                 began = time.monotonic()
                 if self._leadership.is_held:
-                    self._look(watches)
+                    self._reconcile_all(informers)
                 worked_s = time.monotonic() - began
-                ended.wait(max(_TOGETHER_S, worked_s * _REST_PER_WORK))
-                self._changed.wait(_LOOK_S)
+                ended.wait(max(_BATCH_WINDOW_S, worked_s * _REST_PER_WORK))
+                self._changed.wait(_RESYNC_S)
                 self._changed.clear()
         finally:
             self._leadership.end()
-            for watch in watches.values():
-                watch.close()
+            for informer in informers.values():
+                informer.close()
 
-    def _look(self, watches: dict[str, KubeWatch]) -> None:
-        """Looks at every MeshJob once."""
+    def _reconcile_all(self, informers: dict[str, KubeInformer]) -> None:
+        """Reconcile each MeshJob once."""
         try:
-            known = {kind: watch.objects() for kind, watch in watches.items()}
+            known = {kind: informer.objects() for kind, informer in informers.items()}
         except JobError as error:
-            self._complain(str(error))
+            self._log_once(str(error))
             return
-        self._complain("")
+        self._log_once("")
         pods = _by_order(known["pods"])
-        makers = _by_order([*known["jobs"], *known["statefulsets"]])
+        workloads = _by_order([*known["jobs"], *known["statefulsets"]])
         for mesh_job in known["meshjobs"]:
             if not self._leadership.is_held:
                 return
             order = order_id(mesh_job)
-            self._try(mesh_job, Made(pods[order], makers[order]))
+            self._reconcile(mesh_job, ObservedState(pods[order], workloads[order]))
 
-    def _try(self, mesh_job: Object, made: Made) -> None:
-        """Brings one MeshJob on; one that fails waits longer each time, and keeps none waiting."""
+    def _reconcile(self, mesh_job: Object, observed: ObservedState) -> None:
+        """Reconcile one MeshJob; failures are retried with exponential backoff."""
         meta = mesh_job["metadata"]
         at, pause_s = self._retries.get(meta["uid"], (0.0, _RETRY_FIRST_S))
         if time.monotonic() < at:
             return
         try:
-            reconcile(self._api.within(meta["namespace"]), mesh_job, made)
+            reconcile(self._api.within(meta["namespace"]), mesh_job, observed)
         except JobError as error:
-            _say(f"MeshJob {meta['namespace']}/{meta['name']}: {error}")
+            _log(f"MeshJob {meta['namespace']}/{meta['name']}: {error}")
             later = time.monotonic() + pause_s
             self._retries[meta["uid"]] = (later, min(pause_s * 2, _RETRY_MAX_S))
         else:
             self._retries.pop(meta["uid"], None)
 
-    def _complain(self, complaint: str) -> None:
-        if complaint and complaint != self._complaint:
-            _say(complaint)
-        self._complaint = complaint
+    def _log_once(self, error_text: str) -> None:
+        if error_text and error_text != self._last_error:
+            _log(error_text)
+        self._last_error = error_text
 
 
 def _by_order(objects: list[Object]) -> dict[str, list[Object]]:
@@ -112,5 +114,5 @@ def _by_order(objects: list[Object]) -> dict[str, list[Object]]:
     return found
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"mesh operator: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""One MeshJob brought from what there is to what it asks for: the same each time it is tried."""
+"""Reconciliation of one MeshJob: an idempotent step from its observed to its desired state."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ from mesh_jobs._kube.mesh_job import (
 from mesh_jobs._kube.pod_status import condition, is_going
 from mesh_jobs._kube.report import rank_of, report_of
 from mesh_jobs._kube.secret import CONTROLLER_KEY, encoded, packed
-from mesh_jobs._kube_api.client import CRD_GROUP, CRD_VERSION, KubeApi, KubeConflict, KubeMissing
+from mesh_jobs._kube_api.client import CRD_GROUP, CRD_VERSION, KubeApi, KubeConflict, KubeNotFound
 
-__all__ = ["Made", "reconcile"]
+__all__ = ["ObservedState", "reconcile"]
 
 _FINGERPRINT = "mesh-jobs/made-of"
-# Nobody renews them: a MeshJob that lasts longer is made anew.
+# The credentials are not renewed: a MeshJob that lasts longer has to be created again.
 _KEYS_LIVE_S = 365 * 24 * 3600.0
 
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Made:
-    """What there is of one MeshJob, as far as is known.
+class ObservedState:
+    """The observed state of one MeshJob.
 
     Attributes:
         pods: Its pods.
-        makers: Its workloads, where these are not the pods themselves.
+        workloads: Its workloads, unless the pods themselves are the workloads.
     """
 
     pods: Sequence[Object] = ()
-    makers: Sequence[Object] = ()
+    workloads: Sequence[Object] = ()
 
 
-def reconcile(api: KubeApi, mesh_job: Object, made: Made) -> None:
-    """Makes what is missing, changes sizes, and tells the status.
+def reconcile(api: KubeApi, mesh_job: Object, observed: ObservedState) -> None:
+    """Create what is missing, scale workloads, and write the status.
 
     Args:
-        api: The namespace of the MeshJob.
+        api: The API client for the namespace of the MeshJob.
         mesh_job: The MeshJob.
-        made: What there is of it.
+        observed: The observed state of the MeshJob.
 
     Raises:
-        SchedulerUnreachable: The server does not answer: try again later.
-        JobError: It refuses; the status says so too.
+        SchedulerUnreachable: The API server does not answer; retry later.
+        JobError: The API server rejected a request, which the status reports too.
     """
     if "deletionTimestamp" in mesh_job["metadata"]:
-        return  # All that belongs to it goes with it.
+        return  # The garbage collector deletes the objects that it owns.
     if finished_at(mesh_job) is not None:
         _expire(api, mesh_job)
         return
@@ -80,31 +80,31 @@ def reconcile(api: KubeApi, mesh_job: Object, made: Made) -> None:
         spec = job_spec(mesh_job)
         order = Order(order_id(mesh_job), spec, Path("."))
         name = secret_name(order)
-        wanted = _wanted(mesh_job, order)
+        desired = _desired(mesh_job, order)
     except (ConfigError, JobError) as error:
-        _tell(api, mesh_job, "", Outcome(None, ("InvalidSpec", str(error))))
+        _write_status(api, mesh_job, "", Outcome(None, ("InvalidSpec", str(error))))
         return
     try:
-        outcome = _followed(api, mesh_job, order, wanted, made)
+        outcome = _apply(api, mesh_job, order, desired, observed)
     except SchedulerUnreachable:
         raise
     except JobError as error:
-        _tell(api, mesh_job, name, Outcome(None, ("Refused", str(error))))
+        _write_status(api, mesh_job, name, Outcome(None, ("Refused", str(error))))
         raise
-    _tell(api, mesh_job, name, outcome)
+    _write_status(api, mesh_job, name, outcome)
 
 
-def _wanted(mesh_job: Object, order: Order) -> list[tuple[str, Object]]:
-    """The manifests that a `KubernetesJob` would apply, as the MeshJob's own."""
-    marks, made = fingerprints(mesh_job), []
+def _desired(mesh_job: Object, order: Order) -> list[tuple[str, Object]]:
+    """Return the manifests that a `KubernetesJob` would apply, owned by the MeshJob."""
+    marks, bodies = fingerprints(mesh_job), []
     for mesh, plural, body in manifests(order, str(order.spec.options["workload"])):
         if plural != "services":
             notes = body["metadata"].setdefault("annotations", {})
             notes[_FINGERPRINT] = marks[mesh.name]
-        # What has ended stays until it was seen: the MeshJob takes it along.
+        # Finished workloads must stay until they were observed; they are deleted with the MeshJob.
         body["spec"].pop("ttlSecondsAfterFinished", None)
-        made.append((plural, _owned(mesh_job, body)))
-    return made
+        bodies.append((plural, _owned(mesh_job, body)))
+    return bodies
 
 
 def _owned(mesh_job: Object, body: Object) -> Object:
@@ -123,48 +123,57 @@ def _owned(mesh_job: Object, body: Object) -> Object:
     return body
 
 
-def _followed(
-    api: KubeApi, mesh_job: Object, order: Order, wanted: list[tuple[str, Object]], made: Made
+def _apply(
+    api: KubeApi,
+    mesh_job: Object,
+    order: Order,
+    desired: list[tuple[str, Object]],
+    observed: ObservedState,
 ) -> Outcome:
     kind = str(order.spec.options["workload"])
-    there = {one["metadata"]["name"]: one for one in (made.makers if kind != "pods" else made.pods)}
+    existing = {
+        one["metadata"]["name"]: one
+        for one in (observed.workloads if kind != "pods" else observed.pods)
+    }
     changed = ""
-    # Workloads are made last: where all are, all else is.
-    if any(body["metadata"]["name"] not in there for plural, body in wanted if _makes(plural)):
+    # Workloads are created last, so if all of them exist, everything else does.
+    if any(
+        body["metadata"]["name"] not in existing for plural, body in desired if _is_workload(plural)
+    ):
         _ensure_secret(api, mesh_job, order)
-        for plural, body in wanted:
-            if not _makes(plural):
-                _ensure(api, plural, body)
-            elif body["metadata"]["name"] not in there:
-                there[body["metadata"]["name"]] = _ensure(api, plural, body)
-    for plural, body in wanted:
-        if _makes(plural):
-            changed = changed or _resized(api, plural, body, there[body["metadata"]["name"]])
+        for plural, body in desired:
+            if not _is_workload(plural):
+                _create_if_missing(api, plural, body)
+            elif body["metadata"]["name"] not in existing:
+                existing[body["metadata"]["name"]] = _create_if_missing(api, plural, body)
+    for plural, body in desired:
+        if _is_workload(plural):
+            changed = changed or _resize(api, plural, body, existing[body["metadata"]["name"]])
     if kind == "pods":
-        _delete_too_many(api, order, made.pods)
+        _scale_down(api, order, observed.pods)
     ticket = ticket_of(order, kind, api.namespace)
-    report = report_of(ticket, made.pods, list(there.values()) if kind != "pods" else ())
+    report = report_of(ticket, observed.pods, list(existing.values()) if kind != "pods" else ())
     problem = ("SpecChanged", changed) if changed else None
-    ends = {_end_of(kind, one) for one in there.values()}
+    ends = {_terminal_state(kind, one) for one in existing.values()}
     return Outcome(report, problem, is_finished="" not in ends, is_unused=ends == {"well"})
 
 
-def _makes(plural: str) -> bool:
+def _is_workload(plural: str) -> bool:
     return plural != "services"
 
 
-def _ensure(api: KubeApi, plural: str, body: Object) -> Object:
+def _create_if_missing(api: KubeApi, plural: str, body: Object) -> Object:
     try:
         return api.create(plural, body)
     except KubeConflict:
-        # Its name has the id of the MeshJob in it: it is ours, of an earlier try.
+        # The name contains the uid of the MeshJob, so an earlier attempt created the object.
         return body
 
 
 def _ensure_secret(api: KubeApi, mesh_job: Object, order: Order) -> None:
     try:
         api.get("secrets", secret_name(order))
-    except KubeMissing:
+    except KubeNotFound:
         credentials = Credentials.create(valid_for=_KEYS_LIVE_S)
         with TemporaryDirectory(prefix=".mesh-operator-") as folder:
             keys = Path(folder, "keys")
@@ -175,15 +184,15 @@ def _ensure_secret(api: KubeApi, mesh_job: Object, order: Order) -> None:
                 for key, mesh in secret_keys(order)
             }
         contents[CONTROLLER_KEY] = encoded(packed(credentials))
-        _ensure(api, "secrets", _owned(mesh_job, secret(order, contents)))
+        _create_if_missing(api, "secrets", _owned(mesh_job, secret(order, contents)))
 
 
-def _resized(api: KubeApi, plural: str, wanted: Object, there: Object) -> str:
-    """Brings a workload to its size; says what else of it is not as it is asked for."""
-    name = wanted["metadata"]["name"]
-    mark = (there["metadata"].get("annotations") or {}).get(_FINGERPRINT)
-    if mark != wanted["metadata"]["annotations"][_FINGERPRINT]:
-        mesh = wanted["metadata"]["labels"][MESH_LABEL]
+def _resize(api: KubeApi, plural: str, desired: Object, existing: Object) -> str:
+    """Scale a workload; return why its other fields differ from the spec, or an empty string."""
+    name = desired["metadata"]["name"]
+    mark = (existing["metadata"].get("annotations") or {}).get(_FINGERPRINT)
+    if mark != desired["metadata"]["annotations"][_FINGERPRINT]:
+        mesh = desired["metadata"]["labels"][MESH_LABEL]
         return (
             f"mesh {mesh} is not what {plural}/{name} was made of: only hosts can change: put "
             "back what was there, or make another MeshJob"
@@ -192,14 +201,16 @@ def _resized(api: KubeApi, plural: str, wanted: Object, there: Object) -> str:
         return ""
     kind = next(kind for kind, known in PLURALS.items() if known == plural)
     fields = ("completions", "parallelism") if kind == "job" else ("replicas",)
-    asked = int(wanted["spec"][fields[0]])
-    if not _end_of(kind, there) and any(there["spec"].get(field) != asked for field in fields):
+    asked = int(desired["spec"][fields[0]])
+    if not _terminal_state(kind, existing) and any(
+        existing["spec"].get(field) != asked for field in fields
+    ):
         api.patch(plural, name, {"spec": size(kind, asked)})
     return ""
 
 
-def _end_of(kind: str, one: Object) -> str:
-    """How a workload has ended for good: `well` or `badly`; empty when it has not."""
+def _terminal_state(kind: str, one: Object) -> str:
+    """Return the terminal state of a workload, `well` or `badly`; empty if it is not terminal."""
     phase = (one.get("status") or {}).get("phase") if kind == "pods" else ""
     if phase == "Failed" or (kind == "job" and condition(one, "Failed")):
         return "badly"
@@ -208,7 +219,7 @@ def _end_of(kind: str, one: Object) -> str:
     return ""
 
 
-def _delete_too_many(api: KubeApi, order: Order, pods: Sequence[Object]) -> None:
+def _scale_down(api: KubeApi, order: Order, pods: Sequence[Object]) -> None:
     sizes: Mapping[str, int] = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
     for pod in pods:
         limit = sizes.get(pod["metadata"]["labels"].get(MESH_LABEL, ""), 0)
@@ -218,14 +229,14 @@ def _delete_too_many(api: KubeApi, order: Order, pods: Sequence[Object]) -> None
 
 def _expire(api: KubeApi, mesh_job: Object) -> None:
     lasts, ended = mesh_job["spec"].get("ttlSecondsAfterFinished"), finished_at(mesh_job)
-    assert ended is not None, "only what has finished expires"
+    assert ended is not None, "only a finished MeshJob expires"
     if lasts is not None and time.time() - ended.timestamp() >= lasts:
         api.delete("meshjobs", mesh_job["metadata"]["name"], mesh_job["metadata"]["uid"])
 
 
-def _tell(api: KubeApi, mesh_job: Object, secret: str, outcome: Outcome) -> None:
+def _write_status(api: KubeApi, mesh_job: Object, secret: str, outcome: Outcome) -> None:
     status = status_of(mesh_job, secret, outcome)
     if status != mesh_job.get("status"):
-        # It may be gone by now, and with it all that it was asked for.
-        with suppress(KubeMissing):
+        # The MeshJob may have been deleted since it was observed.
+        with suppress(KubeNotFound):
             api.patch("meshjobs", f"{mesh_job['metadata']['name']}/status", {"status": status})

@@ -18,9 +18,9 @@ from mesh_jobs._backend.report import HostLeaving, JobEvent, Phase, Report, Tick
 from mesh_jobs._client.process import client_output
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 from mesh_jobs._slurm.batch_script import BATCH_LOG, render, ticket_of, worker
-from mesh_jobs._slurm.cancellation import end_jobs
+from mesh_jobs._slurm.cancellation import cancel_jobs
 from mesh_jobs._slurm.commands import Slurm
-from mesh_jobs._slurm.eviction_notices import leaving, noted
+from mesh_jobs._slurm.eviction_notices import leaving, recorded_events
 from mesh_jobs._slurm.job_array import (
     array_plan,
     array_report,
@@ -32,7 +32,7 @@ from mesh_jobs._slurm.job_array import (
     task_ticket,
 )
 from mesh_jobs._slurm.report import Place, report
-from mesh_jobs._slurm.resize import shrunk
+from mesh_jobs._slurm.resize import shrink
 from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket, shares_of
 
 __all__ = ["SlurmBackend"]
@@ -89,7 +89,7 @@ class SlurmBackend(Backend):
         # Also what a program has submitted that died before it could note it.
         names = task_names(given) if given.array else (given.name,)
         ids = {job.id for job in given.jobs}
-        end_jobs(lambda job_id, name: job_id in ids or name.startswith(names))
+        cancel_jobs(lambda job_id, name: job_id in ids or name.startswith(names))
         if given.array:
             forget_tasks(given)
 
@@ -99,7 +99,7 @@ class SlurmBackend(Backend):
         sizes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
         smaller = replace(old, meshes={one: min(sizes[one], old.meshes[one]) for one in sizes})
         surplus = set(old.places()) - set(smaller.places())
-        new = shrunk(smaller, surplus) if surplus else old
+        new = shrink(smaller, surplus) if surplus else old
         wanted = replace(new, meshes=sizes)
         missing = set(wanted.places()) - set(smaller.places()) | _lost(new, smaller.places())
         shares = shares_of([place for place in wanted.places() if place in missing])
@@ -124,7 +124,7 @@ class SlurmBackend(Backend):
 
     def events(self, ticket: Ticket) -> Sequence[JobEvent]:
         """Gives what the scripts have noted: starts, and warnings of the scheduler."""
-        return noted(SlurmTicket.from_json(ticket))
+        return recorded_events(SlurmTicket.from_json(ticket))
 
     def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
         """Gives the hosts of jobs that were told to end, and those on nodes that are drained."""

@@ -1,4 +1,4 @@
-"""Batch jobs are ended, and that is waited for."""
+"""Cancellation of batch jobs, including the wait for their end."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from collections.abc import Callable
 
 from mesh_jobs._slurm.commands import Slurm
 
-__all__ = ["end_jobs"]
+__all__ = ["cancel_jobs"]
 
-#: How long jobs may take to end; what then still runs is the scheduler's to end.
+#: How long to wait for the end of the jobs; after that it is left to the scheduler.
 _END_LIMIT_S = 120.0
 
 _PAUSE_S = 0.05
 _PAUSE_MAX_S = 1.0
 
 
-def end_jobs(is_meant: Callable[[str, str], bool]) -> None:
-    """Ends jobs of this user, and returns when they are gone from all nodes.
+def cancel_jobs(is_selected: Callable[[str, str], bool]) -> None:
+    """Cancel jobs of this user, and wait until no node runs them.
 
     Args:
-        is_meant: Whether a job is one of them, by its id and its name.
+        is_selected: Takes the id and the name of a job; returns whether to cancel the job.
 
     Raises:
-        SchedulerUnreachable: The scheduler cannot be asked.
-        JobError: It refuses.
+        SchedulerUnreachable: The scheduler cannot be reached.
+        JobError: The scheduler rejected the request.
     """
     slurm = Slurm()
     until = time.monotonic() + _END_LIMIT_S
     pause_s = _PAUSE_S
-    asked: set[str] = set()
-    while left := {job_id for job_id, name in slurm.own_jobs() if is_meant(job_id, name)}:
-        if new := sorted(left - asked):
+    cancelled: set[str] = set()
+    while left := {job_id for job_id, name in slurm.own_jobs() if is_selected(job_id, name)}:
+        if new := sorted(left - cancelled):
             slurm.cancel(new)
-        asked |= left
+        cancelled |= left
         if time.monotonic() > until:
             return
         time.sleep(pause_s)

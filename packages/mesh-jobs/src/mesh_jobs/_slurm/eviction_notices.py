@@ -1,4 +1,4 @@
-"""Nodes that SLURM is about to take: what the scripts were told, and nodes that are drained."""
+"""Eviction notices from SLURM: signals that batch scripts recorded, and drained nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh_jobs._slurm.commands import Slurm, duration_s
 from mesh_jobs._slurm.report import Place, components, nodes_at_start
 from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket, restarts_of
 
-__all__ = ["leaving", "noted"]
+__all__ = ["leaving", "recorded_events"]
 
 _WORDS = {
     "timeout": "the time limit is near",
@@ -25,7 +25,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class _Note:
-    """One line of a script."""
+    """One line that a batch script recorded."""
 
     at: float
     epoch: int
@@ -36,16 +36,16 @@ class _Note:
         return dict(word.split("=", 1) for word in self.words if "=" in word)
 
 
-def noted(ticket: SlurmTicket) -> list[JobEvent]:
-    """Returns what the scripts have noted, oldest first."""
+def recorded_events(ticket: SlurmTicket) -> list[JobEvent]:
+    """Return the events that the batch scripts recorded, oldest first."""
     return [JobEvent(note.at, note.kind, _text(note)) for note in _notes(ticket)]
 
 
 def leaving(ticket: SlurmTicket) -> list[HostLeaving]:
-    """Returns the hosts that are about to go, each once, the most urgent news of it.
+    """Return the hosts that are about to be evicted, each with its most urgent notice.
 
     Raises:
-        SchedulerUnreachable: It cannot be asked which nodes are drained.
+        SchedulerUnreachable: The state of the nodes cannot be queried.
     """
     found: dict[Place, HostLeaving] = {}
     for job in dict.fromkeys(map(ticket.job_of, ticket.places())):
@@ -54,7 +54,7 @@ def leaving(ticket: SlurmTicket) -> list[HostLeaving]:
         notes = [note for note in _notes(ticket) if job.has_epoch(note.epoch)]
         for note in notes:
             if note.kind == "started":
-                # What was said before is over.
+                # A new start makes earlier notices obsolete.
                 found = {place: one for place, one in found.items() if one.reason == "drain"}
             elif note.kind in ("leaving", "stopping"):
                 reason, seconds = _why(note)
@@ -64,14 +64,14 @@ def leaving(ticket: SlurmTicket) -> list[HostLeaving]:
 
 
 def _why(note: _Note) -> tuple[str, float | None]:
-    """Returns why a job is told to end, and how much time it had from then on."""
+    """Return why a job is being stopped, and how many seconds it had at the time of the notice."""
     told = note.fields()
     now, end = _moment(told.get("now", "")), _moment(told.get("EndTime", ""))
     seconds = None if now is None or end is None else max((end - now).total_seconds(), 0.0)
     if _moment(told.get("PreemptTime", "")) is not None:
         return "preempt", seconds if told.get("JobState") == "RUNNING" else None
     if told.get("Restarts", "0") != str(restarts_of(note.epoch)):
-        # It is on its way back into the queue.
+        # The job is being requeued.
         return "preempt", None
     if note.kind == "leaving":
         # The scheduler sends this signal before the limit.
@@ -110,7 +110,7 @@ def _has(ticket: SlurmTicket, place: Place, job: BatchJob) -> bool:
 
 
 def _drained(ticket: SlurmTicket, job: BatchJob) -> Iterator[HostLeaving]:
-    """Yields the hosts whose nodes get no new jobs: the administrator waits for them."""
+    """Yield the hosts on nodes that an administrator drains."""
     parts = components(job)
     if not parts or parts[0].is_over or parts[0].is_waiting:
         return

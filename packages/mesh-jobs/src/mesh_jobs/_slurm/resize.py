@@ -1,4 +1,4 @@
-"""Fewer nodes for a job that runs, and more by another batch job."""
+"""Removal of nodes from running batch jobs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mesh_jobs._errors import JobError, NotSupported
-from mesh_jobs._slurm.cancellation import end_jobs
+from mesh_jobs._slurm.cancellation import cancel_jobs
 from mesh_jobs._slurm.commands import Slurm
 from mesh_jobs._slurm.report import Place, components, nodes_at_start
 from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket
 
-__all__ = ["shrunk"]
+__all__ = ["shrink"]
 
 
-def shrunk(ticket: SlurmTicket, surplus: set[Place]) -> SlurmTicket:
-    """Gives back the nodes of some hosts; a batch job of which none is left is ended.
+def shrink(ticket: SlurmTicket, surplus: set[Place]) -> SlurmTicket:
+    """Release the nodes of some hosts; a batch job without remaining hosts is cancelled.
 
     Raises:
-        NotSupported: SLURM takes no nodes from such a job.
-        JobError: The job does not run now.
-        SchedulerUnreachable: The scheduler cannot be asked.
+        NotSupported: SLURM cannot remove nodes from a heterogeneous job.
+        JobError: The batch job is not running.
+        SchedulerUnreachable: The scheduler cannot be reached.
     """
     kept, ended = [], set[str]()
     for job in ticket.jobs:
@@ -30,19 +30,19 @@ def shrunk(ticket: SlurmTicket, surplus: set[Place]) -> SlurmTicket:
             ended.add(job.name)
             continue
         if mine & surplus:
-            _take(ticket, job, surplus)
+            _shrink_job(ticket, job, surplus)
         kept.append(job)
     if ended:
-        end_jobs(lambda _, name: name in ended)
+        cancel_jobs(lambda _, name: name in ended)
     for mesh, rank in surplus:
-        # A task that loses its node is killed: it tidies nothing.
+        # A task that loses its node is killed and does not clean up.
         for path in (ticket.report_file(mesh, rank), ticket.ended_file(mesh, rank)):
             with suppress(FileNotFoundError):
                 path.unlink()
     return replace(ticket, jobs=tuple(kept))
 
 
-def _take(ticket: SlurmTicket, job: BatchJob, surplus: set[Place]) -> None:
+def _shrink_job(ticket: SlurmTicket, job: BatchJob, surplus: set[Place]) -> None:
     parts = components(job)
     if len(parts) > 1:
         raise NotSupported(

@@ -16,7 +16,7 @@ from mesh_jobs._backend.report import HostReport, Phase, Report, Ticket
 from mesh_jobs._client.static_backend import fixed_ticket
 from mesh_jobs._errors import JobError, NotSupported, SchedulerUnreachable
 from mesh_jobs._job.job import Job
-from mesh_jobs._ssh.client import SSHAnswer, SSHCall, real_name
+from mesh_jobs._ssh.client import SSHClient, SSHResponse, real_name
 from mesh_jobs._state.record import Record
 
 __all__ = ["SSHBackend", "SSHJob"]
@@ -121,7 +121,7 @@ class SSHBackend(Backend):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
-        self._call = SSHCall(
+        self._ssh = SSHClient(
             python=options["python"],
             args=tuple(options["ssh_args"]),
             env=options["env"],
@@ -133,8 +133,8 @@ class SSHBackend(Backend):
         lines = []
         for (mesh, rank), machine in _machines(order).items():
             command = self._worker(order, mesh, rank, machine)
-            lines += [f"{mesh}[{rank}]: " + " ".join(self._call.command(machine)[:-1])]
-            lines += [f"    {self._call.remote(*command.argv[1:])}"]
+            lines += [f"{mesh}[{rank}]: " + " ".join(self._ssh.command(machine)[:-1])]
+            lines += [f"    {self._ssh.remote(*command.argv[1:])}"]
         return "\n".join(lines) + "\n"
 
     def allocate(self, order: Order) -> Ticket:
@@ -155,11 +155,11 @@ class SSHBackend(Backend):
                     "secret": command.secret.decode(),
                 }
             )
-        if bad := [one.problem for one in self._call.ask(requests).values() if one.problem]:
+        if bad := [one.problem for one in self._ssh.request(requests).values() if one.problem]:
             raise JobError(
                 f"{len(bad)} of {len(requests)} machines could not start workers: "
                 f"{'; '.join(bad)}: look that ssh logs in there without a question, and that "
-                f"{self._call.python!r} has mesh-jobs installed"
+                f"{self._ssh.python!r} has mesh-jobs installed"
             )
         ticket = _ticket(order)
         if order.spec.client is not None:
@@ -172,7 +172,7 @@ class SSHBackend(Backend):
 
     def report(self, ticket: Ticket) -> Report:
         """Asks each machine which workers run."""
-        answers = self._ask_places(ticket, "report")
+        answers = self._request_places(ticket, "report")
         if answers and all(one.problem for one in answers.values()):
             raise SchedulerUnreachable(
                 f"no machine of the job can be asked: {next(iter(answers.values())).problem}: try "
@@ -219,7 +219,7 @@ class SSHBackend(Backend):
             "rank": rank,
             "lines": lines,
         }
-        answer = self._call.ask({machine: request})[machine]
+        answer = self._ssh.request({machine: request})[machine]
         if answer.problem:
             raise SchedulerUnreachable(f"{answer.problem}: try again when it can be reached")
         return str(answer.value)
@@ -228,7 +228,7 @@ class SSHBackend(Backend):
         """Reads the log of the client script on its machine."""
         machine = _first(ticket)
         request = {"verb": "client-output", "order": ticket["order"], "start": start}
-        answer = self._call.ask({machine: request})[machine]
+        answer = self._ssh.request({machine: request})[machine]
         if answer.problem:
             raise SchedulerUnreachable(f"{answer.problem}: try again when it can be reached")
         return base64.b64decode(answer.value)
@@ -257,11 +257,11 @@ class SSHBackend(Backend):
             "order": order.id,
             "record": record.to_json(),
             "keys": order.controller_files(),
-            "env": dict(self._call.env),
+            "env": dict(self._ssh.env),
             "context": order.folder.name,
         }
         machine = _first(ticket)
-        answer = self._call.ask({machine: request})[machine]
+        answer = self._ssh.request({machine: request})[machine]
         if answer.problem:
             raise SchedulerUnreachable(f"the client script is not started: {answer.problem}")
 
@@ -272,11 +272,11 @@ class SSHBackend(Backend):
         listen = f"tcp://*:{self.options['port'] or 0}"
         return order.worker(mesh, rank, listen=listen, advertise=name, report=None, secret="-")
 
-    def _ask_places(self, ticket: Ticket, verb: str, **more: Any) -> dict[str, SSHAnswer]:
+    def _request_places(self, ticket: Ticket, verb: str, **more: Any) -> dict[str, SSHResponse]:
         places: dict[str, list[Place]] = {}
         for mesh, rank, machine in ticket["places"]:
             places.setdefault(machine, []).append((mesh, rank))
-        return self._call.ask(
+        return self._ssh.request(
             {
                 machine: {"verb": verb, "order": ticket["order"], "places": mine, **more}
                 for machine, mine in places.items()
@@ -284,7 +284,7 @@ class SSHBackend(Backend):
         )
 
     def _end(self, ticket: Ticket, *, with_client: bool) -> None:
-        answers = self._ask_places(ticket, "end", with_client=with_client).values()
+        answers = self._request_places(ticket, "end", with_client=with_client).values()
         if bad := [one.problem for one in answers if one.problem]:
             raise SchedulerUnreachable(
                 f"{len(bad)} machines could not end their workers: {'; '.join(bad)}: try again, or "
@@ -320,7 +320,7 @@ def _ticket(order: Order) -> dict[str, Any]:
     return {"order": order.id, "places": places}
 
 
-def _host(mesh: str, rank: int, answer: SSHAnswer) -> HostReport:
+def _host(mesh: str, rank: int, answer: SSHResponse) -> HostReport:
     if answer.problem:
         return HostReport(mesh, rank, Phase.PENDING, reason=answer.problem)
     told = next(one for one in answer.value["hosts"] if (one["mesh"], one["rank"]) == (mesh, rank))

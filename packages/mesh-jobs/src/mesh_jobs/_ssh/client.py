@@ -1,4 +1,4 @@
-"""Asking machines something over ssh, many at a time."""
+"""A client that sends requests to many machines concurrently over ssh."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 
 from mesh_jobs._errors import JobError
 
-__all__ = ["SSHAnswer", "SSHCall", "real_name"]
+__all__ = ["SSHClient", "SSHResponse", "real_name"]
 
-# ssh ends with it when it could not connect: the machine was not asked.
+# The exit status of ssh itself, for example when it cannot connect.
 _NOT_CONNECTED = 255
-_AT_ONCE_MAX = 32
+_CONCURRENT_MAX = 32
 
 
 @dataclass(frozen=True)
-class SSHAnswer:
-    """What a machine said.
+class SSHResponse:
+    """The response of one machine.
 
     Attributes:
-        value: Its answer, None when there is none.
-        problem: Why there is none; empty when there is.
-        is_unreachable: Whether the machine was not even asked, as far as is known.
+        value: The value; None if the request failed.
+        problem: Why the request failed; empty if it succeeded.
+        is_unreachable: Whether the machine may not have received the request.
     """
 
     value: Any = None
@@ -36,14 +36,14 @@ class SSHAnswer:
 
 
 @dataclass(frozen=True)
-class SSHCall:
-    """How machines are reached.
+class SSHClient:
+    """Runs `_ssh.remote_command` on machines over ssh.
 
     Attributes:
-        python: The Python there, with mesh-jobs installed.
+        python: The Python interpreter on the machines, with mesh-jobs installed.
         args: More arguments for ssh.
-        env: What to set for that Python.
-        limit_s: How long one machine may take to answer.
+        env: Environment variables for the interpreter.
+        limit_s: The time limit for one machine, in seconds.
     """
 
     python: str
@@ -52,24 +52,24 @@ class SSHCall:
     limit_s: float
 
     def command(self, host: str) -> list[str]:
-        """Gives the command that asks one machine; what it is asked goes to standard input."""
+        """Return the command for one machine, which reads its request from standard input."""
         ssh = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={int(self.limit_s)}"]
         return [*ssh, *self.args, host, "--", self.remote("-m", "mesh_jobs._ssh.remote_command")]
 
     def remote(self, *words: str) -> str:
-        """Gives a command line of Python for a shell there."""
+        """Return a shell command line that runs Python on the machine."""
         env = [f"{name}={value}" for name, value in self.env.items()]
         return shlex.join([*(["env", *env] if env else []), self.python, *words])
 
-    def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> dict[str, SSHAnswer]:
-        """Asks each machine its request, at the same time, and gives all answers."""
+    def request(self, requests: Mapping[str, Mapping[str, Any]]) -> dict[str, SSHResponse]:
+        """Send a request to each machine concurrently; return the responses by machine."""
         if not requests:
             return {}
-        with ThreadPoolExecutor(min(len(requests), _AT_ONCE_MAX)) as threads:
-            answers = threads.map(self._ask_one, requests, requests.values())
+        with ThreadPoolExecutor(min(len(requests), _CONCURRENT_MAX)) as threads:
+            answers = threads.map(self._request_one, requests, requests.values())
             return dict(zip(requests, answers, strict=True))
 
-    def _ask_one(self, host: str, request: Mapping[str, Any]) -> SSHAnswer:
+    def _request_one(self, host: str, request: Mapping[str, Any]) -> SSHResponse:
         try:
             done = subprocess.run(
                 self.command(host),
@@ -79,26 +79,26 @@ class SSHCall:
                 timeout=self.limit_s * 2,
             )
         except subprocess.TimeoutExpired:
-            return SSHAnswer(None, f"ssh {host}: no answer in {self.limit_s * 2:g} s", True)
+            return SSHResponse(None, f"ssh {host}: no answer in {self.limit_s * 2:g} s", True)
         except OSError as error:
-            return SSHAnswer(None, f"ssh cannot be run: {error}", True)
+            return SSHResponse(None, f"ssh cannot be run: {error}", True)
         if done.returncode != 0:
             said = (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
             is_unreachable = done.returncode == _NOT_CONNECTED
-            return SSHAnswer(None, f"ssh {host}: {said}", is_unreachable)
+            return SSHResponse(None, f"ssh {host}: {said}", is_unreachable)
         try:
-            # Shells of some machines greet everybody: the answer is the last line.
-            return SSHAnswer(json.loads(done.stdout.splitlines()[-1])["answer"])
+            # Login shells may print a banner, so only the last line is the response.
+            return SSHResponse(json.loads(done.stdout.splitlines()[-1])["answer"])
         except (ValueError, LookupError, TypeError):
-            return SSHAnswer(None, f"ssh {host}: it answered {done.stdout[-200:]!r}")
+            return SSHResponse(None, f"ssh {host}: it answered {done.stdout[-200:]!r}")
 
 
 @cache
 def real_name(host: str, args: tuple[str, ...]) -> str:
-    """Gives the name or address that ssh calls a host by, whatever its configuration calls it.
+    """Return the real host name of an alias, as `ssh -G` resolves it.
 
     Raises:
-        JobError: There is no ssh here.
+        JobError: ssh is not installed.
     """
     try:
         done = subprocess.run(["ssh", *args, "-G", host], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The folder of a job, `.mesh/<context>/`: its record, keys, reports and logs."""
+"""The state folder of a job, `.mesh/<context>/`: its record, credentials, reports and logs."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ HOST_CACHE_FILE = "hosts.json"
 _FOLDER = ".mesh"
 _PARTS = ("keys", "workers", "logs")
 _LOCK_S = 30.0
-# Credentials of a job are made once: as long as a long allocation.
+# The credentials of a job are created once, and must outlive a long allocation.
 _KEYS_LIVE_S = 30 * 24 * 3600.0
 
 
 class StateFolder:
-    """Where one job's state is.
+    """The state of one job.
 
     Args:
         path: The folder.
-        is_inside: Whether this program is the client of that job.
+        is_inside: Whether this program is the client script of the job.
     """
 
     def __init__(self, path: Path, *, is_inside: bool = False) -> None:
@@ -60,10 +60,10 @@ class StateFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lets no other program change the job meanwhile; leaves no empty folder behind.
+        """Lock the job inside the context; a folder without a record is removed at the end.
 
         Raises:
-            JobBusy: Another program is changing it.
+            JobBusy: Another program holds the lock.
         """
         with locked(self.path / "lock", _LOCK_S):
             try:
@@ -74,23 +74,20 @@ class StateFolder:
 
     @contextmanager
     def locked_if_free(self) -> Iterator[bool]:
-        """Does the same for what need not be done: not while another does, nor without a job.
-
-        Gives whether it has; makes nothing.
-        """
+        """Lock the job if it is applied and the lock is free; yield whether that succeeded."""
         with locked_if_free(self.path / "lock") as is_ours:
             yield is_ours and (self.path / "job.json").exists()
 
     def read(self) -> Record | None:
-        """Reads the record; None when nothing is applied.
+        """Read the record; None if no job is applied.
 
         Raises:
-            JobError: It is not a record of this version, or belongs to another user.
+            JobError: The record has another version, or belongs to another user.
         """
         path = self.path / "job.json"
         try:
             if path.exists():
-                # A record says which commands are run, such as those of ssh.
+                # The record names commands to run, such as that of ssh.
                 check_owner(self.path)
                 check_owner(path)
         except OSError as error:
@@ -102,14 +99,14 @@ class StateFolder:
         return None if value is None else Record.from_json(value, path)
 
     def write(self, record: Record) -> None:
-        """Stores the record, whole or not at all."""
+        """Write the record atomically."""
         write_json(self.path / "job.json", record.to_json())
 
     def begin(self, shared: Credentials | None) -> None:
-        """Makes the folder's parts, and the credentials of a new job.
+        """Create the subfolders and the credentials of a new job.
 
         Args:
-            shared: Those of other jobs of the same program, to use the same ones.
+            shared: The credentials of other jobs of this program. (new credentials)
         """
         for part in _PARTS:
             shutil.rmtree(self.path / part, ignore_errors=True)
@@ -119,19 +116,19 @@ class StateFolder:
         share_credentials(credentials, is_attaching=False, others=0)
 
     def credentials(self) -> Credentials:
-        """Reads the credentials of the job's controller.
+        """Read the credentials of the job's controller.
 
         Raises:
-            CredentialsError: They are not there or not private.
+            CredentialsError: The credentials are missing, or other users can read them.
         """
         return Credentials.load(self.path / "keys" / "controller")
 
     def clear(self) -> None:
-        """Forgets the job: all but the lock, which goes when it is let go of."""
-        # The record last: as long as it is there, whoever comes next finishes this.
+        """Remove everything but the lock, which is removed when it is released."""
+        # The record is removed last: as long as it exists, the next program completes the removal.
         for part in _PARTS:
             shutil.rmtree(self.path / part, ignore_errors=True)
-        # What programs had not written whole when they were killed.
+        # Hidden files include temporary files of killed programs.
         for path in [
             self.path / "events.jsonl",
             self.path / HOST_CACHE_FILE,
@@ -144,20 +141,20 @@ class StateFolder:
     def _remove(self) -> None:
         self.clear()
         forget(self.path)
-        # The lock last: from then on the folder may be another program's.
+        # The lock is removed last: after that, another program may use the folder.
         with suppress(OSError):
             os.unlink(self.path / "lock")
             self.path.rmdir()
             self.path.parent.rmdir()
 
     def note(self, kind: str, text: str, mesh: str | None = None, rank: int | None = None) -> None:
-        """Adds to the job's events."""
+        """Append an event of the job."""
         line = json.dumps(JobEvent(time.time(), kind, text, mesh, rank).to_json())
         with suppress(FileNotFoundError), (self.path / "events.jsonl").open("a") as file:
             file.write(line + "\n")
 
     def events(self) -> list[JobEvent]:
-        """Reads the job's events, oldest first."""
+        """Return the events of the job, oldest first."""
         try:
             lines = (self.path / "events.jsonl").read_text().splitlines()
         except FileNotFoundError:
@@ -166,17 +163,18 @@ class StateFolder:
 
 
 def find_folder(context: str | None, folder: str | os.PathLike[str] | None) -> StateFolder:
-    """Gives the state of a context: here, or where that name was applied.
+    """Find the state folder of a context.
 
-    In the client script of a job it is that of the job, whatever the folder.
+    In the client script of a job, the context of that job always means the enclosing job.
 
     Args:
-        context: Its name; `default` when left out.
-        folder: In which folder; when left out here, and where that name is known from.
+        context: The name of the context. (`default`)
+        folder: The working folder of the job. (the current folder, or the one where a named
+            context was applied)
 
     Raises:
-        ConfigError: The name is not one.
-        JobError: Several folders have such a context, and this is none of them.
+        ConfigError: The name is invalid.
+        JobError: Several other folders have a job of that context.
     """
     name = context or DEFAULT_CONTEXT
     check_name(name, "context")
@@ -196,7 +194,7 @@ def find_folder(context: str | None, folder: str | os.PathLike[str] | None) -> S
 
 
 def applied_folders(folder: str | os.PathLike[str] | None = None) -> list[StateFolder]:
-    """Gives all jobs that are applied here, and those with a name anywhere."""
+    """Return the jobs that are applied in a folder, and all jobs with a named context."""
     here = Path(folder or ".").absolute() / _FOLDER
     found = [here, *here.iterdir()] if here.is_dir() else []
     paths = {path for path in found if (path / "job.json").exists()}
@@ -205,7 +203,7 @@ def applied_folders(folder: str | os.PathLike[str] | None = None) -> list[StateF
 
 
 def remember(path: Path) -> None:
-    """Notes where a named context is, so that it is found by its name from anywhere."""
+    """Register the folder of a named context, so that any folder finds it by name."""
     if path.name == DEFAULT_CONTEXT or path in _known(path.name):
         return
     with locked(_home() / "contexts" / ".lock", _LOCK_S):
@@ -213,7 +211,7 @@ def remember(path: Path) -> None:
 
 
 def forget(path: Path) -> None:
-    """Removes the note of where a context is."""
+    """Remove the registration of a context."""
     if path.name == DEFAULT_CONTEXT or path not in _known(path.name):
         return
     with locked(_home() / "contexts" / ".lock", _LOCK_S):
@@ -236,4 +234,4 @@ def _known(name: str | None) -> list[Path]:
     try:
         return [Path(one) for one in read_json(folder / name) or []]
     except (OSError, ValueError):
-        return []  # No note of ours: the job is found in its own folder all the same.
+        return []  # Not a registration: the job is still found from its own folder.

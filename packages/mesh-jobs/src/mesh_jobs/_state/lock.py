@@ -1,4 +1,4 @@
-"""One program at a time changes a job."""
+"""The lock of a job, which admits one writer at a time."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mesh_jobs._state.record import this_owner
 __all__ = ["locked", "locked_if_free"]
 
 _PAUSE_S = 0.05
-# It is emptied when it is held: a link would be to another file.
+# The holder truncates the lock file, so a symbolic link must not be followed.
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Holds a lock that the system takes back when its holder dies, however that is.
+    """Hold a lock inside the context; the kernel releases it if the holder dies.
 
     Raises:
-        JobBusy: Another program holds it for all that time; the message says which.
-        OSError: The system refuses.
+        JobBusy: Another program, named in the message, held the lock until the timeout.
+        OSError: The lock file cannot be opened.
     """
     number = _acquire(path, time.monotonic() + timeout_s, timeout_s)
     try:
@@ -40,7 +40,7 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
 
 @contextmanager
 def locked_if_free(path: Path) -> Iterator[bool]:
-    """Holds a lock that is there and that nobody holds; gives whether it does."""
+    """Hold a lock if its file exists and it is free; yield whether that succeeded."""
     try:
         number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -63,7 +63,7 @@ def _acquire(path: Path, deadline: float, timeout_s: float) -> int:
         try:
             number = os.open(path, _FLAGS, 0o600)
         except FileNotFoundError:
-            continue  # Whoever has killed the job removed the folder a moment ago.
+            continue  # The job was killed, and its folder was just removed.
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -78,7 +78,7 @@ def _acquire(path: Path, deadline: float, timeout_s: float) -> int:
             continue
         if _is_still(path, number):
             return number
-        os.close(number)  # It was removed with its folder: others would lock another file.
+        os.close(number)  # The file was removed, so other programs would lock a new one.
 
 
 def _is_still(path: Path, number: int) -> bool:

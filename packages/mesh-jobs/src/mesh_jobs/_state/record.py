@@ -1,4 +1,4 @@
-"""What is stored of an applied job: `job.json`, with a version of its own."""
+"""The record of an applied job, `job.json`, with a schema version."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Record:
-    """An applied job, as any program finds it.
+    """An applied job, as it is stored for later programs.
 
     Attributes:
-        spec: What was asked for.
-        order_id: Under what id it was ordered; known before anything is submitted.
-        ticket: With what the backend finds it; None until the backend has answered.
-        owner: Who has applied it: user, host and pid.
-        applied: When, in ISO format.
-        resizing: What it is being resized to, until that is done.
-        is_ending: Whether it is being given back.
+        spec: The spec of the job.
+        order_id: The id of the order, chosen before the order is submitted.
+        ticket: The handle of the allocation; None until the backend has returned it.
+        owner: The user, host and pid that applied the job.
+        applied: When the job was applied, in ISO format.
+        resizing: The target of an unfinished resize.
+        is_ending: Whether the allocation is being released.
     """
 
     spec: JobSpec
@@ -42,7 +42,7 @@ class Record:
     is_ending: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values that `from_json` reads."""
+        """Return values that `from_json` reads."""
         return {
             "schema": SCHEMA,
             "spec": self.spec.to_json(),
@@ -56,10 +56,10 @@ class Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: object) -> Record:
-        """Reads what `to_json` gave.
+        """Read the values that `to_json` returned.
 
         Raises:
-            JobError: It was written by another version, or is none.
+            JobError: The schema version differs, or the values are no record.
         """
         schema = value.get("schema") if isinstance(value, Mapping) else None
         if schema != SCHEMA:
@@ -86,9 +86,9 @@ class Record:
 
 
 def this_owner() -> dict[str, Any]:
-    """Says who this program is."""
+    """Return the user, host and pid of this program."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        user = str(os.getuid())  # A container may run as a user that nobody has named.
+        user = str(os.getuid())  # The user id of a container may have no name.
     return {"user": user, "host": socket.gethostname(), "pid": os.getpid()}

@@ -1,4 +1,4 @@
-"""The control service beside a worker, where grpcio is installed."""
+"""The control service of a worker, if grpcio is installed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 __all__ = ["ControlOptions", "WorkerControl", "control_beside"]
 
 _INSTALL = "pip install 'mesh-jobs[control]'"
-# So long who watches has to hear how it ends.
-_FAREWELL_S = 0.5
+# Grace period for open streams at shutdown.
+_SHUTDOWN_GRACE_S = 0.5
 _VERBOSITY = "GRPC_VERBOSITY"
 
 
 @dataclass(frozen=True, slots=True)
 class ControlOptions:
-    """Where to serve.
+    """The listen addresses of the control service.
 
     Attributes:
-        at: The name or address to listen at, `*` for all.
+        at: The name or address to listen on; `*` for all interfaces.
         port: The port of the control service; 0 lets the system choose.
-        health_port: The port of health alone, in plaintext; None serves none.
+        health_port: The port of the plaintext health service; None disables it.
     """
 
     at: str
@@ -40,12 +40,12 @@ class ControlOptions:
 
 
 class WorkerControl:
-    """What a worker says of its control service.
+    """The state of the control service, as the worker reports it.
 
     Attributes:
-        why_none: Why there is none; empty when there is one.
-        port: Where it listens.
-        health_port: Where health alone is served; None when it is not.
+        why_none: Why no control service runs; empty if one does.
+        port: The port of the control service.
+        health_port: The port of the plaintext health service; None if it is disabled.
     """
 
     def __init__(self, health: Health | None = None, why_none: str = "") -> None:
@@ -55,12 +55,12 @@ class WorkerControl:
         self.health_port: int | None = None
 
     def ready(self) -> None:
-        """The worker can take a program from now on."""
+        """Report that the worker can serve a program."""
         if self._health is not None:
             self._health.tell(True)
 
     def leaving(self) -> None:
-        """The worker takes no program any more."""
+        """Report that the worker accepts no more programs."""
         if self._health is not None:
             self._health.leave()
 
@@ -69,24 +69,24 @@ class WorkerControl:
 def control_beside(
     host: ServedHost, options: ControlOptions, keys: Path | None
 ) -> Iterator[WorkerControl]:
-    """Serves control while a worker runs; nothing where grpcio is not installed.
+    """Run the control service of a worker inside the context, if grpcio is installed.
 
     Args:
         host: The host.
-        options: Where to serve.
-        keys: The folder with the worker's credentials; None for those of its user.
+        options: The listen addresses.
+        keys: The folder with the worker's credentials. (the local credentials of its user)
 
     Raises:
-        ConfigError: Health is to be served, and cannot be.
-        OSError: A port is taken.
+        ConfigError: A health port was given, and the health service cannot run.
+        OSError: A port is in use.
     """
     try:
-        # Not at the top: it is an extra, and takes a while to import.
+        # Imported here because grpcio is an optional dependency that is slow to import.
         from mesh_jobs._control.health import Health
         from mesh_jobs._control.pem import Pem
         from mesh_jobs._control.server import ControlServer, HealthServer
     except Exception as error:
-        # An extra that is missing, or broken in whatever way, is no reason to have no worker.
+        # A worker must start even if the optional dependency is missing or broken.
         why = f"it cannot be loaded: {error}: {_INSTALL}"
         if isinstance(error, ModuleNotFoundError):
             why = f"{error.name} is not installed: {_INSTALL}"
@@ -112,12 +112,12 @@ def control_beside(
         told.leaving()
         host.log.close()
         for close in closing:
-            close(_FAREWELL_S)
+            close(_SHUTDOWN_GRACE_S)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps grpc from printing each caller that it refuses; for this process alone."""
+    """Silence the log messages of grpc for rejected connections, in this process only."""
     before = os.environ.get(_VERBOSITY)
     os.environ.setdefault(_VERBOSITY, "NONE")
     try:

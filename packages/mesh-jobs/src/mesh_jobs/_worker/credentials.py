@@ -1,4 +1,4 @@
-"""A worker's secret: brought as one text, kept as a private folder while the worker lives."""
+"""The credentials of a worker: passed as one secret, unpacked to a private folder."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _YOUNG_S = 60.0
 
 
 def secret_files(secret: str) -> dict[str, str]:
-    """Reads a secret: the names and contents of its files.
+    """Read a secret, and return the names and contents of its files.
 
     Args:
-        secret: The file with the secret; `-` is the standard input, and `env:NAME` a variable.
+        secret: The file with the secret, `-` for standard input, or `env:NAME` for a variable.
 
     Raises:
-        CredentialsError: It is no secret.
-        OSError: It cannot be read.
+        CredentialsError: The content is not a worker's secret.
+        OSError: The secret cannot be read.
     """
     return _files(_content(secret), secret)
 
 
 @contextmanager
 def unpacked(files: Mapping[str, str]) -> Iterator[Path]:
-    """Makes the folder that a worker's credentials are read from; removes it at the end.
+    """Write credentials to a private folder, which is removed at the end of the context.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The folder cannot be written.
     """
     sweep()
     folder, lock = _locked_folder()
@@ -58,11 +58,11 @@ def unpacked(files: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _locked_folder() -> tuple[Path, int]:
-    """Makes a folder, and holds its lock as long as this process lives, however it ends."""
+    """Create a folder with a lock that the kernel releases when this process exits."""
     fresh = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
     lock = os.open(fresh, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    # Under its own name it is locked from the beginning: what is not locked is nobody's.
+    # The folder gets its final name after it is locked, so an unlocked one has no owner.
     folder = fresh.with_name(fresh.name.removeprefix("."))
     os.rename(fresh, folder)
     return folder, lock
@@ -72,7 +72,7 @@ def _content(secret: str) -> bytes:
     if secret == "-":
         return sys.stdin.buffer.read()
     if secret.startswith("env:"):
-        # Taken away, so that no process of a program inherits it.
+        # Removed from the environment, so that no child process inherits it.
         return os.environ.pop(secret.removeprefix("env:"), "").encode()
     return Path(secret).read_bytes()
 
@@ -91,12 +91,12 @@ def _files(content: bytes, secret: str) -> dict[str, str]:
 
 
 def sweep() -> None:
-    """Removes what workers left on this machine that were killed: their locks are free."""
+    """Remove the folders of killed workers, whose locks are free."""
     temporary = Path(tempfile.gettempdir())
     for folder in [*temporary.glob(f"{_PREFIX}*"), *temporary.glob(f".{_PREFIX}*")]:
         with suppress(OSError):
             about = folder.stat(follow_symlinks=False)
-            # A young one without its own name may be about to be locked.
+            # A recent folder without its final name may not be locked yet.
             is_young = folder.name.startswith(".") and time.time() - about.st_mtime < _YOUNG_S
             if about.st_uid != os.getuid() or is_young:
                 continue

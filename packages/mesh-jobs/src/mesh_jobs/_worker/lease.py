@@ -1,4 +1,4 @@
-"""How long a worker stays without a program: nothing outlives its owner's intent."""
+"""The lease of a worker: how long it runs while no program uses it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _LOOK_S = 1.0
 
 
 class Lease:
-    """Ends a worker that no program has used for a while.
+    """Ends a worker that no program has used for some time.
 
-    A program is there as long as the process runs that serves it. What that process prints is not
-    asked: it may be killed, or its output be a program's own.
+    A program uses the worker as long as the process that serves the program runs. The output of
+    that process is no evidence: the process may be killed, and the program may print anything.
 
     Args:
-        ttl_s: How long it stays unused.
-        end: What to do then, once.
+        ttl_s: The time without a program after which the lease expires, in seconds.
+        end: Called once when the lease expires.
     """
 
     def __init__(self, ttl_s: float, end: Callable[[], None]) -> None:
@@ -32,11 +32,11 @@ class Lease:
         self.is_over: bool = False
 
     def start(self) -> None:
-        """Begins to watch; nobody uses the worker now."""
+        """Start the lease; no program uses the worker at this time."""
         threading.Thread(target=self._watch, name="mesh-lease", daemon=True).start()
 
     def taken(self, session: int) -> None:
-        """A program has come, which is served by that process."""
+        """Record a program by the process that serves it."""
         self._sessions.add(session)
 
     def _watch(self) -> None:

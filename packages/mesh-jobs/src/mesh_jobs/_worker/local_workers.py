@@ -1,4 +1,4 @@
-"""Workers that are processes of this machine, found by their command lines whoever started them."""
+"""Workers on this machine: start, find by command line, and terminate."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _END_S = 10.0
 
 
 def running_workers(order_id: str) -> dict[tuple[str, int], set[int]]:
-    """Finds the workers of an order that run here: their pids, by mesh and rank.
+    """Find the running workers of an order: their pids, by mesh and rank.
 
-    A place may have two: a program that is killed while it starts one leaves it behind, and the
-    next program may look before that one can be told from the program itself. The one that has
-    reported last is the host.
+    A rank may have two workers. A program that is killed while it starts one leaves it behind, and
+    between fork and exec the next program cannot recognize it. The worker that reported last is
+    the host.
     """
     running: dict[tuple[str, int], set[int]] = {}
     for place, process in _found(order_id):
@@ -30,7 +30,7 @@ def running_workers(order_id: str) -> dict[tuple[str, int], set[int]]:
 
 
 def all_workers(order_id: str, places: Collection[tuple[str, int]] | None = None) -> list[Process]:
-    """Finds the workers of an order that run here, or of some places of it: all are to be ended."""
+    """Find the workers of an order, or those of some ranks of it, as processes to terminate."""
     found = _found(order_id)
     return [process for place, process in found if places is None or place in places]
 
@@ -38,7 +38,7 @@ def all_workers(order_id: str, places: Collection[tuple[str, int]] | None = None
 def _found(order_id: str) -> Iterator[tuple[tuple[str, int], Process]]:
     for process in processes():
         words = command_of(process.pid)
-        # The leader of its session alone: what it forks has the same command line for a moment.
+        # Only session leaders: a child has the same command line between fork and exec.
         if "mesh_jobs.worker" in words and order_id in words and process.session == process.pid:
             told = dict(pairwise(words))
             yield (told["--mesh"], int(told["--rank"])), process
@@ -47,20 +47,20 @@ def _found(order_id: str) -> Iterator[tuple[tuple[str, int], Process]]:
 def start_worker(
     argv: Sequence[str], env: Mapping[str, str], log: Path, secret: bytes | None = None
 ) -> None:
-    """Starts a worker that outlives this program.
+    """Start a worker that outlives this program.
 
     Args:
-        argv: Its command.
-        env: What to add to its environment.
-        log: The file that its output is added to.
-        secret: What to give it on its standard input.
+        argv: The command.
+        env: Variables to add to the environment.
+        log: The file that the output is appended to.
+        secret: The content of the standard input.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The process cannot be started.
     """
     number = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        # A session of its own: Ctrl-C in the program's terminal is not meant for it.
+        # In a new session, Ctrl-C in the terminal of the program does not reach the worker.
         worker = subprocess.Popen(
             argv,
             env={**os.environ, **env},
@@ -75,12 +75,12 @@ def start_worker(
         assert worker.stdin is not None
         with worker.stdin as stdin:
             stdin.write(secret)
-    # It is not waited for: whoever asks next looks for it among all processes.
+    # Do not wait for the worker: it is found in the process table.
     worker.returncode = 0
 
 
 def end_workers(chosen: Sequence[Process]) -> None:
-    """Ends workers with all that they run; returns when nothing of it is left."""
+    """Terminate workers with all their descendants; return when all have exited."""
     end_all(chosen, _END_S)
-    # Those that were killed have left their keys.
+    # Killed workers leave their credentials behind.
     sweep()

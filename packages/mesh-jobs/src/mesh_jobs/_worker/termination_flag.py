@@ -1,4 +1,4 @@
-"""Hearing that this process is told to end before, and after, somebody handles that."""
+"""A flag that remembers termination signals while no other handler is installed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class TerminationFlag:
-    """Notes that this process is told to end, while it is entered and nobody else handles that.
+    """Records SIGTERM and SIGINT inside the context, unless another handler replaces it.
 
-    Nothing is interrupted: whatever is entered inside is left in good order.
+    The signals interrupt nothing, so contexts inside this one are exited in good order.
 
     Attributes:
-        is_set: Whether it was told.
+        is_set: Whether a signal was received.
     """
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class TerminationFlag:
         self._before: dict[signal.Signals, signal._HANDLER] = {}
 
     def __enter__(self) -> TerminationFlag:
-        """Takes the signals.
+        """Install the handlers.
 
         Raises:
-            ValueError: This is not the main thread.
+            ValueError: The caller is not the main thread.
         """
         for number in _SIGNALS:
             self._before[number] = signal.signal(number, self._set)
@@ -47,7 +47,7 @@ class TerminationFlag:
             signal.signal(number, handler)
 
     def raise_again(self) -> None:
-        """Tells it again, to who handles it now."""
+        """Send SIGTERM to this process, for the handler that is installed now."""
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _set(self, _number: int, _frame: FrameType | None) -> None:

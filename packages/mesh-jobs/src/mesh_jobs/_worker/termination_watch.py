@@ -1,4 +1,4 @@
-"""Hearing at once that this process is told to end, whoever handles that."""
+"""A watch for termination signals that works beside any signal handler."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def watch_termination(on_termination: Callable[[], object]) -> Iterator[None]:
-    """Calls `on_termination` on a thread of its own when a signal comes that somebody handles.
+    """Call a function in another thread when SIGTERM or SIGINT is received.
+
+    The watch uses the wakeup file descriptor, so a Python handler must be installed for the signal.
 
     Raises:
-        ValueError: This is not the main thread.
+        ValueError: The caller is not the main thread.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
