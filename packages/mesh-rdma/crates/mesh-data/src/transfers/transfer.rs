@@ -136,8 +136,8 @@ impl Transfer {
         self.operations.iter().any(|one| matches!(one.target().kind(), Kind::Unix | Kind::Tcp))
     }
 
-    /// Copies pieces in this thread until none is left to begin, or `is_enough` returns true. Pieces
-    /// that need a connection are left to the threads of the pool.
+    /// Copies pieces in this thread until none is left to begin, or `is_enough` returns true.
+    /// Pieces that need a connection are left to the threads of the pool.
     pub fn help(&self, mut is_enough: impl FnMut() -> bool) {
         if self.piece_count() == 1 || !self.may_block() {
             while !is_enough() && self.do_next() {}
