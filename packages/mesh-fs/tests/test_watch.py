@@ -22,7 +22,7 @@ from mesh_fs import (
     WatchError,
     remotemount,
 )
-from mesh_fs._watch.inotify import DirectoryWatches
+from mesh_fs._watch.inotify import InotifyWatches
 
 LIMIT_S = 30.0
 
@@ -121,7 +121,7 @@ def test_a_full_queue_is_a_change_of_everything(tmp_path: Path) -> None:
     held = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if held > 100_000:
         pytest.skip(f"the queue holds {held} events")
-    watches = DirectoryWatches()
+    watches = InotifyWatches()
     assert watches.follow([str(tmp_path)]) is True
     assert watches.follow([str(tmp_path)]) is False
     for number in range(held // 2 + 1):
@@ -137,7 +137,7 @@ def test_a_full_queue_is_a_change_of_everything(tmp_path: Path) -> None:
 
 
 def test_too_many_directories_are_told(tmp_path: Path) -> None:
-    watches = DirectoryWatches(watches_max=2)
+    watches = InotifyWatches(watches_max=2)
     with pytest.raises(WatchError, match="3 directories are too many"):
         watches.follow([str(tmp_path / name) for name in "abc"])
     watches.close()

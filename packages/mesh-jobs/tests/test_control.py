@@ -25,7 +25,7 @@ from mesh_jobs._control.client import ControlClient, ControlError  # noqa: E402
 from mesh_jobs._control.host_clients import as_dict  # noqa: E402
 from mesh_jobs._control.messages import FILE  # noqa: E402
 from mesh_jobs._control.service import ControlService  # noqa: E402
-from mesh_jobs._control.status_error import Refusal  # noqa: E402
+from mesh_jobs._control.status_error import StatusError  # noqa: E402
 from mesh_jobs._host.host import ServedHost  # noqa: E402
 from mesh_jobs._host.stacks import PySpy  # noqa: E402
 
@@ -232,7 +232,7 @@ def test_what_carries_the_host_is_not_stopped_alone(
 def test_without_py_spy_it_says_what_to_install() -> None:
     spy = PySpy()
     spy._program = None
-    with pytest.raises(Refusal, match=r"pip install 'mesh-jobs\[stacks\]' there") as refused:
+    with pytest.raises(StatusError, match=r"pip install 'mesh-jobs\[stacks\]' there") as refused:
         ControlService(ServedHost("n7", "ones", 0, 0, ""), spy).stacks(None, None)
     assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
 

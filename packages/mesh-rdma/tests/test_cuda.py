@@ -29,13 +29,13 @@ from mesh_rdma import (
 )
 from mesh_rdma._cuda import copier
 from mesh_rdma._cuda import exports as cuda_exports
-from mesh_rdma._cuda.copier import wait_for_turn
+from mesh_rdma._cuda.copier import wait_for_stream_event
 from mesh_rdma._cuda.driver import needed_driver
 from mesh_rdma._cuda.exports import Exports
 from mesh_rdma._kit.harness import bytes_of, pattern, put_bytes
 from mesh_rdma._staged import target as staged_target
 from mesh_rdma._staged.messages import Op
-from mesh_rdma._staged.target import Anchor
+from mesh_rdma._staged.target import DeviceBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -360,11 +360,11 @@ def test_who_has_ended_a_copy_is_not_written_for(gpus: Path) -> None:
     """A question that is late finds no piece, so nothing of it reaches the buffer."""
     memory = fake_gpu.allocate(LEN)
     put_bytes(memory, pattern(1, LEN))
-    anchor = Anchor(RDMABuffer(memory)._handle)
-    assert anchor.ask(anchor.question(Op.ROOM, who=b"w" * 16), 1.0)
-    anchor.ask(anchor.question(Op.BREAK, who=b"w" * 16), 1.0)
+    anchor = DeviceBuffer(RDMABuffer(memory)._handle)
+    assert anchor.send(anchor.make_request(Op.ROOM, who=b"w" * 16), 1.0)
+    anchor.send(anchor.make_request(Op.BREAK, who=b"w" * 16), 1.0)
     with pytest.raises(RDMACancelled):
-        anchor.ask(anchor.question(Op.DRAIN, 0, LEN, who=b"w" * 16), 1.0)
+        anchor.send(anchor.make_request(Op.DRAIN, 0, LEN, who=b"w" * 16), 1.0)
     assert bytes_of(memory, 0, LEN) == pattern(1, LEN)
 
 
@@ -398,5 +398,5 @@ def test_a_copy_comes_after_what_was_begun_before_it(
     for _ in range(5):
         needed_driver().copy(0, 0, here.address, old.address, LEN)
     buffer.read_into(here).get()
-    wait_for_turn(0)
+    wait_for_stream_event(0)
     assert bytes_of(here, 0, LEN) == pattern(1, LEN)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh_fs._options import CacheOptions, SnapshotOptions
     from mesh_rdma import RDMABuffer
 
-__all__ = ["Source", "Taken"]
+__all__ = ["SnapshotManifest", "Source"]
 
 _logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _OPENING_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
-class Taken:
+class SnapshotManifest:
     """What hosts have to know of a snapshot.
 
     Attributes:
@@ -69,7 +69,7 @@ class Source(Actor):
         self._served_bytes = 0
 
     @concurrent_endpoint
-    async def take(self) -> Taken:
+    async def take(self) -> SnapshotManifest:
         """Reads the directory as it is now; what was taken before is served meanwhile."""
         async with self._taking:
             snapshot = await asyncio.to_thread(self._take)
@@ -78,7 +78,7 @@ class Source(Actor):
             self._snapshot = snapshot
         in_background(self._keep(snapshot), self._tasks)
         skipped = tuple(str(path) for path in snapshot.skipped())
-        return Taken(snapshot.id(), snapshot.recipe(), skipped)
+        return SnapshotManifest(snapshot.id(), snapshot.recipe(), skipped)
 
     @concurrent_endpoint
     async def directories(self) -> list[str]:

@@ -54,17 +54,17 @@ class FileContent:
 
     Args:
         options: How much is cached and read ahead.
-        on_seen: Called with a file, what its host has said of it, and when that was asked.
+        on_status: Called with a file, its status, and the time at which that was requested.
     """
 
     def __init__(
-        self, options: GatherOptions, on_seen: Callable[[Inode, FileStatus, float], None]
+        self, options: GatherOptions, on_status: Callable[[Inode, FileStatus, float], None]
     ) -> None:
         self._cache = BlockCache(options.cache_bytes)
         # More would push out what is read before it is.
         self._ahead_max = min(options.read_ahead_bytes, options.cache_bytes // 4)
         self._ttl_s = options.attributes_ttl_s
-        self._on_seen = on_seen
+        self._on_status = on_status
         self._tasks: set[asyncio.Task[dict[int, bytes]]] = set()
 
     async def read(self, reading: OpenFile, offset: int, size: int) -> bytes | memoryview:
@@ -126,8 +126,8 @@ class FileContent:
         """Fetches what will be read next, when half of what was fetched before is used up."""
         node, window = reading.node, reading.window_bytes
         end = reading.next + window
-        if node.seen is not None:
-            end = min(end, node.seen.size)
+        if node.status is not None:
+            end = min(end, node.status.size)
         start = max(reading.ahead, reading.next)
         if not window or start >= end or reading.ahead - reading.next > window // 2:
             return
@@ -151,18 +151,18 @@ class FileContent:
     async def _fetch(
         self, node: Inode, first: int, count: int, *, is_urgent: bool
     ) -> dict[int, bytes]:
-        assert node.link is not None, "the top is no file"
-        assert node.seen is not None, "it was looked at before it was opened"
+        assert node.client is not None, "the top is no file"
+        assert node.status is not None, "it was looked at before it was opened"
         epoch, asked_s = node.epoch, asyncio.get_running_loop().time()
         try:
-            result, contents = await node.link.blocks(
-                node.path, node.seen.file, first, count, is_urgent=is_urgent
+            result, contents = await node.client.blocks(
+                node.path, node.status.file, first, count, is_urgent=is_urgent
             )
             blocks = dict(enumerate(contents, first))
             if node.epoch == epoch:
-                self._on_seen(node, result.seen, asked_s)
-                if result.is_whole and node.seen.version == result.seen.version:
-                    self._keep(node, blocks, result.seen)
+                self._on_status(node, result.status, asked_s)
+                if result.is_whole and node.status.version == result.status.version:
+                    self._keep(node, blocks, result.status)
             return blocks
         finally:
             own = asyncio.current_task()
@@ -170,8 +170,8 @@ class FileContent:
                 if node.coming.get(index) is own:
                     del node.coming[index]
 
-    def _keep(self, node: Inode, blocks: dict[int, bytes], seen: FileStatus) -> None:
-        if not seen.is_settled and node.doubted_s is None:
+    def _keep(self, node: Inode, blocks: dict[int, bytes], status: FileStatus) -> None:
+        if not status.is_settled and node.doubted_s is None:
             node.doubted_s = asyncio.get_running_loop().time() + self._ttl_s
         for index, content in blocks.items():
             self._cache.put(node.number, index, content)

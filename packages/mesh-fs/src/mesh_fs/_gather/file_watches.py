@@ -35,7 +35,7 @@ _OF_FOLDER = _NAME | _ATTRIB | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDER | _EXCLU
 
 
 class FileWatches:
-    """FileWatches files and directories by inotify.
+    """Watches files and directories by inotify.
 
     Where that cannot be had nothing is watched, and changes are seen when somebody looks.
 
@@ -62,7 +62,7 @@ class FileWatches:
             asyncio.get_running_loop().add_reader(self._inotify, self._on_readable)
 
     def add(self, path: bytes, descriptor: int, *, is_folder: bool) -> None:
-        """FileWatches what is open, from now on; called before it is looked at."""
+        """Watches what is open, from now on; called before it is looked at."""
         if self._inotify < 0:
             return
         stat = os.fstat(descriptor)
@@ -97,7 +97,7 @@ class FileWatches:
         return changes
 
     def close(self) -> None:
-        """FileWatches nothing any more."""
+        """Watches nothing any more."""
         with self._lock:
             inotify, self._inotify = self._inotify, -1
         if inotify >= 0:

@@ -64,7 +64,7 @@ class FuseMount:
         self._devices: list[int] = []
         self._wait_never_in_read()
         self._serving = asyncio.create_task(self._serve())
-        self._following = [asyncio.create_task(self._follow(link)) for link in files.links]
+        self._following = [asyncio.create_task(self._follow(client)) for client in files.clients]
         for entry in unmounter.mounts_of(self._source):
             # Without the right to do this it goes on as is usual here.
             with suppress(OSError), open(_read_ahead_of(entry.device), "w") as setting:
@@ -118,15 +118,15 @@ class FuseMount:
                 return
             # For each task that reads, a request was taken back before it was read: begin anew.
 
-    async def _follow(self, link: HostClient) -> None:
+    async def _follow(self, client: HostClient) -> None:
         """Takes in what changes on a host, until that is lost."""
-        while link.lost is None:
+        while client.lost is None:
             try:
-                changes = await link.changes()
+                changes = await client.changes()
             except OSError:
                 continue
-            self._files.on_changes(link, changes)
-        self._files.on_lost(link)
+            self._files.on_changes(client, changes)
+        self._files.on_lost(client)
 
     def _is_cut_off(self) -> bool:
         """Whether the kernel does not ask any more: somebody else has unmounted it, say."""

@@ -62,7 +62,7 @@ class FuseOperations:
     """Answers the kernel; the names of its methods are those of `pyfuse3.Operations`.
 
     Args:
-        links: The hosts.
+        clients: The clients of the hosts.
         is_direct: Show the directory of the only host itself, and not a folder for each.
         options: What is cached, and for how long.
     """
@@ -71,10 +71,12 @@ class FuseOperations:
     enable_writeback_cache = False
     enable_acl = False
 
-    def __init__(self, links: list[HostClient], options: GatherOptions, *, is_direct: bool) -> None:
+    def __init__(
+        self, clients: list[HostClient], options: GatherOptions, *, is_direct: bool
+    ) -> None:
         self._options = options
-        self.links = links
-        self._inodes = InodeTable(links, is_direct=is_direct)
+        self.clients = clients
+        self._inodes = InodeTable(clients, is_direct=is_direct)
         self._content = FileContent(options, self._learn)
         self._listings = Listings(options.attributes_ttl_s)
         self._invalidator = CacheInvalidator(pyfuse3)
@@ -105,14 +107,14 @@ class FuseOperations:
     async def lookup(self, parent: int, name: bytes, context: object) -> Any:
         """Says what a name in a directory stands for."""
         folder = self._inodes[parent]
-        if folder.link is None:
+        if folder.client is None:
             node = self._inodes.hosts.get(name)
             if node is None:
                 raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
             await self._refresh_host(node)
         else:
             path, asked_s = folder.under(name), self._now()
-            node = self._node(folder.link, path, await folder.link.stat(path, None), asked_s)
+            node = self._node(folder.client, path, await folder.client.stat(path, None), asked_s)
         node.lookups += 1
         return self._entry(node)
 
@@ -135,15 +137,15 @@ class FuseOperations:
     async def readlink(self, number: int, context: object) -> bytes:
         """Says where a symlink points to, as it is on the host."""
         node = self._inodes[number]
-        assert node.link is not None, "the top is no symlink"
-        return await node.link.target(node.path)
+        assert node.client is not None, "the top is no symlink"
+        return await node.client.target(node.path)
 
     @_answered
     async def opendir(self, number: int, context: object) -> int:
         """Opens a directory."""
         node = self._inodes[number]
         handle = next(self._handles)
-        listing = None if node.link is None else self._listings.of(node)
+        listing = None if node.client is None else self._listings.of(node)
         if listing is not None:
             await listing.at(0)
         self._folders[handle] = listing
@@ -157,14 +159,14 @@ class FuseOperations:
         if listing is None:
             await self._list_hosts(start, token)
             return
-        assert folder.link is not None, "the top has no listing"
+        assert folder.client is not None, "the top has no listing"
         if start == 0:
             # Who begins anew wants to see what is there now.
             listing = self._folders[handle] = self._listings.of(folder)
         while (found := await listing.at(start)) is not None:
-            name, seen, asked_s = found
+            name, status, asked_s = found
             start += 1
-            node = self._node(folder.link, folder.under(name), seen, asked_s)
+            node = self._node(folder.client, folder.under(name), status, asked_s)
             if not pyfuse3.readdir_reply(token, name, self._entry(node), start):
                 break
             node.lookups += 1
@@ -180,15 +182,15 @@ class FuseOperations:
         if flags & os.O_ACCMODE != os.O_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         node = self._inodes[number]
-        assert node.link is not None, "the top is no file"
-        assert node.seen is not None, "it was looked up"
+        assert node.client is not None, "the top is no file"
+        assert node.status is not None, "it was looked up"
         asked_s = self._now()
         # Asked each time: who opens a file sees it as it is now. For one that was replaced, the
         # kernel looks its name up anew.
-        self._learn(node, await node.link.open(node.path, node.seen.file), asked_s)
+        self._learn(node, await node.client.open(node.path, node.status.file), asked_s)
         if node.doubted_s is not None:
             self._drop_content(node)
-            node.told = None
+            node.kernel_status = None
         await self._tell_of(node)
         handle = next(self._handles)
         self._readings[handle] = OpenFile(node)
@@ -214,14 +216,14 @@ class FuseOperations:
         """Closes a file."""
         node = self._readings.pop(handle).node
         node.opened -= 1
-        if not node.opened and node.link is not None and node.seen is not None:
-            node.link.release(node.path, node.seen.file)
+        if not node.opened and node.client is not None and node.status is not None:
+            node.client.release(node.path, node.status.file)
 
     @_answered
     async def statfs(self, context: object) -> Any:
         """Says how full the file systems of all hosts are together."""
-        living = [link for link in self.links if link.lost is None]
-        asked = (link.space() for link in living)
+        living = [client for client in self.clients if client.lost is None]
+        asked = (client.space() for client in living)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         spaces = [answer for answer in answers if not isinstance(answer, BaseException)]
         whole = pyfuse3.StatvfsData()
@@ -234,34 +236,34 @@ class FuseOperations:
         whole.f_namemax = min((space.name_max for space in spaces), default=_NAME_MAX)
         return whole
 
-    def on_changes(self, link: HostClient, changes: FileChanges) -> None:
+    def on_changes(self, client: HostClient, changes: FileChanges) -> None:
         """Forgets what a host says is not as it was, and has the kernel forget it."""
         if changes.is_all:
             self._listings.clear()
             for node in self._inodes:
-                if node.link is link:
+                if node.client is client:
                     self._doubt(node)
             return
         for path in changes.files | changes.names:
-            known = self._inodes.at(link, path)
+            known = self._inodes.at(client, path)
             if known is not None:
                 self._doubt(known)
         for path in changes.files:
             # Its attributes are part of the listing.
-            self._drop_listing(link, path)
+            self._drop_listing(client, path)
         for path in changes.names:
-            parent = self._drop_listing(link, path)
+            parent = self._drop_listing(client, path)
             if parent is not None:
                 self._doubt(parent)
                 self._invalidator.name(parent.number, path.rpartition(b"/")[2])
 
-    def on_lost(self, link: HostClient) -> None:
+    def on_lost(self, client: HostClient) -> None:
         """Has nothing of a host be shown that the kernel still has."""
         for node in self._inodes:
-            if node.link is link:
+            if node.client is client:
                 self._doubt(node)
-        if self._inodes.top.link is None:
-            self._invalidator.name(ROOT, link.name)
+        if self._inodes.top.client is None:
+            self._invalidator.name(ROOT, client.name)
 
     @property
     def held_bytes(self) -> int:
@@ -270,55 +272,55 @@ class FuseOperations:
 
     async def close(self) -> None:
         """Sends away who waits for something, and tells the kernel nothing any more."""
-        for link in self.links:
-            link.close()
+        for client in self.clients:
+            client.close()
         await self._content.close()
         await self._invalidator.close()
 
     async def _list_hosts(self, start: int, token: Any) -> None:
         for place, node in list(enumerate(self._inodes.hosts.values(), 1))[start:]:
             await self._refresh_host(node)
-            assert node.link is not None, "it is the folder of a host"
-            if not pyfuse3.readdir_reply(token, node.link.name, self._entry(node), place):
+            assert node.client is not None, "it is the folder of a host"
+            if not pyfuse3.readdir_reply(token, node.client.name, self._entry(node), place):
                 break
             node.lookups += 1
 
     async def _refresh(self, node: Inode) -> None:
         """Asks for attributes, if they may not be right any more."""
-        if node.link is None or node.fresh_until_s > self._now():
+        if node.client is None or node.fresh_until_s > self._now():
             return
         if node.is_host:
             await self._refresh_host(node)
             return
-        file = None if node.seen is None else node.seen.file
+        file = None if node.status is None else node.status.file
         asked_s = self._now()
-        self._learn(node, await node.link.stat(node.path, file), asked_s)
+        self._learn(node, await node.client.stat(node.path, file), asked_s)
 
     async def _refresh_host(self, node: Inode) -> None:
         """As well; but the folder of a host is there whether the host is, and its directory."""
-        assert node.link is not None, "it is the folder of a host"
+        assert node.client is not None, "it is the folder of a host"
         asked_s = self._now()
         if node.fresh_until_s > asked_s:
             return
         try:
-            self._learn(node, await node.link.stat(b"", None), asked_s)
+            self._learn(node, await node.client.stat(b"", None), asked_s)
         except OSError:
-            node.seen = None
+            node.status = None
             node.fresh_until_s = self._now() + self._options.attributes_ttl_s
 
-    def _node(self, link: HostClient, path: bytes, seen: FileStatus, asked_s: float) -> Inode:
-        node = self._inodes.of(link, path, seen)
-        self._learn(node, seen, asked_s)
+    def _node(self, client: HostClient, path: bytes, status: FileStatus, asked_s: float) -> Inode:
+        node = self._inodes.of(client, path, status)
+        self._learn(node, status, asked_s)
         return node
 
-    def _learn(self, node: Inode, seen: FileStatus, asked_s: float) -> None:
+    def _learn(self, node: Inode, status: FileStatus, asked_s: float) -> None:
         """Takes in what a host has said of a file."""
-        if node.seen is not None and asked_s < node.asked_s:
+        if node.status is not None and asked_s < node.asked_s:
             return  # It has said something later.
-        before, node.seen = node.seen, seen
+        before, node.status = node.status, status
         node.asked_s = asked_s
         node.fresh_until_s = asked_s + self._options.attributes_ttl_s
-        is_new = before is not None and before.version != seen.version
+        is_new = before is not None and before.version != status.version
         if is_new or (node.doubted_s is not None and node.doubted_s <= self._now()):
             self._drop_content(node)
 
@@ -336,17 +338,21 @@ class FuseOperations:
 
     async def _tell_of(self, node: Inode) -> None:
         """Has the kernel know what is known here, before somebody reads what it has."""
-        if node.told is None or node.seen is None or node.told.version != node.seen.version:
+        if (
+            node.kernel_status is None
+            or node.status is None
+            or node.kernel_status.version != node.status.version
+        ):
             notice = self._invalidator.content(node.number)
             if notice is not None:
                 # It may wait for others that read a host that does not answer.
                 await asyncio.wait([asyncio.wrap_future(notice)], timeout=_TOLD_LIMIT_S)
 
-    def _drop_listing(self, link: HostClient, path: bytes) -> Inode | None:
+    def _drop_listing(self, client: HostClient, path: bytes) -> Inode | None:
         """Forgets the listing of the directory that something is in; gives that."""
         if not path:
             return None
-        parent = self._inodes.at(link, path.rpartition(b"/")[0])
+        parent = self._inodes.at(client, path.rpartition(b"/")[0])
         if parent is not None:
             self._listings.drop(parent)
         return parent
@@ -359,16 +365,16 @@ class FuseOperations:
         entry.entry_timeout = entry.attr_timeout = left_s
         entry.st_uid, entry.st_gid = self._owner
         entry.st_blksize = _BLOCK_BYTES
-        seen = node.told = node.seen
-        if seen is None:
+        status = node.kernel_status = node.status
+        if status is None:
             entry.entry_timeout = entry.attr_timeout = self._options.attributes_ttl_s
             entry.st_mode, entry.st_nlink = _FOLDER_MODE, 2
             entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._began_ns
             return entry
-        entry.st_mode, entry.st_nlink = seen.mode & ~_WRITE, seen.links
-        entry.st_size, entry.st_blocks, entry.st_rdev = seen.size, seen.blocks, seen.special
-        entry.st_atime_ns = seen.accessed_ns
-        entry.st_mtime_ns, entry.st_ctime_ns = seen.modified_ns, seen.changed_ns
+        entry.st_mode, entry.st_nlink = status.mode & ~_WRITE, status.links
+        entry.st_size, entry.st_blocks, entry.st_rdev = status.size, status.blocks, status.special
+        entry.st_atime_ns = status.accessed_ns
+        entry.st_mtime_ns, entry.st_ctime_ns = status.modified_ns, status.changed_ns
         return entry
 
     def _now(self) -> float:

@@ -46,12 +46,12 @@ class Gatherer(Actor):
         from mesh_fs._gather.fuse_operations import FuseOperations
 
         reader = f"{socket.gethostname()}/{os.getpid()}"
-        links = [
+        clients = [
             HostClient(rank, os.fsencode(name), folder, reader, self._options.read_limit_s)
             for rank, (name, folder) in enumerate(zip(names, folders, strict=True))
         ]
         is_direct = names == [""]
-        files = FuseOperations(links, self._options, is_direct=is_direct)
+        files = FuseOperations(clients, self._options, is_direct=is_direct)
         allow_other = self._options.allow_other
         self._mount = await FuseMount.open(files, self._mountpoint, allow_other=allow_other)
 

@@ -42,11 +42,11 @@ class Listing:
 
     async def _load(self) -> None:
         node = self._node
-        assert node.link is not None, "the top is no directory of a host"
+        assert node.client is not None, "the top is no directory of a host"
         asked_s = asyncio.get_running_loop().time()
         after = self._entries[-1][0] if self._entries else b""
-        page = await node.link.page(node.path, after)
-        self._entries += [(name, seen, asked_s) for name, seen in page.entries]
+        page = await node.client.page(node.path, after)
+        self._entries += [(name, status, asked_s) for name, status in page.entries]
         # Should all of them have gone meanwhile, nothing tells where to go on.
         self._is_complete = page.is_last or not page.entries
 

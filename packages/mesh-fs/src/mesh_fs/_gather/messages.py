@@ -88,13 +88,13 @@ class ReadResult(NamedTuple):
     """Bytes of a file.
 
     Attributes:
-        seen: The file, after they were read.
+        status: The file, after they were read.
         is_whole: Whether it was the same before.
         length: How many there are; fewer than asked for where the file ends.
         content: They themselves, if they are few.
     """
 
-    seen: FileStatus
+    status: FileStatus
     is_whole: bool
     length: int
     content: bytes

@@ -93,10 +93,10 @@ class OpenFileCache:
 
     def _open(self, path: bytes, file: tuple[int, int]) -> _File:
         with opened(self._root, path, _READ) as descriptor:
-            seen = os.fstat(descriptor)
-            if (seen.st_dev, seen.st_ino) != file:
+            status = os.fstat(descriptor)
+            if (status.st_dev, status.st_ino) != file:
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
-            if not stat.S_ISREG(seen.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
             used = _File(os.dup(descriptor))
         used.users += 1

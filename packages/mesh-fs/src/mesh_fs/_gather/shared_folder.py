@@ -193,13 +193,13 @@ class SharedFolder(Actor):
         if not path:
             return FileStatus.of(os.stat(self._root))
         try:
-            seen = self._look(path)
+            status = self._look(path)
         except OSError:
             if file is None:
                 raise
-            seen = None
-        if seen is not None and (file is None or seen.file == file):
-            return seen
+            status = None
+        if status is not None and (file is None or status.file == file):
+            return status
         assert file is not None, "nobody asks for a certain file"
         with self._open.use_known(path, file) as descriptor:
             if descriptor is not None:
@@ -248,8 +248,8 @@ class SharedFolder(Actor):
             self._watch(path, descriptor, is_folder=False)
             before = FileStatus.of(os.fstat(descriptor))
             count = take(descriptor)
-            seen = FileStatus.of(os.fstat(descriptor))
-            return ReadResult(seen, before.version == seen.version, count, b"")
+            status = FileStatus.of(os.fstat(descriptor))
+            return ReadResult(status, before.version == status.version, count, b"")
 
     def _watch(self, path: bytes, descriptor: int, *, is_folder: bool) -> None:
         assert self._watches is not None, "it has begun"

@@ -13,7 +13,7 @@ from mesh_fs._watch.watcher import Watcher
 
 if TYPE_CHECKING:
     from mesh_core import HostMesh, MeshFailure, ProcMesh
-    from mesh_fs._delivery.source import Taken
+    from mesh_fs._delivery.source import SnapshotManifest
     from mesh_fs._mount.host_mount import HostFiles
     from mesh_fs._mount.mounted_hosts import RecoveryResult
     from mesh_fs._options import CacheOptions, MountOptions, SnapshotOptions
@@ -45,7 +45,7 @@ class MountController(Actor):
         self._source: Source | None = None
         self._shown: list[MountedHosts] = []
         self._watcher: Watcher | None = None
-        self._taken: Taken | None = None
+        self._manifest: SnapshotManifest | None = None
         self._has_lost = False
         # Whether hosts that are there show an older tree than they were told to.
         self._has_refused = False
@@ -75,13 +75,13 @@ class MountController(Actor):
             walk = self._source.take.call_one()
             # While it walks, the hosts get ready.
             shown = self._started(hosts, places_in(hosts, mountpoint))
-            self._taken = walk.get()
-            shown.files.show.call(self._taken.recipe).get()
+            self._manifest = walk.get()
+            shown.files.show.call(self._manifest.recipe).get()
             shown.monitor_recovery(controller)
         except BaseException:
             self._close()
             raise
-        return self._taken.skipped
+        return self._manifest.skipped
 
     @endpoint
     def add(self, controller: MountController, hosts: HostMesh, mountpoint: str) -> int:
@@ -90,7 +90,7 @@ class MountController(Actor):
         Returns:
             How many have come.
         """
-        assert self._taken is not None, "the handler asks only between `open` and `close`"
+        assert self._manifest is not None, "the handler asks only between `open` and `close`"
         flat, places = hosts.flatten("host"), places_in(hosts, mountpoint)
         known = {
             shown.hosts.slice(host=rank)
@@ -102,7 +102,7 @@ class MountController(Actor):
             return 0
         shown = self._started(flat.slice(host=new), [places[rank] for rank in new])
         try:
-            shown.files.show.call(self._taken.recipe).get()
+            shown.files.show.call(self._manifest.recipe).get()
             shown.monitor_recovery(controller)
         except BaseException:
             self._shown.remove(shown)
@@ -117,12 +117,12 @@ class MountController(Actor):
         Where that cannot be shown, what was there before stays. Processes that were killed on
         hosts that are there are started again.
         """
-        taken = self._take()
-        is_new = self._taken is None or taken.id != self._taken.id
-        self._taken = taken
+        manifest = self._take()
+        is_new = self._manifest is None or manifest.id != self._manifest.id
+        self._manifest = manifest
         errors: list[MeshError] = []
         if is_new or self._has_refused:
-            answers = [one for shown in self._shown for one in shown.show(taken.recipe).values()]
+            answers = [one for shown in self._shown for one in shown.show(manifest.recipe).values()]
             errors = [answer for answer in answers if isinstance(answer, MeshError)]
         refusals = [error for error in errors if not isinstance(error, SupervisionError)]
         self._has_refused = bool(refusals)
@@ -177,7 +177,7 @@ class MountController(Actor):
     def __cleanup__(self, error: Exception | None) -> None:
         self._close()
 
-    def _take(self) -> Taken:
+    def _take(self) -> SnapshotManifest:
         assert self._source is not None, "the handler asks only between `open` and `close`"
         try:
             return self._source.take.call_one().get()
@@ -202,8 +202,8 @@ class MountController(Actor):
     def _recover(self) -> list[RecoveryResult]:
         """Has hosts that are there again show the directory."""
         assert self._source is not None, "the handler asks only between `open` and `close`"
-        assert self._taken is not None, "what is shown was taken before"
-        results = [shown.recover(self._source, self._taken.recipe) for shown in self._shown]
+        assert self._manifest is not None, "what is shown was taken before"
+        results = [shown.recover(self._source, self._manifest.recipe) for shown in self._shown]
         self._has_lost = any(result.failures for result in results)
         return results
 

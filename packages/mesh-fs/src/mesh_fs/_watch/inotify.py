@@ -14,7 +14,7 @@ from mesh_fs._errors import WatchError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DirectoryWatches"]
+__all__ = ["InotifyWatches"]
 
 #: How many directories of one mount are watched.
 _WATCHES_MAX = 200_000
@@ -34,7 +34,7 @@ _HEAD = struct.Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class DirectoryWatches:
+class InotifyWatches:
     """Watches directories, each without those in it.
 
     Args:

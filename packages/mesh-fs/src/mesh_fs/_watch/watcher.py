@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesh_core import Actor, MeshError, endpoint
 from mesh_fs._delivery.fetcher import in_background
-from mesh_fs._watch.inotify import DirectoryWatches
+from mesh_fs._watch.inotify import InotifyWatches
 
 if TYPE_CHECKING:
     from mesh_fs._delivery.source import Source
@@ -41,7 +41,7 @@ class Watcher(Actor):
         self._root = root
         self._source = source
         self._controller = controller
-        self._watches: DirectoryWatches | None = None
+        self._watches: InotifyWatches | None = None
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -52,7 +52,7 @@ class Watcher(Actor):
         Raises:
             WatchError: The kernel does not let us watch all of it.
         """
-        self._watches = DirectoryWatches()
+        self._watches = InotifyWatches()
         await self._follow(self._watches)
         asyncio.get_running_loop().add_reader(self._watches, self._on_events, self._watches)
         # What has changed before it was watched is not missed.
@@ -75,11 +75,11 @@ class Watcher(Actor):
             asyncio.get_running_loop().remove_reader(watches)
             watches.close()
 
-    def _on_events(self, watches: DirectoryWatches) -> None:
+    def _on_events(self, watches: InotifyWatches) -> None:
         if watches.take():
             self._changed.set()
 
-    async def _run(self, watches: DirectoryWatches) -> None:
+    async def _run(self, watches: InotifyWatches) -> None:
         pause_s = _PAUSE_MIN_S
         while True:
             await self._changed.wait()
@@ -107,6 +107,6 @@ class Watcher(Actor):
             except TimeoutError:
                 return
 
-    async def _follow(self, watches: DirectoryWatches) -> bool:
+    async def _follow(self, watches: InotifyWatches) -> bool:
         inner = await self._source.directories.call_one()
         return watches.follow([self._root, *(os.path.join(self._root, one) for one in inner)])

@@ -9,7 +9,7 @@ from mesh_core import Actor, MeshError, SupervisionError, ValueMesh, endpoint
 from mesh_fs._delivery.distribution_tree import DistributionTree
 from mesh_fs._errors import FilesError, SnapshotError
 from mesh_fs._mount.host_recovery import restart_process
-from mesh_fs._workspace.directory_identity import Origin
+from mesh_fs._workspace.directory_identity import DirectoryIdentity
 from mesh_fs._workspace.host_workspace import HostSync, HostWorkspace
 
 if TYPE_CHECKING:
@@ -75,15 +75,17 @@ class WorkspaceController(Actor):
             MeshError: All hosts are lost.
         """
         assert self._workspaces is not None, "it is asked only after `open`"
-        taken = self._source.take.call_one().get()
+        manifest = self._source.take.call_one().get()
         try:
-            origin = Origin.of(self._root)
+            identity = DirectoryIdentity.of(self._root)
         except OSError as error:
             raise SnapshotError(f"{self._root!r} cannot be looked at: {error}") from error
         syncing = self._workspaces.sync.options(return_exceptions=True)
-        done = cast("ValueMesh[HostSync | MeshError]", syncing.call(taken.recipe, origin).get())
+        done = cast(
+            "ValueMesh[HostSync | MeshError]", syncing.call(manifest.recipe, identity).get()
+        )
         answers = [
-            self._once_more(rank, taken.recipe, origin)
+            self._once_more(rank, manifest.recipe, identity)
             if isinstance(answer, SupervisionError)
             else answer
             for rank, answer in enumerate(done.values())
@@ -95,7 +97,9 @@ class WorkspaceController(Actor):
             raise [*told, *failed][0]
         return done
 
-    def _once_more(self, rank: int, recipe: bytes, origin: Origin) -> HostSync | MeshError:
+    def _once_more(
+        self, rank: int, recipe: bytes, identity: DirectoryIdentity
+    ) -> HostSync | MeshError:
         """Writes it on a host whose process was lost, if that can be started again."""
         assert self._procs is not None, "it is asked only after `open`"
         assert self._workspaces is not None, "it is asked only after `open`"
@@ -104,7 +108,7 @@ class WorkspaceController(Actor):
         try:
             if restart_process(self._hosts.flatten("host"), self._procs, rank):
                 one.set_providers.call_one(DistributionTree(every), self._source).get()
-            return one.sync.call_one(recipe, origin).get()
+            return one.sync.call_one(recipe, identity).get()
         except MeshError as error:
             return error
 

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Origin"]
+__all__ = ["DirectoryIdentity"]
 
 
 @dataclass(frozen=True)
-class Origin:
+class DirectoryIdentity:
     """What tells a directory from all others, also from another machine that shares its disk.
 
     Attributes:
@@ -27,7 +27,7 @@ class Origin:
     times: tuple[int, int]
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Origin:
+    def of(cls, path: str | os.PathLike[str]) -> DirectoryIdentity:
         """Looks at a directory.
 
         Raises:
@@ -40,7 +40,7 @@ class Origin:
     def is_at(self, path: str | os.PathLike[str]) -> bool:
         """Says whether it is what is at a path here."""
         try:
-            other = Origin.of(path)
+            other = DirectoryIdentity.of(path)
         except OSError:
             return False
         if self.inode != other.inode:

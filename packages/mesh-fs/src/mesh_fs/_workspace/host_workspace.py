@@ -17,7 +17,7 @@ from mesh_fs._subdirectory import with_subdirectory
 
 if TYPE_CHECKING:
     from mesh_fs._options import CacheOptions
-    from mesh_fs._workspace.directory_identity import Origin
+    from mesh_fs._workspace.directory_identity import DirectoryIdentity
 
 __all__ = ["HostSync", "HostWorkspace"]
 
@@ -72,17 +72,17 @@ class HostWorkspace(Relay):
         return self._directory
 
     @concurrent_endpoint
-    async def sync(self, recipe: bytes, origin: Origin) -> HostSync:
+    async def sync(self, recipe: bytes, identity: DirectoryIdentity) -> HostSync:
         """Writes what is not as in a tree, and removes what is not in it any more.
 
         Raises:
-            WorkspaceError: Something cannot be written, or the directory is inside the origin.
+            WorkspaceError: The directory cannot be written, or is inside that of the client.
             SnapshotError: The tree cannot be fetched.
         """
         async with self._turn:
-            if await asyncio.to_thread(origin.is_at, self._directory):
+            if await asyncio.to_thread(identity.is_at, self._directory):
                 return HostSync(socket.gethostname(), self._directory, is_origin=True)
-            await asyncio.to_thread(self._check, origin)
+            await asyncio.to_thread(self._check, identity)
             assert self._fetcher is not None, "set_providers is called first"
             before = self._fetcher.fetched_bytes
             tree = await self._fetch_tree(recipe)
@@ -117,11 +117,11 @@ class HostWorkspace(Relay):
                 if not tries_left or not self._store.missing(needed):
                     raise
 
-    def _check(self, origin: Origin) -> None:
+    def _check(self, identity: DirectoryIdentity) -> None:
         if not os.path.isabs(self._directory):
             raise WorkspaceError(f"{self._directory!r} is a relative path: give the whole path")
         for ancestor in Path(os.path.realpath(self._directory)).parents:
-            if origin.is_at(ancestor):
+            if identity.is_at(ancestor):
                 raise WorkspaceError(
                     f"{self._directory!r} is inside the workspace itself: sync to another place"
                 )

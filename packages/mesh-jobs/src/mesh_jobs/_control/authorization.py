@@ -1,4 +1,4 @@
-"""Refuses calls of the control service that do not come from a controller of the job."""
+"""Authorization of calls: only controllers of the job may call the control service."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import grpc
 
-__all__ = ["ControllersOnly"]
+__all__ = ["ControllerInterceptor"]
 
 _URI = re.compile(r"mesh://([0-9a-f]{32})/([a-z]+)/[A-Za-z0-9._-]{1,64}\?generation=[0-9]+")
 _NAMES = ("peer_uri", "x509_subject_alternative_name")
 
 
-class ControllersOnly(grpc.ServerInterceptor):
-    """Refuses all calls but those with the certificate of a controller of one job.
+class ControllerInterceptor(grpc.ServerInterceptor):
+    """Rejects calls whose client certificate does not name a controller of the job.
 
-    TLS has verified before that an authority of the job signed the certificate.
+    TLS has already verified that an authority of the job signed the certificate.
 
     Args:
         job: The id of the job.
@@ -28,7 +28,7 @@ class ControllersOnly(grpc.ServerInterceptor):
         self._job = job
 
     def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Any:
-        """Puts the question in front of a method, of whichever kind it is."""
+        """Wrap a method of any kind, unary or streaming, in the authorization check."""
         handler = continuation(handler_call_details)
         if handler is None:
             return None
@@ -40,23 +40,23 @@ class ControllersOnly(grpc.ServerInterceptor):
         }
         name, make = kinds[handler.request_streaming, handler.response_streaming]
         return make(
-            self._asked_first(getattr(handler, name)),
+            self._authorized(getattr(handler, name)),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
 
-    def _asked_first(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        # The context comes last, also to methods that answer by a callback.
+    def _authorized(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        # The context is the last argument, also of methods that answer through a callback.
         @functools.wraps(method)
-        def asked(*words: Any) -> Any:
-            why = self._refusal(words[-1])
+        def checked(*words: Any) -> Any:
+            why = self._reject_reason(words[-1])
             if why is not None:
                 words[-1].abort(grpc.StatusCode.PERMISSION_DENIED, why)
             return method(*words)
 
-        return asked
+        return checked
 
-    def _refusal(self, context: Any) -> str | None:
+    def _reject_reason(self, context: Any) -> str | None:
         proven = context.auth_context()
         names = [value.decode(errors="replace") for key in _NAMES for value in proven.get(key, ())]
         for name in names:

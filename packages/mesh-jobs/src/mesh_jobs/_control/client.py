@@ -1,4 +1,4 @@
-"""Calls of the control service of one host."""
+"""A client of the control service of one host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 from mesh_jobs._control.health import HEALTH
 from mesh_jobs._control.methods import METHODS
 from mesh_jobs._control.pem import SERVER_NAME, Pem
-from mesh_jobs._control.relay_client import Relayed
+from mesh_jobs._control.relay_client import RelayClient
 from mesh_jobs._errors import JobError
 
 __all__ = ["ControlClient", "ControlError"]
@@ -27,10 +27,10 @@ _ANSWER_LEN_MAX = 64 << 20
 
 
 class ControlError(JobError):
-    """The control service of a host has refused a call, or cannot be reached.
+    """The control service of a host rejected a call, or cannot be reached.
 
     Attributes:
-        code: The status of gRPC, such as `NOT_FOUND`.
+        code: The gRPC status code, such as `NOT_FOUND`.
     """
 
     def __init__(self, message: str, code: str = "UNAVAILABLE") -> None:
@@ -39,7 +39,7 @@ class ControlError(JobError):
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether nobody has answered."""
+        """Whether the service did not answer."""
         return self.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
@@ -47,9 +47,9 @@ class ControlClient:
     """A connection to the control service of one host.
 
     Args:
-        address: What the worker has reported, such as `grpcs://10.0.0.7:40123`.
+        address: The control address that the worker reported, such as `grpcs://10.0.0.7:40123`.
         pem: The credentials of the job's controller.
-        gateway: One that reaches the address, where it is not reached from here.
+        gateway: A client whose host reaches the address, if it cannot be reached from here.
     """
 
     def __init__(self, address: str, pem: Pem, gateway: ControlClient | None = None) -> None:
@@ -60,20 +60,20 @@ class ControlClient:
                 "address that the worker has reported",
                 "UNAUTHENTICATED",
             )
-        self._relayed: Relayed | None = None
+        self._relay_client: RelayClient | None = None
         if gateway is not None:
-            self._relayed = Relayed(gateway._channel, target)
-            target = self._relayed.target
+            self._relay_client = RelayClient(gateway._channel, target)
+            target = self._relay_client.target
         options: list[tuple[str, Any]] = [
             ("grpc.enable_http_proxy", 0),
             ("grpc.max_receive_message_length", _ANSWER_LEN_MAX),
-            # A host that is lost ends also what is followed.
+            # Keepalives end a followed log when its host is lost.
             ("grpc.keepalive_time_ms", 10_000),
             ("grpc.keepalive_timeout_ms", 10_000),
         ]
-        proof = grpc.ssl_channel_credentials(pem.authorities, pem.key, pem.chain)
+        credentials = grpc.ssl_channel_credentials(pem.authorities, pem.key, pem.chain)
         options.append(("grpc.ssl_target_name_override", SERVER_NAME))
-        self._channel: Any = grpc.secure_channel(target, proof, options)
+        self._channel: Any = grpc.secure_channel(target, credentials, options)
 
     def __enter__(self) -> Self:
         return self
@@ -82,10 +82,10 @@ class ControlClient:
         self.close()
 
     def close(self) -> None:
-        """Hangs up; calls that wait end."""
+        """Close the connection and cancel pending calls."""
         self._channel.close()
-        if self._relayed is not None:
-            self._relayed.close()
+        if self._relay_client is not None:
+            self._relay_client.close()
 
     def list_processes(self, sample_s: float = 0.0) -> Any:
         """Gives the `ListResponse`.
@@ -131,7 +131,7 @@ class ControlClient:
                 timeout=None if follow else _CALL_LIMIT_S,
             )
         except grpc.RpcError as error:
-            raise _in_our_words(error) from None
+            raise _control_error(error) from None
 
     def is_healthy(self) -> bool:
         """Says whether the worker can take a program or serves one.
@@ -148,7 +148,7 @@ class ControlClient:
         try:
             answer = call(health_pb2.HealthCheckRequest(), timeout=_CALL_LIMIT_S)
         except grpc.RpcError as error:
-            raise _in_our_words(error) from None
+            raise _control_error(error) from None
         return bool(answer.status == response.SERVING)
 
     def _call(self, name: str, limit_s: float, **fields: Any) -> Any:
@@ -161,10 +161,10 @@ class ControlClient:
         try:
             return call(method.request(**fields), timeout=limit_s)
         except grpc.RpcError as error:
-            raise _in_our_words(error) from None
+            raise _control_error(error) from None
 
 
-def _in_our_words(error: Any) -> ControlError:
+def _control_error(error: Any) -> ControlError:
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE:
         return ControlError(

@@ -1,4 +1,4 @@
-"""Passing bytes on to the control service of another host."""
+"""The server side of relays: forwards bytes to the control service of another host."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import grpc
 
 from mesh_jobs._control.methods import METHODS
-from mesh_jobs._control.status_error import Refusal
+from mesh_jobs._control.status_error import StatusError
 
-__all__ = ["PIECE_LEN", "Relays", "read_address"]
+__all__ = ["PIECE_LEN", "RelayServer", "read_address"]
 
 PIECE_LEN = 32 << 10
 _RELAYS_MAX = 64
 _CONNECT_LIMIT_S = 10.0
 
 
-class Relays:
-    """The relays that a worker runs for its callers."""
+class RelayServer:
+    """The open relays of a worker, limited in number."""
 
     def __init__(self) -> None:
         self._free = threading.BoundedSemaphore(_RELAYS_MAX)
@@ -29,34 +29,34 @@ class Relays:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Close all relays."""
         with self._lock:
             for one in self._open:
-                _hang_up(one)
+                _shut_down(one)
 
     def relay(self, pieces: Iterator[Any], context: Any) -> Iterator[Any]:
-        """Connects to where the first piece says, and passes on until one side hangs up."""
+        """Connect to the address in the first piece, and forward until one side closes."""
         first = next(pieces, None) or METHODS["Relay"].request()
         host, port = read_address(first.address)
         if not self._free.acquire(blocking=False):
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{_RELAYS_MAX} callers are passed on already: ask fewer hosts at once",
             )
         try:
             with _connected(host, port) as other:
-                context.add_callback(lambda: _hang_up(other))
-                yield from self._passed_on(first, pieces, other)
+                context.add_callback(lambda: _shut_down(other))
+                yield from self._stream(first, pieces, other)
         finally:
             self._free.release()
 
-    def _passed_on(self, first: Any, pieces: Iterator[Any], other: socket.socket) -> Iterator[Any]:
+    def _stream(self, first: Any, pieces: Iterator[Any], other: socket.socket) -> Iterator[Any]:
         with self._lock:
             self._open.add(other)
         try:
             with suppress(OSError):
                 other.sendall(first.content)
-                threading.Thread(target=_pass_on, args=(pieces, other), daemon=True).start()
+                threading.Thread(target=_forward, args=(pieces, other), daemon=True).start()
                 while content := other.recv(PIECE_LEN):
                     yield METHODS["Relay"].response(content=content)
         finally:
@@ -65,14 +65,14 @@ class Relays:
 
 
 def read_address(address: str) -> tuple[str, int]:
-    """Gives name and port of what is written `name:port`.
+    """Parse an address of the form `name:port`.
 
     Raises:
-        Refusal: It is not that.
+        StatusError: The address has another form.
     """
     name, _, port = address.rpartition(":")
     if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise Refusal(
+        raise StatusError(
             grpc.StatusCode.INVALID_ARGUMENT,
             f"{address!r} is no address: give the host's name and its control port, as name:port",
         )
@@ -83,7 +83,7 @@ def _connected(host: str, port: int) -> socket.socket:
     try:
         other = socket.create_connection((host, port), _CONNECT_LIMIT_S)
     except OSError as error:
-        raise Refusal(
+        raise StatusError(
             grpc.StatusCode.UNAVAILABLE,
             f"{host}:{port} cannot be reached from here: {error.strerror or error}: look at mesh "
             "status",
@@ -93,9 +93,9 @@ def _connected(host: str, port: int) -> socket.socket:
     return other
 
 
-def _pass_on(pieces: Iterator[Any], other: socket.socket) -> None:
-    """Passes on what the caller says, until it hangs up."""
-    # How that ends, grpc says by an error of its own.
+def _forward(pieces: Iterator[Any], other: socket.socket) -> None:
+    """Forward what the caller sends, until it closes its side."""
+    # grpc ends the iterator with its own error when the call ends.
     with suppress(OSError, grpc.RpcError):
         for piece in pieces:
             other.sendall(piece.content)
@@ -103,6 +103,6 @@ def _pass_on(pieces: Iterator[Any], other: socket.socket) -> None:
         other.shutdown(socket.SHUT_WR)
 
 
-def _hang_up(other: socket.socket) -> None:
+def _shut_down(other: socket.socket) -> None:
     with suppress(OSError):
         other.shutdown(socket.SHUT_RDWR)

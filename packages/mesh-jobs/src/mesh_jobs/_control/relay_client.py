@@ -1,4 +1,4 @@
-"""Reaching the control service of a host by that of another, from where only that is reached."""
+"""The client side of relays: reaches the control service of a host through that of another."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import grpc
 from mesh_jobs._control.methods import METHODS
 from mesh_jobs._control.relay import PIECE_LEN
 
-__all__ = ["Relayed"]
+__all__ = ["RelayClient"]
 
 
-class Relayed:
-    """A port of this machine that is the control port of a host.
+class RelayClient:
+    """A local port that is relayed to the control port of a host.
 
-    Whoever connects gets no further than its TLS.
+    The relay carries TLS end to end, so a client without credentials of the job is rejected there.
 
     Args:
-        gateway: A channel to the control service that passes on.
-        address: Where that is to connect, as `name:port`.
+        gateway: A channel to the control service that relays.
+        address: The address that the gateway connects to, as `name:port`.
     """
 
     def __init__(self, gateway: Any, address: str) -> None:
@@ -34,7 +34,7 @@ class Relayed:
         threading.Thread(target=self._accept, name="mesh-relay", daemon=True).start()
 
     def close(self) -> None:
-        """Takes no connections any more."""
+        """Stop accepting connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -52,7 +52,7 @@ class Relayed:
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        # The caller hears of any failure by the end of its connection.
+        # The caller sees any failure as the end of its connection.
         with caller:
             with suppress(OSError, grpc.RpcError):
                 for piece in call(self._pieces(caller)):

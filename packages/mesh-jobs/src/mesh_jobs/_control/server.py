@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc_reflection.v1alpha import reflection
 
-from mesh_jobs._control.authorization import ControllersOnly
+from mesh_jobs._control.authorization import ControllerInterceptor
 from mesh_jobs._control.health import HEALTH, Health
 from mesh_jobs._control.messages import SERVICE
 from mesh_jobs._control.pem import Pem
@@ -54,7 +54,7 @@ class ControlServer:
         self._service = ControlService(host)
         self._server: Any = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-control"),
-            interceptors=[ControllersOnly(pem.job)],
+            interceptors=[ControllerInterceptor(pem.job)],
             options=_OPTIONS,
             maximum_concurrent_rpcs=_CALLS_MAX,
         )

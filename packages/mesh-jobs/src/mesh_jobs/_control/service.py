@@ -12,8 +12,8 @@ import grpc
 from mesh_jobs._control.conversion import as_host, as_process, as_stacks
 from mesh_jobs._control.messages import SERVICE
 from mesh_jobs._control.methods import METHODS
-from mesh_jobs._control.relay import Relays
-from mesh_jobs._control.status_error import Refusal
+from mesh_jobs._control.relay import RelayServer
+from mesh_jobs._control.status_error import StatusError
 from mesh_jobs._host.host import ServedHost
 from mesh_jobs._host.process_termination import terminate_process
 from mesh_jobs._host.processes import HostProcess, Kind, sampled
@@ -40,7 +40,7 @@ class ControlService:
     def __init__(self, host: ServedHost, spy: PySpy | None = None) -> None:
         self._host = host
         self._spy = spy or PySpy()
-        self._relays = Relays()
+        self._relay_server = RelayServer()
         self._followers = threading.BoundedSemaphore(_FOLLOWERS_MAX)
         self._is_over = threading.Event()
 
@@ -51,7 +51,7 @@ class ControlService:
             "Logs": self.logs,
             "Stop": self.stop,
             "Stacks": self.stacks,
-            "Relay": self._relays.relay,
+            "Relay": self._relay_server.relay,
         }
         kinds = {
             (False, False): grpc.unary_unary_rpc_method_handler,
@@ -72,12 +72,12 @@ class ControlService:
     def close(self) -> None:
         """Lets go of all who wait."""
         self._is_over.set()
-        self._relays.close()
+        self._relay_server.close()
 
     def list_processes(self, request: Any, context: Any) -> Any:
         """Lists the processes of the host."""
         if request.sample_ms > _SAMPLE_MS_MAX:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"sample_ms is {request.sample_ms}: give 0 to {_SAMPLE_MS_MAX}",
             )
@@ -92,7 +92,7 @@ class ControlService:
         """Gives the last lines; where it is asked for, those that come."""
         log, line = self._host.log, METHODS["Logs"].response
         if request.follow and not self._followers.acquire(blocking=False):
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{_FOLLOWERS_MAX} callers follow this log already: end one of them",
             )
@@ -116,7 +116,7 @@ class ControlService:
         """Ends a process, or what the host serves."""
         grace_s = request.grace_s if request.HasField("grace_s") else _GRACE_S
         if not 0 <= grace_s <= _GRACE_MAX_S:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"grace_s is {grace_s:g}: give 0 to {_GRACE_MAX_S:g}",
             )
@@ -125,7 +125,7 @@ class ControlService:
         if request.pid:
             process = self._chosen(found, request.pid, "stopped")
         elif program is None:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "the host serves no program: there is nothing to stop",
             )
@@ -133,7 +133,7 @@ class ControlService:
             process = next(one for one in found if one.pid == program.agent)
         owners = self._host.owners_among(found)
         if process.kind is Kind.AGENT and process.pid not in owners:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"process {process.pid} waits for the next program, and is not stopped: to give "
                 "the host back, kill the job",
@@ -141,16 +141,16 @@ class ControlService:
         try:
             termination = terminate_process(process, grace_s, self._is_over)
         except PermissionError:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"process {process.pid} is another user's: stop it there, as that user",
             ) from None
         except TimeoutError as error:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.DEADLINE_EXCEEDED, f"{error}: look what holds it on that host"
             ) from None
         if termination is None:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.NOT_FOUND, f"process {process.pid} has just ended by itself"
             )
         return METHODS["Stop"].response(
@@ -162,7 +162,7 @@ class ControlService:
     def stacks(self, request: Any, context: Any) -> Any:
         """Says where threads are."""
         if not self._spy.is_installed:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"py-spy is not installed on {self._host.name}: {_INSTALL} there",
             )
@@ -175,7 +175,7 @@ class ControlService:
         looked = self._spy.look([one.pid for one in chosen])
         failed = [one for one in looked if isinstance(one, PySpyFailed)]
         if failed and len(failed) == len(looked):
-            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(failed[0]))
+            raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, str(failed[0]))
         return METHODS["Stacks"].response(
             processes=[
                 as_stacks(process, owners.get(process.pid, ""), one)
@@ -186,7 +186,7 @@ class ControlService:
     def _any(self, found: list[HostProcess], pid: int) -> HostProcess:
         process = next((one for one in found if one.pid == pid), None)
         if process is None:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.NOT_FOUND,
                 f"the worker of {self._host.name} runs no process {pid}: List says which there are",
             )
@@ -196,13 +196,13 @@ class ControlService:
         """Gives a process that may be ended by itself."""
         process = self._any(found, pid)
         if pid == os.getpid():
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"process {pid} is the worker, and is not {what} so: to give the host back, kill "
                 "the job",
             )
         if process.kind is Kind.MACHINERY:
-            raise Refusal(
+            raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"process {pid} keeps those of the program, and is not {what} alone: stop what the "
                 "host serves, by pid 0",
@@ -214,8 +214,8 @@ def _single(method: Callable[..., Any]) -> Callable[..., Any]:
     def answer(request: Any, context: Any) -> Any:
         try:
             return method(request, context)
-        except Refusal as refusal:
-            context.abort(refusal.code, refusal.words)
+        except StatusError as error:
+            context.abort(error.code, error.words)
 
     return answer
 
@@ -224,7 +224,7 @@ def _stream(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]
     def answer(request: Any, context: Any) -> Iterator[Any]:
         try:
             yield from method(request, context)
-        except Refusal as refusal:
-            context.abort(refusal.code, refusal.words)
+        except StatusError as error:
+            context.abort(error.code, error.words)
 
     return answer

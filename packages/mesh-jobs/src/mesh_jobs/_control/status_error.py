@@ -1,14 +1,14 @@
-"""A call that cannot be answered, and what the caller is to do."""
+"""An error with a gRPC status, raised by methods of the control service."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Refusal"]
+__all__ = ["StatusError"]
 
 
-class Refusal(Exception):
-    """Ends a call with a status other than OK."""
+class StatusError(Exception):
+    """Aborts a call with a status other than OK."""
 
     def __init__(self, code: Any, words: str) -> None:
         super().__init__(words)

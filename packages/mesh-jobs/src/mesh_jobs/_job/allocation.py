@@ -1,7 +1,7 @@
-"""Asking for hosts and giving them back, so that a program may be killed between any two steps.
+"""Allocation and release of hosts, safe against a kill of the program between any two steps.
 
-Whoever calls these functions holds the lock of the job's folder. Each step is noted before it is
-done; the program that comes next finishes what the one before it began.
+The caller of these functions holds the lock of the job's folder. Each step is recorded before it is
+taken (write-ahead), and the next program completes what an earlier one started.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from mesh_jobs._state.folder import StateFolder, remember
 from mesh_jobs._state.record import Record, this_owner
 from mesh_jobs._state.shared_credentials import credentials_for_new_job
 
-__all__ = ["begin", "carry_on", "give_back", "resize"]
+__all__ = ["recover_allocation", "release_allocation", "resize_allocation", "start_allocation"]
 
 
-def begin(folder: StateFolder, spec: JobSpec, credentials: Credentials | None = None) -> Record:
-    """Asks for hosts under a new id, which is stored before anybody hears of it.
+def start_allocation(
+    folder: StateFolder, spec: JobSpec, credentials: Credentials | None = None
+) -> Record:
+    """Request hosts under a new order id, which is stored before the scheduler sees it.
 
     Args:
-        folder: The job's folder.
-        spec: What is asked for.
-        credentials: Those that the hosts trust already; new ones when left out.
+        folder: The state folder of the job.
+        spec: The requested job.
+        credentials: Credentials that the hosts already trust. (new credentials)
 
     Raises:
-        SchedulerUnreachable: It may have heard the order: the id stays, for the next call.
-        JobError: The scheduler refuses; nothing is left of the order.
+        SchedulerUnreachable: The scheduler may have received the order. The id is kept, so the next
+            call continues with it.
+        JobError: The scheduler rejected the order, and the state folder was cleared.
     """
     folder.begin(credentials or credentials_for_new_job())
     record = Record(spec, uuid.uuid4().hex)
@@ -46,27 +49,30 @@ def begin(folder: StateFolder, spec: JobSpec, credentials: Credentials | None = 
     except SchedulerUnreachable:
         raise
     except JobError:
-        # Parts of it may run. Those that cannot be ended now end when their lease does.
+        # Parts of the order may run. Workers that cannot be ended now end with their lease.
         with suppress(JobError):
-            give_back(folder, record)
+            release_allocation(folder, record)
         folder.clear()
         raise
 
 
-def carry_on(folder: StateFolder, record: Record, wanted: JobSpec) -> Record | None:
-    """Finishes what a program before this one began; None when the allocation is over.
+def recover_allocation(folder: StateFolder, record: Record, wanted: JobSpec) -> Record | None:
+    """Complete the step that an earlier program left unfinished.
 
     Args:
-        folder: The job's folder.
-        record: What is stored there.
-        wanted: What this program asks for: nothing else is submitted in its name.
+        folder: The state folder of the job.
+        record: The stored record.
+        wanted: The job that this program requests; an order for another job is not submitted.
+
+    Returns:
+        The record; None if the allocation has ended.
 
     Raises:
-        SchedulerUnreachable: The scheduler cannot be asked.
-        JobError: The scheduler refuses.
+        SchedulerUnreachable: The scheduler cannot be reached.
+        JobError: The scheduler rejected the order.
     """
     if record.is_ending:
-        give_back(folder, record)
+        release_allocation(folder, record)
         return None
     if record.ticket is None:
         if record.spec != wanted:
@@ -74,22 +80,22 @@ def carry_on(folder: StateFolder, record: Record, wanted: JobSpec) -> Record | N
         folder.note("found", f"what process {record.owner.get('pid')} began")
         record = _submit(folder, replace(record, owner=this_owner()))
     if record.resizing is not None:
-        record = resize(folder, record, record.resizing)
+        record = resize_allocation(folder, record, record.resizing)
     if _phase(record) is not Phase.ENDED:
         return record
-    # What is over cannot be lost any more: what is left of it is tidied up.
-    give_back(folder, record)
+    # The allocation has ended, so only its remains are cleaned up.
+    release_allocation(folder, record)
     return None
 
 
-def resize(folder: StateFolder, record: Record, spec: JobSpec) -> Record:
-    """Brings an allocation to the size of a spec.
+def resize_allocation(folder: StateFolder, record: Record, spec: JobSpec) -> Record:
+    """Resize an allocation to a spec.
 
     Raises:
-        NotSupported: The scheduler cannot; nothing was changed.
-        SchedulerUnreachable: The scheduler cannot be asked; the next program finishes it.
+        NotSupported: The scheduler does not support this resize; nothing was changed.
+        SchedulerUnreachable: The scheduler cannot be reached; the next program completes the step.
     """
-    ticket = _known(record.ticket)
+    ticket = _checked_ticket(record.ticket)
     folder.write(replace(record, resizing=spec))
     resized = replace(record, spec=spec, resizing=None)
     try:
@@ -104,16 +110,16 @@ def resize(folder: StateFolder, record: Record, spec: JobSpec) -> Record:
     return resized
 
 
-def give_back(folder: StateFolder, record: Record, *, is_forced: bool = False) -> None:
-    """Releases the allocation, also one of which only the id is known, and forgets it.
+def release_allocation(folder: StateFolder, record: Record, *, is_forced: bool = False) -> None:
+    """Release an allocation and clear its state folder; an order id without a ticket suffices.
 
     Args:
-        folder: The job's folder.
-        record: What is stored there.
-        is_forced: Forget it also when the scheduler cannot be asked.
+        folder: The state folder of the job.
+        record: The stored record.
+        is_forced: Clear the folder even if the scheduler cannot be reached.
 
     Raises:
-        SchedulerUnreachable: The scheduler cannot be asked; nothing is forgotten.
+        SchedulerUnreachable: The scheduler cannot be reached; the folder was not cleared.
     """
     folder.write(replace(record, is_ending=True))
     detach_meshes(record.order_id)
@@ -121,7 +127,7 @@ def give_back(folder: StateFolder, record: Record, *, is_forced: bool = False) -
     try:
         ticket = record.ticket
         if ticket is None:
-            ticket = _found(folder, record)
+            ticket = _find_ticket(folder, record)
         if ticket is not None:
             backend.release(ticket)
     except SchedulerUnreachable:
@@ -137,26 +143,26 @@ def _submit(folder: StateFolder, record: Record) -> Record:
     return record
 
 
-def _found(folder: StateFolder, record: Record) -> Ticket | None:
-    """Gives the ticket of an order whose program died before it had it."""
+def _find_ticket(folder: StateFolder, record: Record) -> Ticket | None:
+    """Find the ticket of an order whose program died before it could store the ticket."""
     backend = load_backend(record.spec.backend, record.spec.options)
     try:
         return backend.find(_order(folder, record))
     except SchedulerUnreachable:
         raise
     except JobError:
-        return None  # It refuses the order, so there is nothing of it.
+        return None  # The scheduler rejects the order, so nothing of it runs.
 
 
 def _phase(record: Record) -> Phase:
     backend = load_backend(record.spec.backend, record.spec.options)
-    return backend.report(_known(record.ticket)).state
+    return backend.report(_checked_ticket(record.ticket)).state
 
 
 def _order(folder: StateFolder, record: Record) -> Order:
     return Order(record.order_id, record.spec, folder.path, folder.credentials())
 
 
-def _known(ticket: Ticket | None) -> Ticket:
-    assert ticket is not None, "a job that was never submitted cannot be asked about"
+def _checked_ticket(ticket: Ticket | None) -> Ticket:
+    assert ticket is not None, "only a submitted job has a ticket"
     return ticket

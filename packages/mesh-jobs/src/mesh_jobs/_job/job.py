@@ -19,10 +19,15 @@ from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnre
 from mesh_jobs._extensions.daemon_client import ExtensionDaemonClient
 from mesh_jobs._extensions.extension import Equipment
 from mesh_jobs._extensions.open_extensions import OpenExtensions
-from mesh_jobs._job.allocation import begin, carry_on, give_back, resize
+from mesh_jobs._job.allocation import (
+    recover_allocation,
+    release_allocation,
+    resize_allocation,
+    start_allocation,
+)
 from mesh_jobs._job.eviction_watch import LeavingWatch
 from mesh_jobs._job.host_cache import cache_hosts, load_cached_hosts
-from mesh_jobs._job.lost_hosts import note_losses
+from mesh_jobs._job.lost_hosts import record_lost_hosts
 from mesh_jobs._job.state import (
     JobState,
     attach_cached_hosts,
@@ -34,7 +39,7 @@ from mesh_jobs._job.status import JobStatus
 from mesh_jobs._job.telemetry_table import note_used
 from mesh_jobs._job.wait import Progress, ended, has_ended, is_up_or_over, watch
 from mesh_jobs._spec import ClientSpec, JobSpec, MeshSpec, differences
-from mesh_jobs._state.enclosing_job import check_fits
+from mesh_jobs._state.enclosing_job import check_meshes
 from mesh_jobs._state.folder import StateFolder, find_folder
 from mesh_jobs._state.record import Record
 
@@ -228,18 +233,19 @@ class Job:
         with self._folder.locked():
             record = self._folder.read()
             if record is not None:
-                record = carry_on(self._folder, record, self._spec)
+                record = recover_allocation(self._folder, record, self._spec)
             if record is not None and (found := differences(record.spec, self._spec)):
                 if attachment is not None and all(path.endswith(".hosts") for path, *_ in found):
-                    record = resize(self._folder, record, self._spec)  # By whoever made them.
+                    # The owner of the pods resizes them.
+                    record = resize_allocation(self._folder, record, self._spec)
                 elif not replace:
                     raise JobMismatch(self.context, found)
                 else:
-                    give_back(self._folder, record)
+                    release_allocation(self._folder, record)
                     record = None
             if record is None:
                 credentials = None if attachment is None else attachment.credentials
-                begin(self._folder, self._spec, credentials)
+                start_allocation(self._folder, self._spec, credentials)
         self._is_applied = True
         return self
 
@@ -486,7 +492,7 @@ class Job:
         """
         with self._folder.locked():
             record, _ = self._record()
-            record = resize(self._folder, record, record.spec.resized(mesh, hosts))
+            record = resize_allocation(self._folder, record, record.spec.resized(mesh, hosts))
             self._folder.note("resized", f"to {hosts} hosts", mesh)
         self._spec = record.spec
         return self
@@ -522,7 +528,7 @@ class Job:
         with self._folder.locked():
             record = self._folder.read()
             if record is not None:
-                give_back(self._folder, record, is_forced=force)
+                release_allocation(self._folder, record, is_forced=force)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{mesh.name}: {mesh.hosts}" for mesh in self._spec.meshes)
@@ -538,7 +544,7 @@ class Job:
             what = "is being given back" if record else "is not applied"
             raise JobError(f"the job of {self._folder.path} {what}: call apply()")
         if self._folder.is_inside:
-            check_fits(self.context, record.spec, self._spec)
+            check_meshes(self.context, record.spec, self._spec)
             return record, record.ticket or self._found(record)
         # Whoever attaches to what others declare says nothing of its meshes.
         is_told = self._is_declared and bool(self._spec.meshes)
@@ -573,7 +579,7 @@ class Job:
         """Asks for hosts in the places of those that are lost."""
         with self._folder.locked():
             record, _ = self._record()
-            resize(self._folder, record, record.spec)
+            resize_allocation(self._folder, record, record.spec)
             self._folder.note("resized", "lost hosts are asked for anew")
 
     def _found(self, record: Record) -> Ticket:
@@ -595,7 +601,7 @@ class Job:
         return dataclasses.replace(self._spec, client=ClientSpec(argv, os.getcwd()))
 
     def _status(self, record: Record, report: Report) -> JobStatus:
-        note_losses(self._folder, report)
+        record_lost_hosts(self._folder, report)
         return JobStatus(
             context=self.context,
             name=record.spec.name,

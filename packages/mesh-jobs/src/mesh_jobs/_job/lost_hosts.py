@@ -1,15 +1,15 @@
-"""Lost hosts, noted once by whoever sees it first."""
+"""The record of lost hosts, written once by the first program that observes the loss."""
 
 from __future__ import annotations
 
 from mesh_jobs._backend.report import Phase, Report
 from mesh_jobs._state.folder import StateFolder
 
-__all__ = ["note_losses"]
+__all__ = ["record_lost_hosts"]
 
 
-def note_losses(folder: StateFolder, report: Report) -> None:
-    """Notes each host that has ended while the job goes on, unless that was done."""
+def record_lost_hosts(folder: StateFolder, report: Report) -> None:
+    """Record an event for each host that ended while the job runs, unless there is one."""
     lost = [host for host in report.hosts if host.state is Phase.ENDED]
     if not lost or report.state is Phase.ENDED:
         return

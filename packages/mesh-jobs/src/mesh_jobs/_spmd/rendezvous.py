@@ -105,7 +105,7 @@ def find_master_address(first_of_hosts: ProcMesh) -> MasterAddress:
     Raises:
         JobError: Some host cannot reach the first under any of its names.
     """
-    actors = first_of_hosts.spawn("master", Rendezvous)
+    actors = first_of_hosts.spawn("rendezvous", Rendezvous)
     candidate = actors.flatten("rank").slice(rank=0).offer.call_one(len(actors) == 1).get()
     reachable_names = actors.reachable_names.call(candidate).get().values()
     for name in candidate.names:

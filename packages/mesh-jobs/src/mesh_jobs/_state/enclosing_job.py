@@ -1,7 +1,8 @@
-"""Whether this program is the client of a job, and which job that is.
+"""The job that encloses this program, if it is the client script of one.
 
-Whoever runs the client script of a job says so in its environment. There any job that the script
-makes is the one around it, whatever scheduler its class is for: what ran outside runs inside.
+The runner of a client script sets two environment variables. With them, each job that the script
+creates refers to the enclosing job, whichever backend its class is for, so a script runs unchanged
+inside and outside a job.
 """
 
 from __future__ import annotations
@@ -12,33 +13,33 @@ from pathlib import Path
 from mesh_jobs._errors import JobMismatch
 from mesh_jobs._spec import JobSpec
 
-__all__ = ["check_fits", "client_environment", "folder_around"]
+__all__ = ["check_meshes", "client_environment", "enclosing_job_folder"]
 
-_FOLDER = "MESH_BATCH_FOLDER"
-_CONTEXT = "MESH_BATCH_CONTEXT"
+_FOLDER_VARIABLE = "MESH_BATCH_FOLDER"
+_CONTEXT_VARIABLE = "MESH_BATCH_CONTEXT"
 
 
 def client_environment(folder: str, context: str) -> dict[str, str]:
-    """Gives the variables that tell a client script which job it is in."""
-    return {_FOLDER: folder, _CONTEXT: context}
+    """Return the environment variables that name the enclosing job of a client script."""
+    return {_FOLDER_VARIABLE: folder, _CONTEXT_VARIABLE: context}
 
 
-def folder_around(context: str) -> Path | None:
-    """Gives the state of the job that this program is the client of, if a context means that."""
-    folder = os.environ.get(_FOLDER)
-    return Path(folder) if folder and os.environ.get(_CONTEXT) == context else None
+def enclosing_job_folder(context: str) -> Path | None:
+    """Return the state folder of the enclosing job; None if the context is not that job's."""
+    folder = os.environ.get(_FOLDER_VARIABLE)
+    return Path(folder) if folder and os.environ.get(_CONTEXT_VARIABLE) == context else None
 
 
-def check_fits(context: str, around: JobSpec, asked: JobSpec) -> None:
-    """Looks that the job around a script has the meshes that the script asks for.
+def check_meshes(context: str, enclosing: JobSpec, requested: JobSpec) -> None:
+    """Check that the enclosing job has the meshes that the script requests.
 
     Raises:
-        JobMismatch: It lacks some, or they have another size.
+        JobMismatch: A mesh is missing or has another size.
     """
-    has = {mesh.name: mesh.hosts for mesh in around.meshes}
+    has = {mesh.name: mesh.hosts for mesh in enclosing.meshes}
     found = [
         (f"meshes.{mesh.name}.hosts", has.get(mesh.name), mesh.hosts)
-        for mesh in asked.meshes
+        for mesh in requested.meshes
         if has.get(mesh.name) != mesh.hosts
     ]
     if found:

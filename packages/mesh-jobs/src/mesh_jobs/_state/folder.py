@@ -15,7 +15,7 @@ from mesh_jobs._atomic_files import check_owner, private_folder, read_json, writ
 from mesh_jobs._backend.report import JobEvent
 from mesh_jobs._errors import JobError
 from mesh_jobs._spec import check_name
-from mesh_jobs._state.enclosing_job import folder_around
+from mesh_jobs._state.enclosing_job import enclosing_job_folder
 from mesh_jobs._state.lock import locked, locked_if_free
 from mesh_jobs._state.record import Record
 from mesh_jobs._state.shared_credentials import share_credentials
@@ -180,8 +180,8 @@ def find_folder(context: str | None, folder: str | os.PathLike[str] | None) -> S
     """
     name = context or DEFAULT_CONTEXT
     check_name(name, "context")
-    if (around := folder_around(name)) is not None:
-        return StateFolder(around, is_inside=True)
+    if (enclosing := enclosing_job_folder(name)) is not None:
+        return StateFolder(enclosing, is_inside=True)
     here = Path(folder or ".").absolute() / _FOLDER / name
     if folder is not None or context is None or (here / "job.json").exists():
         return StateFolder(here)

@@ -4,20 +4,20 @@ pub mod registry;
 
 use crate::client::leases::Leases;
 use crate::client::link::Link;
-use crate::client::peer_monitor::Watch;
-use crate::client::unreachable_peers::Lost;
-use crate::connection::peer_descriptor::{Card, Token};
+use crate::client::peer_monitor::PeerMonitor;
+use crate::client::unreachable_peers::UnreachablePeers;
+use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::registry::{Entry, Holder, Keeper, Left, Memory, OURSELVES, Registry};
 use crate::error::DataError;
 use crate::memory::arena::{Arena, Block};
 use crate::memory::cells::Cells;
 use crate::memory::ledger::{Ledger, Place};
 use crate::server::admission::{ConnectionLimiter, Refusal, Refusals};
-use crate::server::peer::Visitor;
-use crate::server::tcp_listeners::Listening;
+use crate::server::peer::Peer;
+use crate::server::tcp_listeners::TcpListeners;
 use crate::span::Span;
 use crate::stop::Stop;
-use crate::transfers::thread_pool::Movers;
+use crate::transfers::thread_pool::ThreadPool;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::Occupied;
 use std::io;
@@ -37,7 +37,7 @@ pub type Answerer = Box<dyn Fn(&str, &[u8]) -> Result<Vec<u8>, String> + Send + 
 
 /// The memory that one process offers, and its connections to others.
 pub struct Domain {
-    card: Card,
+    descriptor: PeerDescriptor,
     ledger: Ledger,
     arena: Arc<Arena>,
     /// Copies of this process to and from its own memory.
@@ -47,46 +47,46 @@ pub struct Domain {
     registry: Mutex<Registry>,
     /// Registrations that were taken back while somebody had them in view.
     dying: Mutex<Vec<(u32, Entry)>>,
-    visitors: Mutex<HashMap<Holder, Arc<Visitor>>>,
+    peers: Mutex<HashMap<Holder, Arc<Peer>>>,
     pub(crate) links: Mutex<HashMap<Token, Arc<Link>>>,
-    pub(crate) lost: Lost,
+    pub(crate) unreachable_peers: UnreachablePeers,
     answerer: OnceLock<Answerer>,
     travel_limit: Mutex<Duration>,
-    pub(crate) watch: Watch,
-    pub(crate) movers: Movers,
+    pub(crate) peer_monitor: PeerMonitor,
+    pub(crate) thread_pool: ThreadPool,
     pub(crate) leases: Leases,
-    pub(crate) listening: Listening,
+    pub(crate) tcp_listeners: TcpListeners,
     pub(crate) limiter: Arc<ConnectionLimiter>,
     pub(crate) refusals: Refusals,
 }
 
 impl Domain {
-    pub(crate) fn new(card: Card, watch: Watch) -> io::Result<Self> {
+    pub(crate) fn new(descriptor: PeerDescriptor, peer_monitor: PeerMonitor) -> io::Result<Self> {
         Ok(Self {
-            card,
+            descriptor,
             ledger: Ledger::create()?,
             arena: Arc::default(),
             own: Cells::create()?,
             pins: Mutex::default(),
             registry: Mutex::default(),
             dying: Mutex::default(),
-            visitors: Mutex::default(),
+            peers: Mutex::default(),
             links: Mutex::default(),
-            lost: Lost::default(),
+            unreachable_peers: UnreachablePeers::default(),
             answerer: OnceLock::new(),
             travel_limit: Mutex::new(TRAVEL_LIMIT),
-            watch,
-            movers: Movers::default(),
+            peer_monitor,
+            thread_pool: ThreadPool::default(),
             leases: Leases::default(),
-            listening: Listening::default(),
+            tcp_listeners: TcpListeners::default(),
             limiter: Arc::default(),
             refusals: Refusals::default(),
         })
     }
 
     /// Who this process is, for itself; others get its [`Domain::public_card`].
-    pub fn card(&self) -> &Card {
-        &self.card
+    pub fn card(&self) -> &PeerDescriptor {
+        &self.descriptor
     }
 
     /// Which registrations are good.
@@ -194,7 +194,7 @@ impl Domain {
                 return Err(error);
             }
             if begun.elapsed() > PATIENCE {
-                self.visitors_of(slot).iter().for_each(|visitor| visitor.shut(slot));
+                self.peers_of(slot).iter().for_each(|peer| peer.shut(slot));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
@@ -229,7 +229,7 @@ impl Domain {
         self.settle(slot, entry, stop).map(|()| true)
     }
 
-    /// This process, or a visitor, holds a handle once more; tells whether the buffer is good.
+    /// This process, or a peer, holds a handle once more; tells whether the buffer is good.
     pub fn lease(&self, slot: u32, key: u64) -> bool {
         self.lease_for(slot, key, OURSELVES)
     }
@@ -248,7 +248,7 @@ impl Domain {
         match left {
             Left::Somebody => {}
             // Nobody else would look when the handle's time is over.
-            Left::OnTheWay => self.watch.look(),
+            Left::OnTheWay => self.peer_monitor.look(),
             Left::Nobody => self.forget(slot, key),
         }
     }
@@ -271,7 +271,7 @@ impl Domain {
 
     /// How many processes are connected to this one, and to how many it is connected.
     pub fn connections(&self) -> (usize, usize) {
-        (lock(&self.visitors).len(), lock(&self.links).len())
+        (lock(&self.peers).len(), lock(&self.links).len())
     }
 
     /// How many connections were refused, for that reason.
@@ -279,21 +279,21 @@ impl Domain {
         self.refusals.of(why)
     }
 
-    pub(crate) fn welcome(&self, visitor: Arc<Visitor>) {
-        lock(&self.visitors).insert(visitor.number, visitor);
+    pub(crate) fn add_peer(&self, peer: Arc<Peer>) {
+        lock(&self.peers).insert(peer.number, peer);
     }
 
-    /// A visitor's connection has ended: what it held and used, it holds and uses no more.
-    pub(crate) fn say_goodbye(&self, number: Holder) {
-        lock(&self.visitors).remove(&number);
+    /// A peer's connection has ended: what it held and used, it holds and uses no more.
+    pub(crate) fn remove_peer(&self, number: Holder) {
+        lock(&self.peers).remove(&number);
         let forgotten = self.registry().end_all_leases(number, Instant::now());
         forgotten.into_iter().for_each(|(slot, key)| self.forget(slot, key));
         // What it had in view, and what is on its way to somebody else.
-        self.watch.look();
+        self.peer_monitor.look();
     }
 
-    pub(crate) fn visitor(&self, number: Holder) -> Option<Arc<Visitor>> {
-        lock(&self.visitors).get(&number).cloned()
+    pub(crate) fn peer(&self, number: Holder) -> Option<Arc<Peer>> {
+        lock(&self.peers).get(&number).cloned()
     }
 
     /// Frees what nobody has in view any more, and takes back what nobody holds; says when to look
@@ -329,7 +329,7 @@ impl Domain {
     /// Keeps memory alive until nobody uses it any more.
     fn outlive(&self, slot: u32, entry: Entry) {
         lock(&self.dying).push((slot, entry));
-        self.watch.look();
+        self.peer_monitor.look();
     }
 
     fn bury(&self, slot: u32, entry: Entry) {
@@ -357,17 +357,17 @@ impl Domain {
     fn is_copying(&self, slot: u32) -> bool {
         lock(&self.pins).contains_key(&slot)
             || self.own.is_copying(slot)
-            || !self.visitors_of(slot).is_empty()
+            || !self.peers_of(slot).is_empty()
     }
 
-    fn visitors_of(&self, slot: u32) -> Vec<Arc<Visitor>> {
-        let visitors = lock(&self.visitors);
-        visitors.values().filter(|visitor| visitor.is_copying(slot)).cloned().collect()
+    fn peers_of(&self, slot: u32) -> Vec<Arc<Peer>> {
+        let peers = lock(&self.peers);
+        peers.values().filter(|peer| peer.is_copying(slot)).cloned().collect()
     }
 
     fn is_borrowed(&self, slot: u32) -> bool {
         self.own.is_borrowing(slot)
-            || lock(&self.visitors).values().any(|visitor| visitor.is_borrowing(slot))
+            || lock(&self.peers).values().any(|peer| peer.is_borrowing(slot))
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

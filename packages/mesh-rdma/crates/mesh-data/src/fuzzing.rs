@@ -1,12 +1,12 @@
 //! What the fuzz targets of this crate call: private parts, fed with bytes of a peer.
 
-use crate::client::peer_monitor::Watch;
+use crate::client::peer_monitor::PeerMonitor;
 use crate::connection::blocking_io::SocketError;
-use crate::connection::peer_descriptor::Card;
+use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
 use crate::domain::Domain;
 use crate::domain::registry::Memory;
-use crate::security::authentication::{Authenticated, Entrance, authenticate, introduce};
+use crate::security::authentication::{Authenticated, AuthenticationMode, authenticate, introduce};
 use crate::security::handshake;
 use crate::security::identity::Identity;
 use crate::security::records::{Opener, Sealer, records};
@@ -38,8 +38,8 @@ const NO_BYTES: Span = Span { start: 0, len: 0 };
 static IDENTITY: LazyLock<Identity> = LazyLock::new(|| Identity::make().expect("an identity"));
 
 /// The owner of all connections here.
-fn card() -> Card {
-    Card {
+fn descriptor() -> PeerDescriptor {
+    PeerDescriptor {
         token: [1; 16],
         secret: [2; 16],
         boot: [3; 16],
@@ -76,24 +76,24 @@ pub fn connect_tls(bytes: &[u8]) -> bool {
 
 /// A client over the local socket.
 pub fn authenticate_local(bytes: &[u8]) -> bool {
-    is_authenticated(bytes, &Entrance::Local)
+    is_authenticated(bytes, &AuthenticationMode::Local)
 }
 
 /// A client over TCP on loopback.
 pub fn authenticate_loopback(bytes: &[u8]) -> bool {
-    is_authenticated(bytes, &Entrance::Loopback { port: 4321 })
+    is_authenticated(bytes, &AuthenticationMode::Loopback { port: 4321 })
 }
 
-fn is_authenticated(bytes: &[u8], entrance: &Entrance) -> bool {
+fn is_authenticated(bytes: &[u8], mode: &AuthenticationMode) -> bool {
     let (_peer, socket) = after(bytes);
-    let found: Result<Authenticated, Refusal> = authenticate(&socket, &card(), entrance, LIMIT);
+    let found: Result<Authenticated, Refusal> = authenticate(&socket, &descriptor(), mode, LIMIT);
     found.is_ok()
 }
 
 /// An owner over TCP on loopback. Returns whether it has proved itself.
 pub fn introduce_loopback(bytes: &[u8]) -> bool {
     let (_peer, socket) = after(bytes);
-    let answer = introduce(&socket, &card(), true, &soon());
+    let answer = introduce(&socket, &descriptor(), true, &soon());
     answer.is_ok_and(|(reply, _)| reply.status == crate::connection::frame::Status::Done)
 }
 
@@ -116,8 +116,8 @@ impl fmt::Debug for Served {
 impl Served {
     /// Offers a little memory.
     pub fn new() -> Self {
-        let watch = Watch::new().expect("descriptors");
-        let domain = Arc::new(Domain::new(card(), watch).expect("memory"));
+        let peer_monitor = PeerMonitor::new().expect("descriptors");
+        let domain = Arc::new(Domain::new(descriptor(), peer_monitor).expect("memory"));
         let mut memory = Box::new([GUARD; GUARD_LEN + MEMORY_LEN + GUARD_LEN]);
         let start = memory[GUARD_LEN..].as_mut_ptr() as usize;
         let span = Span { start, len: MEMORY_LEN };

@@ -10,9 +10,9 @@
 //! - `client`: a [`link`] goes to the owner of a buffer;
 //! - `connection`: between the two travels what [`frame`] says, in a `socket`; `security` proves
 //!   who is at the other end, and seals what leaves the machine;
-//! - `copy`: the [`way`] in which the bytes of one buffer are copied, `gather` when they lie in rows
-//!   as a [`grid`] says, [`pull`] when somebody asks the owner of the destination, and [`claim`] to
-//!   announce what devices copy;
+//! - `copy`: the [`way`] in which the bytes of one buffer are copied, `gather` when they lie in
+//!   rows as a [`grid`] says, [`pull`] when somebody asks the owner of the destination, and
+//!   [`claim`] to announce what devices copy;
 //! - `transfers`: a [`transfer`] does it with several threads, until [`stop`] says that it is over.
 //!
 //! # Safety of memory
@@ -39,7 +39,7 @@ mod transfers;
 pub use client::leases::Lease;
 pub use client::link::{self, Link};
 pub use connection::frame;
-pub use connection::peer_descriptor::{self, Card};
+pub use connection::peer_descriptor::{self, PeerDescriptor, PeerDescriptor as Card};
 pub use copy::claim::{self, Claim};
 pub use copy::way::{self, Direction, Kind, Remote, Target};
 pub use copy::{grid, pull};

@@ -1,8 +1,8 @@
 //! The one domain of this process, made when it is first needed.
 
-use crate::client::peer_monitor::Watch;
+use crate::client::peer_monitor::PeerMonitor;
 use crate::connection::close_on_fork;
-use crate::connection::peer_descriptor::{Card, Token};
+use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::{Domain, lock, random};
 use crate::error::DataError;
 use crate::server::connection_handler;
@@ -72,7 +72,7 @@ pub fn forget() {
 }
 
 fn start() -> Result<Arc<Domain>, DataError> {
-    let card = Card {
+    let descriptor = PeerDescriptor {
         token: random()?,
         secret: random()?,
         boot: boot()?,
@@ -83,10 +83,10 @@ fn start() -> Result<Arc<Domain>, DataError> {
         name: format!("process {} on {}", std::process::id(), host_name()),
     };
     let made = || {
-        let domain = Arc::new(Domain::new(card, Watch::new()?)?);
+        let domain = Arc::new(Domain::new(descriptor, PeerMonitor::new()?)?);
         domain.configure(*lock(&OPTIONS));
-        connection_handler::open(&domain)?;
-        Watch::start(&domain)?;
+        connection_handler::listen_local(&domain)?;
+        PeerMonitor::start(&domain)?;
         Ok(domain)
     };
     made().map_err(DataError::system("cannot share memory with other processes"))

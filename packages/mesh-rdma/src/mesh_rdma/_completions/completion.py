@@ -1,4 +1,4 @@
-"""How work that runs beside its caller ends, and who is told."""
+"""The completion of work that runs in another thread than its caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ThreadedCompletion", "wait_for_each"]
 
 
 class ThreadedCompletion:
-    """What each `mesh_core.spi.Completion` here has; those that derive say how it ends."""
+    """A `mesh_core.spi.Completion` without `cancel`, which subclasses add; it settles once."""
 
     def __init__(self) -> None:
         self._error: BaseException | None = None
@@ -24,20 +24,20 @@ class ThreadedCompletion:
         self._callbacks: list[Callable[[], object]] = []
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits; says whether it has ended."""
+        """Wait until it has settled; return whether it has."""
         return self._done.wait(timeout)
 
     def is_done(self) -> bool:
-        """Says whether it has ended."""
+        """Whether it has settled."""
         return self._done.is_set()
 
     def outcome(self) -> Any:
-        """Raises what it ended with."""
+        """Raise the error that it settled with, if any."""
         if self._error is not None:
             raise self._error
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Calls back once it has ended."""
+        """Call `callback` once it has settled, at once if it has already."""
         with self._lock:
             if not self._done.is_set():
                 self._callbacks.append(callback)
@@ -45,7 +45,7 @@ class ThreadedCompletion:
         callback()
 
     def _settle(self, error: BaseException | None) -> None:
-        """Ends it, unless it has ended, and tells those who wait."""
+        """Settle it unless it has settled, and notify waiters and callbacks."""
         with self._lock:
             if self._done.is_set():
                 return
@@ -59,10 +59,10 @@ class ThreadedCompletion:
 def wait_for_each(
     parts: Sequence[Completion[None]], done: threading.Event, timeout: float | None
 ) -> bool:
-    """Waits for parts, and then for `done`; says whether that is set in time."""
+    """Wait for all parts and then for `done`; return whether `done` is set in time."""
     until = None if timeout is None else time.monotonic() + timeout
     for part in parts:
-        # A part that is waited for may be done by whoever waits.
+        # The waiting thread may itself run the part.
         left = None if until is None else max(until - time.monotonic(), 0.0)
         if not part.wait(left):
             return False

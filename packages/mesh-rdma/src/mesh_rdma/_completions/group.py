@@ -1,4 +1,4 @@
-"""Several transfers that are waited for as one."""
+"""A group of transfers that fails with the first one that fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CompletionGroup"]
 
 
 class CompletionGroup(ThreadedCompletion):
-    """Ends when all have ended, with the error of the first that failed, which ends the others."""
+    """Settles when all parts have; the first part that fails cancels the others."""
 
     def __init__(self, parts: Sequence[Completion[None]]) -> None:
         super().__init__()
@@ -28,11 +28,11 @@ class CompletionGroup(ThreadedCompletion):
             part.when_done(lambda part=part: self._ended(part))  # type: ignore[misc]
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits; says whether all have ended."""
+        """Wait until all parts have settled; return whether they have."""
         return wait_for_each(self._parts, self._done, timeout)
 
     def cancel(self) -> bool:
-        """Ends those that have not ended."""
+        """Cancel the parts that have not settled."""
         return any([part.cancel() for part in self._parts])
 
     def _ended(self, part: Completion[None]) -> None:
@@ -45,7 +45,7 @@ class CompletionGroup(ThreadedCompletion):
             self._left -= 1
             is_last = self._left == 0
             is_first = failed is not None and self._first is None
-            # What ends because another one has failed does not say why.
+            # A cancellation caused by another failure hides the cause.
             if failed is not None and (is_first or isinstance(self._first, RDMACancelled)):
                 self._first = failed
         if is_first:

@@ -1,4 +1,4 @@
-"""Transfers to many that go on when some fail, and say in the end which ones did."""
+"""A group of transfers that continues when some fail, and reports all failures at the end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["SettledGroup", "raise_failures"]
 
 
 def raise_failures(failures: dict[int, RDMAError], count: int, is_cancelled: bool) -> None:
-    """Raises what some of many transfers failed with, if any did.
+    """Raise the failures of a group, if there are any.
 
     Raises:
-        RDMAIncomplete: Some failed.
-        RDMACancelled: They were given up.
+        RDMAIncomplete: Some transfers failed.
+        RDMACancelled: The group was cancelled, and every failure is a cancellation.
     """
     if not failures:
         return
@@ -33,11 +33,11 @@ def raise_failures(failures: dict[int, RDMAError], count: int, is_cancelled: boo
 
 
 class SettledGroup(ThreadedCompletion):
-    """Ends when all have ended; what has failed is told of together, as `RDMAIncomplete`.
+    """Settles when all parts have; reports their failures as one `RDMAIncomplete`.
 
     Args:
-        parts: Each transfer with the places in the caller's list that fail with it.
-        count: How long that list is.
+        parts: Each transfer, with the indices in the caller's list that fail with it.
+        count: The length of that list.
     """
 
     def __init__(self, parts: Sequence[tuple[Completion[None], Sequence[int]]], count: int) -> None:
@@ -53,16 +53,16 @@ class SettledGroup(ThreadedCompletion):
         self._ended(None, ())
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits; says whether all have ended."""
+        """Wait until all parts have settled; return whether they have."""
         return wait_for_each([part for part, _ in self._parts], self._done, timeout)
 
     def outcome(self) -> None:
-        """Raises what failed."""
+        """Raise the failures of the parts, if any."""
         super().outcome()
         raise_failures(self._failures, self._count, self._is_cancelled)
 
     def cancel(self) -> bool:
-        """Ends those that have not ended; when this returns nothing is written any more."""
+        """Cancel the parts that have not settled; after this returns no byte is written."""
         self._is_cancelled = True
         ended: list[bool] = []
         threads = threading.Semaphore(0)
@@ -73,7 +73,7 @@ class SettledGroup(ThreadedCompletion):
             finally:
                 threads.release()
 
-        # Each may have to ask another process: all at once.
+        # Each cancellation may wait for another process, so all run at once.
         for part, _ in self._parts:
             run_in_thread(lambda part=part: end(part))  # type: ignore[misc]
         for _ in self._parts:

@@ -1,4 +1,4 @@
-"""Work of this process that waits for others, in a thread of its own."""
+"""A function that runs in a thread of the pool, as a completion."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Task(ThreadedCompletion, Generic[R]):
     """Runs a function, as a `mesh_core.spi.Completion`.
 
     Args:
-        work: What is done.
-        end: Has it end early, with an error.
+        work: The function to run.
+        end: Makes `work` end early with an error.
     """
 
     def __init__(self, work: Callable[[], R], end: Callable[[], object]) -> None:
@@ -30,18 +30,18 @@ class Task(ThreadedCompletion, Generic[R]):
         self._value: R | None = None
 
     def start(self) -> Task[R]:
-        """Begins."""
+        """Start the function in a thread."""
         run_in_thread(self._run)
         return self
 
     def outcome(self) -> R:
-        """Gives what it gave, or raises what it raised."""
+        """Return the result of the function, or raise its error."""
         if self._error is not None:
             raise self._error
         return cast("R", self._value)
 
     def cancel(self) -> bool:
-        """Has it end, and waits for that."""
+        """Make the function end, and wait for it."""
         was_done = self._done.is_set()
         self._end()
         self._done.wait()

@@ -1,4 +1,4 @@
-"""Threads that wait for other processes: used again, and never in the way of a program's end."""
+"""A pool of daemon threads for blocking work; it does not delay the exit of the program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _idle: list[queue.SimpleQueue[Callable[[], object]]] = []
 
 
 def run_in_thread(work: Callable[[], object]) -> None:
-    """Runs something in a thread, which is there at once; it may wait as long as it has to."""
+    """Run a function in an idle or new thread; it may block for as long as it needs."""
     with _lock:
         inbox = _idle.pop() if _idle else None
     is_new = inbox is None
@@ -28,7 +28,7 @@ def run_in_thread(work: Callable[[], object]) -> None:
         inbox = queue.SimpleQueue()
     inbox.put(work)
     if is_new:
-        # A thread keeps its arguments: the work is none of them.
+        # A thread keeps its arguments alive, so `work` is not among them.
         threading.Thread(target=_run, args=(inbox,), name="mesh-rdma-wait", daemon=True).start()
 
 
@@ -36,7 +36,7 @@ def _run(inbox: queue.SimpleQueue[Callable[[], object]]) -> None:
     work = inbox.get()
     while True:
         work()
-        # What it had is not kept for as long as the thread waits for more.
+        # An idle thread does not keep its last function alive.
         del work
         with _lock:
             if len(_idle) >= _IDLE_MAX:
@@ -49,7 +49,7 @@ def _run(inbox: queue.SimpleQueue[Callable[[], object]]) -> None:
                 if inbox in _idle:
                     _idle.remove(inbox)
                     return
-            # Work is being put there at this moment.
+            # `run_in_thread` is putting a function into the inbox.
             work = inbox.get()
 
 

@@ -1,4 +1,4 @@
-"""Copies by devices: one thread hands their pieces over, and hears which are done."""
+"""Copies by devices: one thread starts their pieces and polls for completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from mesh_rdma._errors import RDMACancelled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Copier", "Copy", "Place", "Turn", "copy_now", "turn_of", "wait_for_turn"]
+__all__ = [
+    "Copier",
+    "Copy",
+    "CopyAddresses",
+    "StreamEvent",
+    "copy_now",
+    "record_stream_event",
+    "wait_for_stream_event",
+]
 
 #: What is handed over at a time between devices: long enough that the call is not seen,
 _DEVICE_PIECE_LEN = 64 << 20
@@ -27,13 +35,13 @@ _PIECES_MAX = 4
 _COPIES_MAX = 8
 
 
-class Place(NamedTuple):
-    """Where a copy goes, once all is there that it needs.
+class CopyAddresses(NamedTuple):
+    """The device and the addresses of a copy, once it is prepared.
 
     Attributes:
-        device: The one that copies.
-        to: The address of its destination,
-        from_: and of its source.
+        device: The number of the device that copies.
+        to: The address of the destination.
+        from_: The address of the source.
     """
 
     device: int
@@ -41,12 +49,12 @@ class Place(NamedTuple):
     from_: int
 
 
-class Turn(NamedTuple):
-    """What was begun on a stream of the program's own, which a copy has to come after.
+class StreamEvent(NamedTuple):
+    """An event on a stream of the program, which a copy waits for.
 
     Attributes:
-        device: Whose stream it is.
-        event: Happens when that is done.
+        device: The number of the device of the stream.
+        event: The CUDA event.
     """
 
     device: int
@@ -56,11 +64,11 @@ class Turn(NamedTuple):
 class Copy(ABC):
     """One copy; those that derive say what it needs, and hear how it ends."""
 
-    def __init__(self, nbytes: int, is_between_devices: bool, turn: Turn | None) -> None:
+    def __init__(self, nbytes: int, is_between_devices: bool, after: StreamEvent | None) -> None:
         self.nbytes = nbytes
-        self.turn = turn
+        self.after = after
         self.piece_len = _DEVICE_PIECE_LEN if is_between_devices else _HOST_PIECE_LEN
-        self.place: Place | None = None
+        self.place: CopyAddresses | None = None
         self.begun = 0
         self.under_way = 0
         self.is_aborted = False
@@ -68,7 +76,7 @@ class Copy(ABC):
         self.over = threading.Event()
 
     @abstractmethod
-    def prepare(self) -> Place:
+    def prepare(self) -> CopyAddresses:
         """Makes ready all that it needs; nothing is copied before.
 
         Raises:
@@ -115,7 +123,7 @@ class Copier:
         self._thread: threading.Thread | None = None
 
     def start(self, copy: Copy) -> None:
-        """Begins a copy when it is its turn."""
+        """Queue a copy."""
         with self._changed:
             if self._is_closing:
                 raise RDMACancelled("cuda: the channel was closed")
@@ -209,8 +217,8 @@ class Copier:
     def _begin_piece(self, copy: Copy) -> None:
         if copy.place is None:
             place = copy.prepare()
-            if copy.turn is not None:
-                self._driver.follow(place.device, self._stream(place.device), copy.turn.event)
+            if copy.after is not None:
+                self._driver.follow(place.device, self._stream(place.device), copy.after.event)
             with self._changed:
                 # From now on who aborts it waits.
                 copy.place = place
@@ -251,8 +259,8 @@ class Copier:
                 copy.check()
             except Exception as failure:
                 error = failure
-        if copy.turn is not None:
-            self._driver.destroy_event(*copy.turn)
+        if copy.after is not None:
+            self._driver.destroy_event(*copy.after)
         copy.finish(error)
         copy.over.set()
 
@@ -262,7 +270,7 @@ class Copier:
         return self._streams[device]
 
 
-def turn_of(driver: CudaDriver, device: int) -> Turn:
+def record_stream_event(driver: CudaDriver, device: int) -> StreamEvent:
     """Marks what this thread's program has begun on a device, for a copy to come after it.
 
     That is torch's current stream where torch is used, or else the one that all begin with.
@@ -271,23 +279,23 @@ def turn_of(driver: CudaDriver, device: int) -> Turn:
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         stream = int(torch.cuda.current_stream(device).cuda_stream)
-    turn = Turn(device, driver.new_event(device))
-    driver.record(device, turn.event, stream)
-    return turn
+    stream_event = StreamEvent(device, driver.new_event(device))
+    driver.record(device, stream_event.event, stream)
+    return stream_event
 
 
-def wait_for_turn(device: int) -> None:
+def wait_for_stream_event(device: int) -> None:
     """Waits for what a copy has to come after, where no device makes it.
 
     Raises:
         RDMATransportError: This process does not use the driver.
     """
     driver = needed_driver()
-    turn = turn_of(driver, device)
+    stream_event = record_stream_event(driver, device)
     try:
-        driver.wait_for(*turn)
+        driver.wait_for(*stream_event)
     finally:
-        driver.destroy_event(*turn)
+        driver.destroy_event(*stream_event)
 
 
 _lock = threading.Lock()

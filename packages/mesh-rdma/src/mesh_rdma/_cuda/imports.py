@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mesh_rdma._cuda.driver import CudaError
 from mesh_rdma._cuda.exports import LEASE_S
-from mesh_rdma._cuda.messages import Question, Topic
+from mesh_rdma._cuda.messages import MappingEvent, MappingNotice
 from mesh_rdma._errors import RDMAError, RDMAReleased, RDMATransportError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Imports:
             return self._driver.open(device, descriptor.exported)
         except CudaError as error:
             if not any(one.number == descriptor.number for one in self._open.values()):
-                self._say(Topic.CLOSED, descriptor.number)
+                self._notify(MappingEvent.CLOSED, descriptor.number)
             raise RDMATransportError(
                 f"this process cannot map the allocation for cuda:{device} ({error})"
             ) from error
@@ -115,16 +115,16 @@ class Imports:
             return
         if not any(other.number == one.number for other in self._open.values()):
             self._told.pop(one.number, None)
-            self._say(Topic.CLOSED, one.number)
+            self._notify(MappingEvent.CLOSED, one.number)
 
     def _tell(self, number: int) -> None:
-        if self._exchange(Question(Topic.OPENED, self._who, number).pack()) != b"y":
+        if self._exchange(MappingNotice(MappingEvent.OPENED, self._who, number).pack()) != b"y":
             raise RDMAReleased("the buffer was released: ask the owner for another")
         self._told[number] = time.monotonic()
 
-    def _say(self, topic: Topic, number: int) -> None:
+    def _notify(self, event: MappingEvent, number: int) -> None:
         try:
-            self._exchange(Question(topic, self._who, number).pack())
+            self._exchange(MappingNotice(event, self._who, number).pack())
         except RDMAError:
             # It is gone, or stuck: then it finds out by itself.
             return

@@ -1,4 +1,4 @@
-"""What processes tell each other about memory of devices: descriptors, and who maps what."""
+"""Messages about device memory: descriptors, and notices of who maps an allocation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import IntEnum
 
 from mesh_rdma._errors import RDMATransportError
 
-__all__ = ["Descriptor", "Question", "Topic"]
+__all__ = ["Descriptor", "MappingEvent", "MappingNotice"]
 
 _VERSION = 1
 _DESCRIPTOR = struct.Struct("<B16sQQQB16s64s")
-_QUESTION = struct.Struct("<B16sQ")
+_NOTICE = struct.Struct("<B16sQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,42 +56,42 @@ class Descriptor:
                 _DESCRIPTOR.unpack(data)
             )
         except struct.error as error:
-            raise RDMATransportError("cuda: these bytes describe no memory") from error
+            raise RDMATransportError("cuda: a malformed descriptor") from error
         if version != _VERSION:
             raise RDMATransportError("cuda: the other process has another version of this")
         return cls(owner, number, offset, nbytes, bool(is_writable), uuid, exported)
 
 
-class Topic(IntEnum):
-    """What a process says about an allocation of another one."""
+class MappingEvent(IntEnum):
+    """What has happened to a mapping of an allocation of another process."""
 
-    #: It maps it, or is about to, and has not ended that.
+    #: The sender maps the allocation, or is about to.
     OPENED = 1
-    #: It maps it no more.
+    #: The sender has unmapped the allocation.
     CLOSED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is said, and by whom about which allocation."""
+class MappingNotice:
+    """A notice to the owner of an allocation: the event, the sender and the allocation."""
 
-    topic: Topic
+    event: MappingEvent
     who: bytes
     number: int
 
     def pack(self) -> bytes:
         """Makes bytes of it."""
-        return _QUESTION.pack(self.topic, self.who, self.number)
+        return _NOTICE.pack(self.event, self.who, self.number)
 
     @classmethod
-    def unpack(cls, data: bytes) -> Question:
+    def unpack(cls, data: bytes) -> MappingNotice:
         """Reads what `pack` wrote.
 
         Raises:
             RDMATransportError: It is something else.
         """
         try:
-            topic, who, number = _QUESTION.unpack(data)
-            return cls(Topic(topic), who, number)
+            event, who, number = _NOTICE.unpack(data)
+            return cls(MappingEvent(event), who, number)
         except (struct.error, ValueError) as error:
-            raise RDMATransportError("cuda: a question that nobody knows here") from error
+            raise RDMATransportError("cuda: a malformed notice") from error

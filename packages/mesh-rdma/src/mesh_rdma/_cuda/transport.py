@@ -7,11 +7,11 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from mesh_rdma._cuda.copier import Copier, Copy, Place, Turn, turn_of
+from mesh_rdma._cuda.copier import Copier, Copy, CopyAddresses, StreamEvent, record_stream_event
 from mesh_rdma._cuda.driver import NOT_IN_USE, CudaDriver, CudaError, needed_driver
 from mesh_rdma._cuda.exports import Export, Exports
 from mesh_rdma._cuda.imports import IDLE_S, Import, Imports
-from mesh_rdma._cuda.messages import Descriptor, Question, Topic
+from mesh_rdma._cuda.messages import Descriptor, MappingEvent, MappingNotice
 from mesh_rdma._errors import (
     RDMABoundsError,
     RDMAError,
@@ -79,10 +79,10 @@ class CudaTransport(Transport):
 
     def accept(self, question: bytes) -> bytes:
         """Hears who maps which allocation of this process."""
-        asked = Question.unpack(question)
-        if asked.topic is Topic.OPENED:
-            return b"y" if self._exports.opened(asked.number, asked.who) else b"n"
-        self._exports.closed(asked.number, asked.who)
+        notice = MappingNotice.unpack(question)
+        if notice.event is MappingEvent.OPENED:
+            return b"y" if self._exports.opened(notice.number, notice.who) else b"n"
+        self._exports.closed(notice.number, notice.who)
         return b"y"
 
 
@@ -149,10 +149,10 @@ class CudaChannel(Channel):
             RDMATransportError: The descriptor cannot be read, or the channel was closed.
         """
         remote = check(request)
-        turn = None
+        after = None
         if request.local.device is not None:
-            turn = turn_of(self.driver, request.local.device)
-        copy = _DeviceCopy(self, request, remote, turn)
+            after = record_stream_event(self.driver, request.local.device)
+        copy = _DeviceCopy(self, request, remote, after)
         with self._lock:
             self._copies[request] = copy
         try:
@@ -238,17 +238,17 @@ class _DeviceCopy(Copy):
     """One request."""
 
     def __init__(
-        self, channel: CudaChannel, request: Request, remote: Descriptor, turn: Turn | None
+        self, channel: CudaChannel, request: Request, remote: Descriptor, after: StreamEvent | None
     ) -> None:
         local = request.local
-        super().__init__(local.nbytes, local.device is not None, turn)
+        super().__init__(local.nbytes, local.device is not None, after)
         self.request = request
         self._channel = channel
         self._remote = remote
         self._claim: Claim | None = None
         self._import: Import | None = None
 
-    def prepare(self) -> Place:
+    def prepare(self) -> CopyAddresses:
         request, remote, channel = self.request, self._remote, self._channel
         if request.claim is not None:
             self._claim = request.claim()
@@ -261,8 +261,8 @@ class _DeviceCopy(Copy):
             device, base = self._import.device, self._import.base
         there = base + remote.offset + request.offset
         if request.kind is Kind.READ:
-            return Place(device, local.address, there)
-        return Place(device, there, local.address)
+            return CopyAddresses(device, local.address, there)
+        return CopyAddresses(device, there, local.address)
 
     def check(self) -> None:
         if self._claim is not None:

@@ -10,7 +10,7 @@ from mesh_rdma._paths.path import Path
 from mesh_rdma._plugins.registry import Loaded, transport, transports
 from mesh_rdma._plugins.target import PluginTarget, plugin_target
 from mesh_rdma._staged.messages import STAGED
-from mesh_rdma._staged.target import Anchor, StagedTarget
+from mesh_rdma._staged.target import DeviceBuffer, StagedTarget
 
 if TYPE_CHECKING:
     from mesh_rdma import _core
@@ -64,7 +64,7 @@ def _better_plugin(handle: _core.Handle, path: Path, built_in: _core.Target) -> 
 
 def _device_path(handle: _core.Handle, refused: list[tuple[str, str]]) -> Path:
     """Takes the best way to memory of a device."""
-    anchor = Anchor(handle)
+    anchor = DeviceBuffer(handle)
     taken: PluginTarget | StagedTarget | None = None
     for loaded in sorted(transports(), key=_level):
         if loaded.transport is None:
@@ -79,7 +79,7 @@ def _device_path(handle: _core.Handle, refused: list[tuple[str, str]]) -> Path:
         refused.append((STAGED, "a better one is taken"))
     else:
         try:
-            anchor.look()
+            anchor.check()
             taken = StagedTarget(anchor)
         except (RDMAPeerDied, RDMAReleased):
             raise
@@ -92,7 +92,7 @@ def _device_path(handle: _core.Handle, refused: list[tuple[str, str]]) -> Path:
 def _try(
     loaded: Loaded,
     handle: _core.Handle,
-    fallback: _core.Target | Anchor,
+    fallback: _core.Target | DeviceBuffer,
     refused: list[tuple[str, str]],
 ) -> PluginTarget | None:
     """Reaches a buffer by a plug-in, or notes why not."""
@@ -115,7 +115,7 @@ def _plugin_path(handle: _core.Handle, name: str) -> Path:
     if handle.is_on_device:
         if not loaded.transport.reaches_devices:
             raise RDMATransportError(f"{name} does not reach memory of devices")
-        return Path(plugin_target(loaded, handle, Anchor(handle)), [], handle.owner)
+        return Path(plugin_target(loaded, handle, DeviceBuffer(handle)), [], handle.owner)
     if not loaded.transport.reaches_host:
         # Not before it is known whether the owner lives.
         handle.check()
@@ -126,8 +126,8 @@ def _plugin_path(handle: _core.Handle, name: str) -> Path:
 
 def _staged_path(handle: _core.Handle) -> Path:
     if handle.is_on_device:
-        anchor = Anchor(handle)
-        anchor.look()
+        anchor = DeviceBuffer(handle)
+        anchor.check()
         return Path(StagedTarget(anchor), [], handle.owner)
     target, refused = handle.reach(None)
     if target is None:

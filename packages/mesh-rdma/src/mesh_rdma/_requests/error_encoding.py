@@ -1,4 +1,4 @@
-"""Errors of one process as bytes, and in another one as what they were."""
+"""The encoding of errors that one process sends to another."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _LEN_MAX = 4096
 
 
 def encode_error(error: BaseException) -> bytes:
-    """Makes bytes of an error: of which kind, and its words."""
+    """Encode the class and the message of an error."""
     kind = type(error).__name__ if isinstance(error, RDMAError) else "RDMAError"
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, RDMAError):
-        # What it was made with: its text may say more, which is said again on the other side.
+        # The message it was made with: `str` may add text that the other side adds again.
         words = str(error.args[0]) if error.args else str(error)
     return f"{kind}\n{words}".encode()[:_LEN_MAX]
 
 
 def decode_error(data: bytes) -> RDMAError:
-    """Makes the error again; a kind that is not known here is an `RDMAError`."""
+    """Decode an error; an unknown class becomes an `RDMAError`."""
     kind, _, words = data.decode(errors="replace").partition("\n")
     found = getattr(_errors, kind, None) if kind in _errors.__all__ else None
     if isinstance(found, type) and issubclass(found, RDMAError):

@@ -1,4 +1,4 @@
-"""What is asked of a process whose memory of a device is copied through the processor's."""
+"""Requests to a process whose device memory is copied through host memory."""
 
 from __future__ import annotations
 
@@ -8,61 +8,61 @@ from enum import IntEnum
 
 from mesh_rdma._errors import RDMATransportError
 
-__all__ = ["STAGED", "Ask", "Op", "Status"]
+__all__ = ["STAGED", "Op", "StagedRequest", "Status"]
 
-#: The name that the questions go to, and of the transport.
+#: The name of the transport, and of the handler of its requests.
 STAGED = "staged"
 
 _ASK = struct.Struct("<B16sBIQQQQQd")
 
 
 class Op(IntEnum):
-    """What is asked for."""
+    """The operation of a request."""
 
-    #: Is the memory there, and a driver for it?
+    #: Check that the registration is valid and has a driver.
     LOOK = 0
-    #: Give me bytes of it.
+    #: Return bytes of the registration.
     FETCH = 1
-    #: Copy bytes of it to a piece of yours, and say where that is.
+    #: Copy bytes of the registration to a pinned piece of the owner; return its handle.
     FILL = 2
-    #: Say where a piece of yours is, for me to write.
+    #: Return the handle of a pinned piece of the owner, which the client then writes.
     ROOM = 3
-    #: Copy that piece to it.
+    #: Copy that piece to the registration.
     DRAIN = 4
-    #: I need your pieces no more, and nothing of mine is on its way to them.
+    #: Release the pieces: the client has no write to them in flight.
     END = 5
-    #: I need your pieces no more, and something may be on its way: say when nothing is written.
+    #: Discard the pieces, which a write in flight may still reach; respond once no copy runs.
     BREAK = 6
-    #: Change a word.
+    #: Change a word atomically.
     ADD = 7
     SWAP = 8
 
 
 class Status(IntEnum):
-    """How an answer begins."""
+    """The first byte of a response."""
 
     DONE = 0
-    #: The error follows.
+    #: An encoded error follows.
     FAILED = 1
-    #: No piece is free: ask again.
+    #: No piece is free: send the request again.
     BUSY = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A question; what it does not need is left as it is.
+class StagedRequest:
+    """A request; operations ignore the fields that they do not need.
 
     Attributes:
-        op: What is asked for.
-        who: The copy that the pieces are for.
-        lane: Which of its pieces.
-        slot: The registration,
-        key: and the proof that it is still the same.
-        offset: Where in it.
-        nbytes: How many bytes.
-        operand: The number to add, or to put there.
-        compare: What has to be there.
-        limit: The seconds that are left; less than 0 is no limit.
+        op: The operation.
+        who: The id of the copy that the pieces belong to.
+        lane: The lane of the copy; each lane has one piece.
+        slot: The slot of the registration.
+        key: The key that is valid for this registration of the slot only.
+        offset: The offset in the registration, in bytes.
+        nbytes: The number of bytes.
+        operand: The number to add or to store.
+        compare: The expected value of a compare-and-swap.
+        limit: The time limit in seconds; a negative number is no limit.
     """
 
     op: Op
@@ -77,21 +77,21 @@ class Ask:
     limit: float = -1.0
 
     def pack(self) -> bytes:
-        """Makes bytes of it."""
+        """Encode the request."""
         return _ASK.pack(
             self.op, self.who, self.lane, self.slot, self.key, self.offset, self.nbytes,
             self.operand, self.compare, self.limit,
         )  # fmt: skip
 
     @classmethod
-    def unpack(cls, data: bytes) -> Ask:
-        """Reads what `pack` wrote.
+    def unpack(cls, data: bytes) -> StagedRequest:
+        """Decode a request.
 
         Raises:
-            RDMATransportError: It is something else.
+            RDMATransportError: The bytes are malformed.
         """
         try:
             op, who, lane, slot, key, offset, nbytes, operand, compare, limit = _ASK.unpack(data)
             return cls(Op(op), slot, key, offset, nbytes, who, lane, operand, compare, limit)
         except (struct.error, ValueError) as error:
-            raise RDMATransportError("staged: a question that nobody knows here") from error
+            raise RDMATransportError("staged: a malformed request") from error

@@ -1,7 +1,7 @@
-"""Copies of this process's memory of devices that others ask for, a piece at a time.
+"""The owner's side of `staged`: copies device memory for clients, one piece per request.
 
-Each question is answered when its piece is copied, which takes a millisecond or so: nothing runs
-behind an answer, so who has it knows that nothing is written any more.
+The response to a request is sent after its piece has been copied, which takes about a millisecond.
+Nothing runs after a response, so a client that has it knows that no byte is written later.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from mesh_rdma._errors import (
 )
 from mesh_rdma._requests.error_encoding import encode_error
 from mesh_rdma._requests.handlers import register_handler
-from mesh_rdma._staged.messages import STAGED, Ask, Op, Status
+from mesh_rdma._staged.messages import STAGED, Op, StagedRequest, Status
 from mesh_rdma._staged.pinned_memory import PIECE_LEN, Piece, served_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["INLINE_LEN_MAX", "LATE", "answer_staged"]
+__all__ = ["INLINE_LEN_MAX", "LATE", "handle_staged"]
 
 LATE = "the transfer was not done in time; no byte of it is written any more"
 
-#: What is sent inside of answers: for that a piece is not worth its while.
+#: The most bytes that a response carries itself, without a pinned piece.
 INLINE_LEN_MAX = 64 << 10
-#: Who has not asked for so long is gone, and its pieces are others'.
-_PATIENCE_S = 60.0
+#: The pieces of a client that has sent no request for this long are reclaimed.
+_ABANDONED_AFTER_S = 60.0
 _WORD_LEN = 8
 _WORD_MASK = (1 << 64) - 1
 
 
-class _Guest:
-    """One copy of another process, and its pieces here."""
+class _ClientCopy:
+    """One copy of a client, with its pieces here."""
 
     def __init__(self) -> None:
-        self.asked = time.monotonic()
+        self.requested_at = time.monotonic()
         self.pieces: dict[int, Piece] = {}
         self.copying = 0
 
@@ -59,116 +59,118 @@ class _Owner:
 
     def _forget(self) -> None:
         self._changed = threading.Condition()
-        # Words are changed by one at a time: that is what makes it one change.
+        # Serializes changes of words, which makes each of them atomic.
         self._words = threading.Lock()
-        self._guests: dict[bytes, _Guest] = {}
+        self._copies: dict[bytes, _ClientCopy] = {}
 
-    def answer(self, ask: Ask) -> bytes | None:
-        """Does what is asked for; gives None where no piece is free."""
-        if ask.op in (Op.END, Op.BREAK):
-            self._end(ask.who, ask.op is Op.END)
+    def handle(self, request: StagedRequest) -> bytes | None:
+        """Handle a request; return None if no piece is free."""
+        if request.op in (Op.END, Op.BREAK):
+            self._end(request.who, request.op is Op.END)
             return b""
-        if ask.op is Op.ROOM:
+        if request.op is Op.ROOM:
             driver = _driver()
-            with self._piece(ask, driver, driver.active_devices()[0]) as piece:
+            with self._piece(request, driver, driver.active_devices()[0]) as piece:
                 return None if piece is None else piece.handle.lend()
-        return self._copy(ask)
+        return self._copy(request)
 
-    def _copy(self, ask: Ask) -> bytes | None:
-        is_write = ask.op in (Op.DRAIN, Op.ADD, Op.SWAP)
-        # A release waits as long as it is held.
-        memory = _core.hold(ask.slot, ask.key, is_write)
+    def _copy(self, request: StagedRequest) -> bytes | None:
+        is_write = request.op in (Op.DRAIN, Op.ADD, Op.SWAP)
+        # A release of the buffer waits until this is dropped.
+        memory = _core.hold(request.slot, request.key, is_write)
         device = memory.device
         if device is None:
-            raise RDMATransportError("the memory is the processor's: there is a better way")
+            raise RDMATransportError("the buffer is in host memory: use another transport")
         driver = _driver()
-        if ask.op is Op.LOOK:
+        if request.op is Op.LOOK:
             return b""
-        nbytes = _WORD_LEN if ask.op in (Op.ADD, Op.SWAP) else ask.nbytes
-        most = INLINE_LEN_MAX if ask.op is Op.FETCH else PIECE_LEN
-        if ask.offset + nbytes > memory.nbytes or nbytes > most:
+        nbytes = _WORD_LEN if request.op in (Op.ADD, Op.SWAP) else request.nbytes
+        most = INLINE_LEN_MAX if request.op is Op.FETCH else PIECE_LEN
+        if request.offset + nbytes > memory.nbytes or nbytes > most:
             raise RDMABoundsError(
-                f"bytes {ask.offset} to {ask.offset + nbytes} of a buffer of {memory.nbytes} "
-                f"bytes: stay inside, and ask for {most} at most"
+                f"bytes {request.offset} to {request.offset + nbytes} of a buffer of "
+                f"{memory.nbytes} bytes: stay inside, and ask for {most} at most"
             )
-        there = memory.address + ask.offset
-        if ask.op in (Op.ADD, Op.SWAP):
-            return self._change(driver, device, there, ask)
-        if ask.op is Op.FETCH:
+        there = memory.address + request.offset
+        if request.op in (Op.ADD, Op.SWAP):
+            return self._change(driver, device, there, request)
+        if request.op is Op.FETCH:
             room = ctypes.create_string_buffer(nbytes)
             copy_now(driver, device, ctypes.addressof(room), there, nbytes)
             return room.raw
-        with self._piece(ask, driver, device) as piece:
+        with self._piece(request, driver, device) as piece:
             if piece is None:
                 return None
-            if ask.op is Op.FILL:
+            if request.op is Op.FILL:
                 copy_now(driver, device, piece.local.address, there, nbytes)
                 return piece.handle.lend()
-            if ask.limit == 0.0:
+            if request.limit == 0.0:
                 raise RDMATimeout(LATE)
             copy_now(driver, device, there, piece.local.address, nbytes)
             return b""
 
-    def _change(self, driver: CudaDriver, device: int, there: int, ask: Ask) -> bytes:
+    def _change(self, driver: CudaDriver, device: int, there: int, request: StagedRequest) -> bytes:
         if there % _WORD_LEN:
             raise RDMAAlignmentError(
-                f"an atomic operation at byte {ask.offset}: it needs eight bytes that begin at a "
-                f"multiple of 8"
+                f"an atomic operation at byte {request.offset}: it needs eight bytes that begin at "
+                f"a multiple of 8"
             )
         word = ctypes.create_string_buffer(_WORD_LEN)
         here = ctypes.addressof(word)
         with self._words:
             copy_now(driver, device, here, there, _WORD_LEN)
             found = int.from_bytes(word.raw, "little")
-            wanted = ask.operand
-            if ask.op is Op.ADD:
-                wanted = (found + ask.operand) & _WORD_MASK
-            if ask.op is Op.ADD or found == ask.compare:
+            wanted = request.operand
+            if request.op is Op.ADD:
+                wanted = (found + request.operand) & _WORD_MASK
+            if request.op is Op.ADD or found == request.compare:
                 ctypes.memmove(here, wanted.to_bytes(_WORD_LEN, "little"), _WORD_LEN)
                 copy_now(driver, device, there, here, _WORD_LEN)
         return found.to_bytes(_WORD_LEN, "little")
 
     @contextmanager
-    def _piece(self, ask: Ask, driver: CudaDriver, device: int) -> Iterator[Piece | None]:
-        """Takes the piece of a lane for as long as something is copied to or from it."""
-        self._end_deserted()
+    def _piece(
+        self, request: StagedRequest, driver: CudaDriver, device: int
+    ) -> Iterator[Piece | None]:
+        """Hold the piece of a lane during a copy to or from it."""
+        self._end_abandoned()
         with self._changed:
-            guest = self._guests.get(ask.who)
-            if guest is None:
-                if ask.op is Op.DRAIN:
-                    # It has been ended since: what is late is not written.
+            client = self._copies.get(request.who)
+            if client is None:
+                if request.op is Op.DRAIN:
+                    # The copy was ended before: a late piece is not written.
                     raise RDMACancelled("the copy was ended")
-                guest = self._guests[ask.who] = _Guest()
-            guest.asked = time.monotonic()
-            guest.copying += 1
+                client = self._copies[request.who] = _ClientCopy()
+            client.requested_at = time.monotonic()
+            client.copying += 1
         try:
-            piece = guest.pieces.get(ask.lane)
+            piece = client.pieces.get(request.lane)
             if piece is None:
                 piece = served_pieces.take(driver, device)
                 if piece is not None:
-                    guest.pieces[ask.lane] = piece
+                    client.pieces[request.lane] = piece
             yield piece
         finally:
             with self._changed:
-                guest.copying -= 1
+                client.copying -= 1
                 self._changed.notify_all()
 
-    def _end_deserted(self) -> None:
-        before = time.monotonic() - _PATIENCE_S
+    def _end_abandoned(self) -> None:
+        before = time.monotonic() - _ABANDONED_AFTER_S
         with self._changed:
-            gone = [who for who, guest in self._guests.items() if guest.asked < before]
+            gone = [who for who, client in self._copies.items() if client.requested_at < before]
         for who in gone:
             self._end(who, is_at_rest=False)
 
     def _end(self, who: bytes, is_at_rest: bool) -> None:
-        """Gives the pieces of a copy back, when nothing is copied to or from them here."""
+        """Release the pieces of a copy once no copy to or from them runs here."""
         with self._changed:
-            guest = self._guests.pop(who, None)
-            if guest is None:
+            client = self._copies.pop(who, None)
+            if client is None:
                 return
-            while guest.copying:
+            while client.copying:
                 self._changed.wait()
-        for piece in guest.pieces.values():
+        for piece in client.pieces.values():
             if is_at_rest:
                 served_pieces.give_back(piece)
             else:
@@ -185,10 +187,10 @@ def _driver() -> CudaDriver:
 _owner = _Owner()
 
 
-def answer_staged(question: bytes) -> bytes:
-    """Answers a question about memory of devices of this process."""
+def handle_staged(request: bytes) -> bytes:
+    """Handle a request about device memory of this process."""
     try:
-        found = _owner.answer(Ask.unpack(question))
+        found = _owner.handle(StagedRequest.unpack(request))
     except CudaError as error:
         return bytes([Status.FAILED]) + encode_error(RDMATransportError(f"staged: {error}"))
     except Exception as error:
@@ -196,4 +198,4 @@ def answer_staged(question: bytes) -> bytes:
     return bytes([Status.BUSY]) if found is None else bytes([Status.DONE]) + found
 
 
-register_handler(STAGED, answer_staged)
+register_handler(STAGED, handle_staged)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mesh_rdma import _core
 from mesh_rdma._completions.completion import ThreadedCompletion
 from mesh_rdma._completions.thread_pool import run_in_thread
-from mesh_rdma._cuda.copier import copy_now, turn_of
+from mesh_rdma._cuda.copier import copy_now, record_stream_event
 from mesh_rdma._cuda.driver import needed_driver
 from mesh_rdma._errors import (
     RDMACancelled,
@@ -29,28 +29,28 @@ from mesh_rdma._errors import (
     RDMATransportError,
 )
 from mesh_rdma._requests.error_encoding import decode_error
-from mesh_rdma._staged.messages import STAGED, Ask, Op, Status
+from mesh_rdma._staged.messages import STAGED, Op, StagedRequest, Status
 from mesh_rdma._staged.pinned_memory import PIECE_LEN, Piece, own_pieces
-from mesh_rdma._staged.server import INLINE_LEN_MAX, LATE, answer_staged
+from mesh_rdma._staged.server import INLINE_LEN_MAX, LATE, handle_staged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Anchor", "StagedTarget"]
+__all__ = ["DeviceBuffer", "StagedTarget"]
 
 #: How many pieces of one copy are under way.
 _LANES = 2
-#: How long a process may take to answer where the copy has no limit.
-_ANSWER_S = 30.0
-#: How much longer than asked it may take to say that nothing is written any more.
+#: How long a process may take to respond if the copy has no time limit.
+_RESPONSE_S = 30.0
+#: How long the owner may take to confirm that no byte is written any more.
 _GRACE_S = 1.0
-#: How long to wait where the other process has no piece free.
+#: The pause before a retry when the owner has no piece free.
 _PAUSE_S = 0.001
 _CANCELLED = "the transfer was cancelled; no byte of it is written any more"
 
 
-class Anchor:
-    """A buffer in memory of a device, for all but copies: its owner does that."""
+class DeviceBuffer:
+    """A buffer in device memory: everything but copies, which the owner makes."""
 
     def __init__(self, handle: _core.Handle) -> None:
         self.handle = handle
@@ -62,13 +62,13 @@ class Anchor:
         """Whether the connection to the owner has ended."""
         return self._target.is_over
 
-    def look(self) -> None:
-        """Asks whether the owner can copy it.
+    def check(self) -> None:
+        """Check that the owner can copy the buffer.
 
         Raises:
-            RDMAError: It cannot, or is gone.
+            RDMAError: The owner cannot copy it, or has died.
         """
-        self.ask(Ask(Op.LOOK, self._slot, self._key), _ANSWER_S)
+        self.send(StagedRequest(Op.LOOK, self._slot, self._key), _RESPONSE_S)
 
     def release(self, timeout: float | None) -> None:
         """Has the owner take the registration back."""
@@ -92,31 +92,31 @@ class Anchor:
         """Swaps a word; what else does so by a handle comes before or after it."""
         return self._change(Op.SWAP, offset, swap, compare, timeout)
 
-    def question(self, op: Op, offset: int = 0, nbytes: int = 0, **more: Any) -> Ask:
-        """Makes a question about the buffer."""
-        return Ask(op, self._slot, self._key, offset, nbytes, **more)
+    def make_request(self, op: Op, offset: int = 0, nbytes: int = 0, **more: Any) -> StagedRequest:
+        """Make a request about the buffer."""
+        return StagedRequest(op, self._slot, self._key, offset, nbytes, **more)
 
-    def ask(self, ask: Ask, timeout: float) -> bytes | None:
-        """Asks the owner; gives None where no piece is free there.
+    def send(self, request: StagedRequest, timeout: float) -> bytes | None:
+        """Send a request to the owner; return None if it has no piece free.
 
         Raises:
-            RDMAError: What the owner has failed with, or it is gone, or does not answer in time.
+            RDMAError: The request failed, or the owner has died or did not respond in time.
         """
         if self.handle.is_ours:
-            answer = answer_staged(ask.pack())
+            response = handle_staged(request.pack())
         else:
-            answer = self.handle.exchange(STAGED, ask.pack(), timeout)
-        if answer[0] == Status.FAILED:
-            raise decode_error(answer[1:])
-        return answer[1:] if answer[0] == Status.DONE else None
+            response = self.handle.exchange(STAGED, request.pack(), timeout)
+        if response[0] == Status.FAILED:
+            raise decode_error(response[1:])
+        return response[1:] if response[0] == Status.DONE else None
 
     def _change(
         self, op: Op, offset: int, operand: int, compare: int, timeout: float | None
     ) -> int:
         if timeout == 0:
             raise RDMATimeout(LATE)
-        ask = self.question(op, offset, operand=operand, compare=compare)
-        found = self.ask(ask, _ANSWER_S if timeout is None else timeout)
+        request = self.make_request(op, offset, operand=operand, compare=compare)
+        found = self.send(request, _RESPONSE_S if timeout is None else timeout)
         assert found is not None
         return int.from_bytes(found, "little")
 
@@ -125,12 +125,12 @@ class StagedTarget:
     """A buffer where one side at least is memory of a device: what `_core.Target` is else.
 
     Args:
-        fallback: What reaches the buffer: a built-in way, or the `Anchor` of memory of a device.
+        fallback: The built-in way to the buffer, or its `DeviceBuffer` if it is device memory.
     """
 
     transport = STAGED
 
-    def __init__(self, fallback: _core.Target | Anchor) -> None:
+    def __init__(self, fallback: _core.Target | DeviceBuffer) -> None:
         self._fallback = fallback
 
     @property
@@ -168,7 +168,7 @@ class _Staging(ThreadedCompletion):
 
     def __init__(
         self,
-        far: _core.Target | Anchor,
+        far: _core.Target | DeviceBuffer,
         local: _core.Local,
         offset: int,
         is_write: bool,
@@ -184,7 +184,7 @@ class _Staging(ThreadedCompletion):
         self._until = None if timeout is None else time.monotonic() + timeout
         self._who = os.urandom(16)
         self._parts: Iterator[int] = iter(range(0, local.nbytes, PIECE_LEN))
-        self._hops: set[_core.Transfer] = set()
+        self._transfers: set[_core.Transfer] = set()
         self._failed: BaseException | None = None
         self._lanes = 0
         #: Whether pieces of the owner's were asked for,
@@ -200,7 +200,7 @@ class _Staging(ThreadedCompletion):
         self._driver = None if self._near.device is None else needed_driver()
         if self._driver is not None:
             assert self._near.device is not None
-            self._turn = turn_of(self._driver, self._near.device)
+            self._stream_event = record_stream_event(self._driver, self._near.device)
         count = -(-self._near.nbytes // PIECE_LEN)
         self._lanes = max(min(_LANES, count), 1)
         for lane in range(self._lanes):
@@ -218,8 +218,8 @@ class _Staging(ThreadedCompletion):
         piece: Piece | None = None
         try:
             if self._driver is not None:
-                device = self._turn.device
-                self._driver.wait_for(*self._turn)
+                device = self._stream_event.device
+                self._driver.wait_for(*self._stream_event)
                 piece = own_pieces.wait(self._driver, device, self._left)
             targets: dict[bytes, _core.Target] = {}
             while (at := self._next()) is not None:
@@ -248,23 +248,23 @@ class _Staging(ThreadedCompletion):
     ) -> None:
         """Copies one part from the buffer."""
         far, offset = self._far, self._offset + at
-        if isinstance(far, Anchor) and self._near.nbytes <= INLINE_LEN_MAX:
-            found = self._ask(far.question(Op.FETCH, offset, nbytes))
+        if isinstance(far, DeviceBuffer) and self._near.nbytes <= INLINE_LEN_MAX:
+            found = self._send(far.make_request(Op.FETCH, offset, nbytes))
             self._left()
             room = ctypes.create_string_buffer(found, nbytes)
             self._take_in(ctypes.addressof(room), at, nbytes)
             return
         target: _core.Target
-        if isinstance(far, Anchor):
+        if isinstance(far, DeviceBuffer):
             self._has_pieces = True
-            lent = self._ask(far.question(Op.FILL, offset, nbytes, who=self._who, lane=lane))
+            lent = self._send(far.make_request(Op.FILL, offset, nbytes, who=self._who, lane=lane))
             target, offset = _reach(targets, lent), 0
         else:
             target = far
         if piece is None:
-            self._hop(target, self._near.part(at, nbytes), offset)
+            self._transfer(target, self._near.part(at, nbytes), offset)
         else:
-            self._hop(target, piece.local.part(0, nbytes), offset)
+            self._transfer(target, piece.local.part(0, nbytes), offset)
             self._left()
             self._take_in(piece.local.address, at, nbytes)
 
@@ -282,18 +282,18 @@ class _Staging(ThreadedCompletion):
         if piece is not None:
             assert self._driver is not None
             here = piece.local.address
-            copy_now(self._driver, self._turn.device, here, source.address, nbytes)
+            copy_now(self._driver, self._stream_event.device, here, source.address, nbytes)
             source = piece.local.part(0, nbytes)
-        if not isinstance(far, Anchor):
-            self._hop(far, source, offset)
+        if not isinstance(far, DeviceBuffer):
+            self._transfer(far, source, offset)
             return
         self._has_pieces = True
-        lent = self._ask(far.question(Op.ROOM, who=self._who, lane=lane))
-        self._hop(_reach(targets, lent), source, 0)
+        lent = self._send(far.make_request(Op.ROOM, who=self._who, lane=lane))
+        self._transfer(_reach(targets, lent), source, 0)
         left = self._left()
         more = {"who": self._who, "lane": lane, "limit": -1.0 if left is None else left}
         self._is_draining = True
-        self._ask(far.question(Op.DRAIN, offset, nbytes, **more))
+        self._send(far.make_request(Op.DRAIN, offset, nbytes, **more))
 
     def _take_in(self, from_: int, at: int, nbytes: int) -> None:
         """Copies a part to where it belongs here."""
@@ -301,26 +301,26 @@ class _Staging(ThreadedCompletion):
         if self._driver is None:
             ctypes.memmove(to, from_, nbytes)
         else:
-            copy_now(self._driver, self._turn.device, to, from_, nbytes)
+            copy_now(self._driver, self._stream_event.device, to, from_, nbytes)
 
-    def _ask(self, ask: Ask) -> bytes:
-        """Asks the owner until it has a piece free."""
-        assert isinstance(self._far, Anchor)
+    def _send(self, request: StagedRequest) -> bytes:
+        """Send a request to the owner until it has a piece free."""
+        assert isinstance(self._far, DeviceBuffer)
         while True:
             left = self._left()
-            found = self._far.ask(ask, _ANSWER_S if left is None else left)
+            found = self._far.send(request, _RESPONSE_S if left is None else left)
             if found is not None:
                 return found
             time.sleep(_PAUSE_S)
 
-    def _hop(self, target: _core.Target, local: _core.Local, offset: int) -> None:
-        """Copies between the processor's memory here and there, and waits."""
+    def _transfer(self, target: _core.Target, local: _core.Local, offset: int) -> None:
+        """Copy between host memory here and host memory of the owner, and wait."""
         begin = target.write if self._is_write else target.read
         transfer = begin(local, offset, self._left())
         if transfer is None:
             return
         with self._lock:
-            self._hops.add(transfer)
+            self._transfers.add(transfer)
             is_over = self._failed is not None
         if is_over:
             transfer.cancel()
@@ -329,7 +329,7 @@ class _Staging(ThreadedCompletion):
             transfer.outcome()
         finally:
             with self._lock:
-                self._hops.discard(transfer)
+                self._transfers.discard(transfer)
 
     def _next(self) -> int | None:
         with self._lock:
@@ -351,39 +351,39 @@ class _Staging(ThreadedCompletion):
         return left
 
     def _fail(self, error: BaseException) -> None:
-        """Notes why it fails, the first time; what is under way is ended."""
+        """Record the first failure and cancel the transfers in progress."""
         with self._lock:
             if self._failed is None:
                 # What its frames had in hand is not kept for as long as somebody has the error.
                 self._failed = error.with_traceback(None)
-            hops = list(self._hops)
-        for hop in hops:
-            hop.cancel()
+            transfers = list(self._transfers)
+        for transfer in transfers:
+            transfer.cancel()
 
     def _conclude(self) -> None:
-        """Gives back what it had, and tells those who wait."""
+        """Release all resources and settle the completion."""
         if self._driver is not None:
             with contextlib.suppress(RDMAError):
-                self._driver.destroy_event(*self._turn)
+                self._driver.destroy_event(*self._stream_event)
         # Whoever waits may do with the memory, and the buffer, what it wants as soon as it hears.
         far = self._far
         del self._near, self._far
-        anchor = far if isinstance(far, Anchor) and self._has_pieces else None
+        anchor = far if isinstance(far, DeviceBuffer) and self._has_pieces else None
         error = self._failed
         if anchor is not None:
-            ask = anchor.question(Op.END if error is None else Op.BREAK, who=self._who)
+            request = anchor.make_request(Op.END if error is None else Op.BREAK, who=self._who)
             if error is None or not self._is_draining:
-                run_in_thread(partial(_end, anchor, ask))
-            elif not _end(anchor, ask):
-                error = _unsettled(error, anchor.handle.owner)
+                run_in_thread(partial(_end, anchor, request))
+            elif not _end(anchor, request):
+                error = _unconfirmed(error, anchor.handle.owner)
         del far, anchor
         self._settle(error)
 
 
-def _end(anchor: Anchor, ask: Ask) -> bool:
-    """Lets the owner have its pieces back; says whether it has heard of it."""
+def _end(anchor: DeviceBuffer, request: StagedRequest) -> bool:
+    """Release the pieces of the owner; return whether it has confirmed that."""
     try:
-        anchor.ask(ask, _GRACE_S)
+        anchor.send(request, _GRACE_S)
     except RDMAPeerDied:
         return True
     except RDMAError:
@@ -391,7 +391,7 @@ def _end(anchor: Anchor, ask: Ask) -> bool:
     return True
 
 
-def _unsettled(error: BaseException, owner: str) -> BaseException:
+def _unconfirmed(error: BaseException, owner: str) -> BaseException:
     if not isinstance(error, (RDMATimeout, RDMACancelled)):
         return error
     how = "not done in time" if isinstance(error, RDMATimeout) else "cancelled"
@@ -402,7 +402,7 @@ def _unsettled(error: BaseException, owner: str) -> BaseException:
 
 
 def _reach(targets: dict[bytes, _core.Target], lent: bytes) -> _core.Target:
-    """Finds the best built-in way to a piece of the other process, once."""
+    """Find the best built-in way to a piece of the owner; cached in `targets`."""
     target = targets.get(lent)
     if target is None:
         handle = _core.Handle.borrow(lent)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mesh_core import ConfigError
-from mesh_rdma._cuda.copier import wait_for_turn
+from mesh_rdma._cuda.copier import wait_for_stream_event
 from mesh_rdma._errors import (
     RDMAAlignmentError,
     RDMABoundsError,
@@ -203,7 +203,7 @@ class VerbsChannel(Channel):
         """
         if request.local.device is not None:
             # An adapter knows nothing of streams.
-            wait_for_turn(request.local.device)
+            wait_for_stream_event(request.local.device)
         transfer = self._transfer(request)
         with self._lock:
             self._transfers[request] = transfer

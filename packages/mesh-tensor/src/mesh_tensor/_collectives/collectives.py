@@ -236,8 +236,8 @@ def _reduction(
             "it must have that size"
         )
     shape = tuple(tensor.shape)
-    if tensor._shadow is not None:
-        tensor._shadow.family[0] = False
+    if tensor._known_scalar is not None:
+        tensor._known_scalar.family[0] = False
     return Reduction(chosen, reduction, scatter, False, shape, tensor.dtype, tensor.device)
 
 

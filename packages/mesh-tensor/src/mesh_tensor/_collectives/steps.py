@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from mesh_tensor._worker.failure import Poison
+from mesh_tensor._worker.failure import FailedValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ def reduce_step(plan: Plan, world: World) -> Step:
 
     def step(w: list[int], at: int) -> int:
         given = values[w[at]]
-        is_lost = isinstance(given, Poison)
+        is_lost = isinstance(given, FailedValue)
         value = torch.zeros(how.shape, dtype=how.dtype, device=how.device) if is_lost else given
         result = _reduce(value, how, group, order)
         if is_lost:
@@ -175,7 +175,7 @@ def move_step(plan: Plan, world: World) -> Step:
 
     def step(w: list[int], at: int) -> int:
         given: Any = values[w[at]] if targets else None
-        is_lost = isinstance(given, Poison)
+        is_lost = isinstance(given, FailedValue)
         if is_lost:
             given = torch.zeros(how.shape, dtype=how.dtype, device=how.device)
         wire: Any = given.contiguous() if targets else None

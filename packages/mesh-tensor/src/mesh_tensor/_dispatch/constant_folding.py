@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from mesh_tensor._tensor.meta import Meta
 
-__all__ = ["Shadow", "can_shadow", "follow"]
+__all__ = ["KnownScalar", "can_fold", "fold"]
 
 
-class Shadow:
+class KnownScalar:
     """The value of a scalar, shared by all tensors that have the scalar's storage."""
 
     __slots__ = ("family", "value")
@@ -37,14 +37,14 @@ class Shadow:
         return self.family[0]
 
 
-def can_shadow(func: Any, operands: Sequence[Meta], results: Sequence[Meta]) -> bool:
+def can_fold(func: Any, operands: Sequence[Meta], results: Sequence[Meta]) -> bool:
     """Whether an operation on known scalars gives known ones."""
     if torch.Tag.nondeterministic_seeded in func.tags or not operands:
         return False
     return all(not meta.shape and meta.device.type == "cpu" for meta in (*operands, *results))
 
 
-def follow(
+def fold(
     is_scalar: bool,
     func: Any,
     args: tuple[Any, ...],
@@ -53,10 +53,10 @@ def follow(
     result: Any,
 ) -> None:
     """Notes what an operation with a known scalar among its operands has made of it."""
-    known = [one._shadow for one in operands]
+    known = [one._known_scalar for one in operands]
     if is_scalar and all(one is not None and one.holds for one in known):
         plain_args, plain_kwargs = pytree.tree_map_only(
-            Tensor, lambda one: one._shadow.value, (args, kwargs)
+            Tensor, lambda one: one._known_scalar.value, (args, kwargs)
         )
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             made = func(*plain_args, **plain_kwargs)
@@ -71,7 +71,7 @@ def follow(
                     ),
                     None,
                 )
-                result._shadow = Shadow(made, family)
+                result._known_scalar = KnownScalar(made, family)
             return
     for one in known:
         if one is not None and _may_change(func):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mesh_core import MeshError, Region, SupervisionError
-from mesh_tensor._dispatch.constant_folding import Shadow, can_shadow, follow
+from mesh_tensor._dispatch.constant_folding import KnownScalar, can_fold, fold
 from mesh_tensor._dispatch.data_dependent import Asked, issue_and_ask
 from mesh_tensor._dispatch.fake_propagation import New, propagate
 from mesh_tensor._engine.call_site import words_of
@@ -183,10 +183,10 @@ class Engine:
             OpFailed: Something that it depends on has failed.
             RanksDisagree: It is not.
         """
-        if tensor._shadow is not None and tensor._shadow.holds:
+        if tensor._known_scalar is not None and tensor._known_scalar.holds:
             if self.stream.recorder is not None:
                 self.stream.recorder.asked()
-            return tensor._shadow.value.item()
+            return tensor._known_scalar.value.item()
         mesh = tensor._meta.mesh
         with self.stream.lock:
             self.read([tensor])
@@ -244,7 +244,7 @@ class Engine:
         made = wrap(meta, ref)
         if is_literal and not meta.shape:
             with torch._C._DisableTorchDispatch():
-                made._shadow = Shadow(value.clone())
+                made._known_scalar = KnownScalar(value.clone())
         return made
 
     def rank(self, mesh: DeviceMesh, dims: tuple[str, ...]) -> Tensor:
@@ -316,7 +316,7 @@ class Engine:
         made.reshaped = outcome.reshaped
         metas = [one._meta for one in operands]
         if type(outcome.parts) is not Asked and any(not meta.shape for meta in metas):
-            made.is_scalar = can_shadow(func, metas, outcome.metas)
+            made.is_scalar = can_fold(func, metas, outcome.metas)
         return made
 
     def _issue_on_scalars(
@@ -329,8 +329,8 @@ class Engine:
         kwargs: dict[str, Any],
     ) -> Any:
         result = self._issue_plan(plan, operands, numbers)
-        if any(one._shadow is not None for one in operands):
-            follow(bool(plan.is_scalar), func, args, kwargs, operands, result)
+        if any(one._known_scalar is not None for one in operands):
+            fold(bool(plan.is_scalar), func, args, kwargs, operands, result)
         return result
 
     def _issue_plan(

@@ -26,7 +26,7 @@ from mesh_tensor._remote.steps import (
     put_in,
     versions_of,
 )
-from mesh_tensor._worker.failure import Poison
+from mesh_tensor._worker.failure import FailedValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +169,7 @@ def lend_step(plan: Plan, world: World) -> Step:
         given = [values[slot] for slot in w[at : at + operands]]
         order: LoanOrder = world.given[w[at + operands]]
         loan = _counter.of(order.token)
-        lost = next((one for one in given if isinstance(one, Poison)), None)
+        lost = next((one for one in given if isinstance(one, FailedValue)), None)
         if lost is not None:
             loan.error = lost.failure.raised()
         else:

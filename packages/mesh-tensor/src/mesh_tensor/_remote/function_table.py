@@ -242,8 +242,8 @@ class RemoteTable:
     def _forget_shadows(self, arguments: Arguments) -> None:
         """The function may write to scalars that the program knows."""
         for one in arguments.operands:
-            if type(one) is Tensor and one._shadow is not None:
-                one._shadow.family[0] = False
+            if type(one) is Tensor and one._known_scalar is not None:
+                one._known_scalar.family[0] = False
 
 
 def code_of(target: Target) -> FunctionCode:

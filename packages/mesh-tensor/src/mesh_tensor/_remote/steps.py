@@ -23,7 +23,7 @@ from mesh_tensor._remote.call_protocol import (
     shape_of,
 )
 from mesh_tensor._remote.opaque_ref import OpaqueRef
-from mesh_tensor._worker.failure import Poison, portable
+from mesh_tensor._worker.failure import FailedValue, portable
 from mesh_tensor._worker.torch_mesh import device_mesh, process_group
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def invoke(world: World, function: int, blob: bytes, slots: Sequence[int]) -> An
         Exception: Whatever it raises.
     """
     given = [world.values[slot] for slot in slots]
-    lost = next((one for one in given if isinstance(one, Poison)), None)
+    lost = next((one for one in given if isinstance(one, FailedValue)), None)
     if lost is not None:
         raise lost.failure.raised()
     result, _ = _called(world, function, blob, given)
@@ -140,7 +140,7 @@ def invoke(world: World, function: int, blob: bytes, slots: Sequence[int]) -> An
 def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], token: int) -> Trial:
     """Calls a function to see what it gives, and holds that until it is taken."""
     given = [world.values[slot] for slot in slots]
-    if any(isinstance(one, Poison) for one in given):
+    if any(isinstance(one, FailedValue) for one in given):
         return Trial(is_poisoned=True)
     versions = versions_of(given)
     try:
@@ -161,7 +161,7 @@ def _called(
     world: World, function: int, blob: bytes, given: list[Any]
 ) -> tuple[Any, list[torch.Tensor | None]]:
     """Calls; gives the result, and the tensors that the function got."""
-    if any(isinstance(one, Poison) for one in given):
+    if any(isinstance(one, FailedValue) for one in given):
         raise LostOperand
     arguments = [one.detach() if isinstance(one, torch.Tensor) else None for one in given]
 

@@ -374,8 +374,8 @@ def borrow(stream: Stream, tensor: Tensor, is_mutable: bool) -> tuple[Tensor, Bo
     made, loan = borrows.make(tensor, mesh._on(stream), is_mutable)
     if is_mutable:
         torch.autograd.graph.increment_version(tensor)
-        if tensor._shadow is not None:
-            tensor._shadow.family[0] = False
+        if tensor._known_scalar is not None:
+            tensor._known_scalar.family[0] = False
     return made, Borrow(borrows, loan)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mesh_tensor._worker.failure import Poison
+from mesh_tensor._worker.failure import FailedValue
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -37,7 +37,7 @@ class _Loan:
         self.is_mutable = is_mutable
         self.is_back = False
         #: What the value was lost by, while the other stream had it.
-        self.poison: Poison | None = None
+        self.failed_value: FailedValue | None = None
         self.event = _event(value)
 
     @property
@@ -99,7 +99,7 @@ class Exchange:
                 del self._loans[token]
             self._turn.notify_all()
 
-    def wait(self, token: int) -> tuple[Any, Poison | None]:
+    def wait(self, token: int) -> tuple[Any, FailedValue | None]:
         """Waits until a value is back; gives it, and what it was lost by.
 
         Raises:
@@ -112,19 +112,19 @@ class Exchange:
             return None, None
         if loan.event is not None:
             torch.cuda.current_stream(loan.value.device).wait_event(loan.event)
-        return loan.value, loan.poison
+        return loan.value, loan.failed_value
 
     def forget(self, token: int) -> None:
         """Ends a loan of what was never taken."""
         with self._turn:
             self._loans.pop(token, None)
 
-    def spoil(self, storages: Collection[int], poison: Poison) -> None:
+    def propagate_failure(self, storages: Collection[int], failed_value: FailedValue) -> None:
         """Notes that what is in some memory was lost."""
         with self._turn:
             for loan in self._loans.values():
                 if loan.is_mutable and not loan.is_back and loan.storage in storages:
-                    loan.poison = poison
+                    loan.failed_value = failed_value
 
     def _wait_for(self, condition: Any) -> None:
         self._turn.wait_for(lambda: self._is_closed or condition())
@@ -179,9 +179,9 @@ def wait_step(plan: Plan, world: World) -> Step:
     exchange = world.exchange
 
     def step(w: list[int], at: int) -> int:
-        value, poison = exchange.wait(w[at])
-        if poison is not None:
-            world.spoil({value.untyped_storage()._cdata}, poison)
+        value, failed_value = exchange.wait(w[at])
+        if failed_value is not None:
+            world.propagate_failure({value.untyped_storage()._cdata}, failed_value)
         return at + 1
 
     return step

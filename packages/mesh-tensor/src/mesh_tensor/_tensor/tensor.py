@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_core import Future
-    from mesh_tensor._dispatch.constant_folding import Shadow
+    from mesh_tensor._dispatch.constant_folding import KnownScalar
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
     from mesh_tensor._tensor.meta import Meta
@@ -36,7 +36,7 @@ class Tensor(torch.Tensor):
     _meta: Meta
     _ref: Ref
     #: What it is, if it is a scalar that the program knows.
-    _shadow: Shadow | None = None
+    _known_scalar: KnownScalar | None = None
 
     __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl
 
@@ -91,7 +91,7 @@ class Tensor(torch.Tensor):
             )
         own: Any = value.detach()
         become(self, own._meta)
-        self._ref, self._shadow = own._ref, None
+        self._ref, self._known_scalar = own._ref, None
 
     def reduce(
         self,

@@ -322,5 +322,5 @@ def _defined(engine: Engine, body: Any, mutated: tuple[int, ...]) -> Any:
 def _note_written(tensor: Any) -> None:
     if type(tensor) is Tensor:
         torch.autograd.graph.increment_version(tensor)
-        if tensor._shadow is not None:
-            tensor._shadow.family[0] = False
+        if tensor._known_scalar is not None:
+            tensor._known_scalar.family[0] = False

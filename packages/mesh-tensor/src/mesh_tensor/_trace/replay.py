@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from mesh_tensor._worker.failure import Poison, TraceFailed
+from mesh_tensor._worker.failure import FailedValue, TraceFailed
 from mesh_tensor._worker.step_compiler import call_text, operator_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Replay:
         Raises:
             TraceFailed: Something in it has failed. All that it can be done without was done.
         """
-        if not any(isinstance(one, Poison) for one in inputs):
+        if not any(isinstance(one, FailedValue) for one in inputs):
             try:
                 results: Sequence[Any] = self._function(*inputs)
                 return results
@@ -104,7 +104,7 @@ class _Replay:
             return
         index, error = failed
         at = self._starts[index]
-        at = self._runner.poison(index, self._words[at], self._words, at + 1, error)
+        at = self._runner.mark_failed(index, self._words[at], self._words, at + 1, error)
         self._runner.run(index + 1, self._words[at:])
 
     def _stopped(self, error: Exception) -> tuple[int, Exception]:

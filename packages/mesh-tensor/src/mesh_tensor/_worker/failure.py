@@ -10,7 +10,7 @@ import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 
 from mesh_tensor._errors import OpFailed
 
-__all__ = ["Failure", "Poison", "TraceFailed", "portable"]
+__all__ = ["FailedValue", "Failure", "TraceFailed", "portable"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Poison:
+class FailedValue:
     """What is in the slot of a result that could not be made; what is made of it is the same."""
 
     failure: Failure

@@ -17,7 +17,7 @@ from mesh_tensor._dispatch.data_dependent import describe
 from mesh_tensor._engine.plan import Forget, Plan
 from mesh_tensor._remote.steps import attempt, invoke
 from mesh_tensor._streams.worker_threads import StreamThreads
-from mesh_tensor._worker.failure import Failure, Poison
+from mesh_tensor._worker.failure import FailedValue, Failure
 from mesh_tensor._worker.runner import Runner
 from mesh_tensor._worker.world import World
 
@@ -178,14 +178,14 @@ def _fetch(world: World, slot: int, wanted_of: int) -> Any:
     if world.rank != wanted_of:
         return None
     value = world.values[slot]
-    return value if isinstance(value, Poison) else world.outgoing(value)
+    return value if isinstance(value, FailedValue) else world.outgoing(value)
 
 
 def _item(world: World, slot: int, ranks: bytes) -> Any:
     if not world.takes_part(ranks):
         return None
     value = world.values[slot]
-    return None if isinstance(value, Poison) else value.item()
+    return None if isinstance(value, FailedValue) else value.item()
 
 
 def _describe(world: World, slots: list[int], operands: list[int], ranks: bytes) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mesh_tensor._engine.op_stream import FREE
-from mesh_tensor._worker.failure import Failure, Poison, TraceFailed
+from mesh_tensor._worker.failure import FailedValue, Failure, TraceFailed
 from mesh_tensor._worker.plan_kinds import KINDS
 from mesh_tensor._worker.step_compiler import skip_step
 
@@ -77,7 +77,7 @@ class Runner:
                     at = steps[plan](words, at + 1)
                 except Exception as error:
                     own = number if numbers is None else numbers[number - first]
-                    at = self.poison(own, plan, words, at + 1, error)
+                    at = self.mark_failed(own, plan, words, at + 1, error)
                 number += 1
 
     def define(self, plan: Plan) -> None:
@@ -106,34 +106,36 @@ class Runner:
         """Counts the values that it keeps."""
         return sum(one is not None for one in self._values)
 
-    def poison(self, number: int, index: int, words: list[int], at: int, error: Exception) -> int:
+    def mark_failed(
+        self, number: int, index: int, words: list[int], at: int, error: Exception
+    ) -> int:
         """Puts the failure where the results would be, and in whatever was half written.
 
         Gives where the next operation begins.
         """
         plan, values = self.plans[index], self._values
         operands = words[at : at + plan.operands]
-        poison = None
+        failed_value = None
         if plan.kind != "put":
             given = (values[slot] for slot in operands)
-            poison = next((one for one in given if isinstance(one, Poison)), None)
+            failed_value = next((one for one in given if isinstance(one, FailedValue)), None)
         failures = []
         if isinstance(error, TraceFailed):
             failures = [replace(one, number=number, within=one.number) for one in error.failures]
-        elif poison is None:
+        elif failed_value is None:
             failures = [Failure.of(number, self.world.rank, plan.name, error)]
         for one in failures:
             self.on_failure(one)
-        poison = poison or Poison(failures[0])
+        failed_value = failed_value or FailedValue(failures[0])
         for slot in words[at + plan.operands + plan.numbers : at + plan.words - 1]:
-            values[slot] = poison
+            values[slot] = failed_value
         lost = [values[operands[index]] for index in plan.mutated]
         for index in plan.mutated:
             if not isinstance(values[operands[index]], torch.Tensor):
-                values[operands[index]] = poison
+                values[operands[index]] = failed_value
         storages = {one.untyped_storage()._cdata for one in lost if isinstance(one, torch.Tensor)}
         if storages:
-            self.world.spoil(storages, poison)
+            self.world.propagate_failure(storages, failed_value)
         return at + plan.words - 1
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.device_mesh import DeviceMesh
 
-    from mesh_tensor._worker.failure import Poison
+    from mesh_tensor._worker.failure import FailedValue
 
 __all__ = ["World"]
 
@@ -67,13 +67,13 @@ class World:
         made._lane, made._meeting = lane, self._meeting
         return made
 
-    def spoil(self, storages: Collection[int], poison: Poison) -> None:
+    def propagate_failure(self, storages: Collection[int], failed_value: FailedValue) -> None:
         """Puts a failure in the place of all values in some memory."""
         values = self.values
         for slot, value in enumerate(values):
             if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in storages:
-                values[slot] = poison
-        self.exchange.spoil(storages, poison)
+                values[slot] = failed_value
+        self.exchange.propagate_failure(storages, failed_value)
 
     def within(self, values: list[Any], given: list[Any], numbers: Sequence[float]) -> World:
         """Gives the same place with other values: those of a trace while it is replayed."""

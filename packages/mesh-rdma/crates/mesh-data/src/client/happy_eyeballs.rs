@@ -1,4 +1,4 @@
-//! Connects to the first of several addresses that answers, trying them side by side.
+//! Connects to the first of several addresses that accepts, racing them as RFC 8305 does.
 
 use crate::connection::blocking_io::SocketError;
 use crate::stop::Stop;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long one address is waited for before the next one is tried as well.
 const HEAD_START: Duration = Duration::from_millis(50);
 /// How long the last one may take to answer.
-const CALL_LIMIT: Duration = Duration::from_secs(3);
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// How often it is looked whether to end.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -26,7 +26,7 @@ struct Attempt {
 }
 
 /// Connects; gives the address that answered, too. The error says of each why it did not.
-pub(crate) fn call(
+pub(crate) fn connect_first(
     targets: &[SocketAddr],
     stop: &Stop,
 ) -> Result<(OwnedFd, SocketAddr), SocketError> {
@@ -48,7 +48,7 @@ pub(crate) fn call(
                 }
             }
         }
-        let limit = if rest.len() > 0 { HEAD_START } else { CALL_LIMIT };
+        let limit = if rest.len() > 0 { HEAD_START } else { CONNECT_LIMIT };
         while begun.elapsed() < limit && attempts.iter().any(Option::is_some) {
             events.clear();
             let tick = Timespec::try_from(TICK).ok();
@@ -124,7 +124,7 @@ mod tests {
         let bad = gone.local_addr().expect("an address");
         drop(gone);
         let stop = Stop::after(Some(Duration::from_secs(10)));
-        let (_, address) = call(&[bad, good], &stop).expect("one answers");
+        let (_, address) = connect_first(&[bad, good], &stop).expect("one answers");
         assert_eq!(address, good);
     }
 
@@ -133,7 +133,7 @@ mod tests {
         let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let bad = gone.local_addr().expect("an address");
         drop(gone);
-        let error = call(&[bad, bad], &Stop::after(None)).expect_err("nobody listens");
+        let error = connect_first(&[bad, bad], &Stop::after(None)).expect_err("nobody listens");
         let text = error.of("it").to_string();
         assert_eq!(text.matches(&bad.to_string()).count(), 2, "{text}");
     }

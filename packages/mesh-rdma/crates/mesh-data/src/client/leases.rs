@@ -2,7 +2,7 @@
 
 use crate::client::link::Link;
 use crate::connection::frame::{Request, Verb};
-use crate::connection::peer_descriptor::Card;
+use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::domain::{Domain, lock};
 use crate::error::DataError;
 use crate::process::generation;
@@ -21,7 +21,7 @@ pub(crate) struct Leases(Mutex<Option<Sender<News>>>);
 
 /// A handle has come, or the last one has gone.
 struct News {
-    card: Arc<Card>,
+    descriptor: Arc<PeerDescriptor>,
     slot: u32,
     key: u64,
     is_held: bool,
@@ -30,7 +30,7 @@ struct News {
 /// A buffer of another process is held here as long as this lives.
 pub struct Lease {
     domain: Arc<Domain>,
-    card: Arc<Card>,
+    descriptor: Arc<PeerDescriptor>,
     slot: u32,
     key: u64,
     /// Which process has begun it.
@@ -39,9 +39,15 @@ pub struct Lease {
 
 impl Lease {
     /// Has the owner told.
-    pub fn begin(domain: &Arc<Domain>, card: &Arc<Card>, slot: u32, key: u64) -> Self {
-        let (domain, card, generation) = (Arc::clone(domain), Arc::clone(card), generation());
-        let lease = Self { domain, card, slot, key, generation };
+    pub fn begin(
+        domain: &Arc<Domain>,
+        descriptor: &Arc<PeerDescriptor>,
+        slot: u32,
+        key: u64,
+    ) -> Self {
+        let (domain, descriptor, generation) =
+            (Arc::clone(domain), Arc::clone(descriptor), generation());
+        let lease = Self { domain, descriptor, slot, key, generation };
         lease.tell(true);
         lease
     }
@@ -52,20 +58,26 @@ impl Lease {
     /// It was released, or its owner is gone.
     pub fn confirmed(
         domain: &Arc<Domain>,
-        card: &Arc<Card>,
+        descriptor: &Arc<PeerDescriptor>,
         slot: u32,
         key: u64,
     ) -> Result<Self, DataError> {
         let request = Request::of(Verb::Lease, slot, key);
-        let (reply, _) = Link::to(domain, card)?.ask(&request, &[], Some(LIMIT))?;
+        let (reply, _) = Link::to(domain, descriptor)?.ask(&request, &[], Some(LIMIT))?;
         reply.outcome(&request)?;
         let generation = generation();
-        Ok(Self { domain: Arc::clone(domain), card: Arc::clone(card), slot, key, generation })
+        Ok(Self {
+            domain: Arc::clone(domain),
+            descriptor: Arc::clone(descriptor),
+            slot,
+            key,
+            generation,
+        })
     }
 
     fn tell(&self, is_held: bool) {
         let Self { slot, key, .. } = *self;
-        let news = News { card: Arc::clone(&self.card), slot, key, is_held };
+        let news = News { descriptor: Arc::clone(&self.descriptor), slot, key, is_held };
         let mut sender = lock(&self.domain.leases.0);
         if sender.is_none() {
             let (first, receiver) = channel();
@@ -91,10 +103,10 @@ impl Drop for Lease {
 }
 
 fn run(domain: &Arc<Domain>, news: &Receiver<News>) {
-    for News { card, slot, key, is_held } in news {
+    for News { descriptor, slot, key, is_held } in news {
         let verb = if is_held { Verb::Lease } else { Verb::EndLease };
         // Who uses a buffer whose owner is gone, or that was released, hears of it then.
-        if let Ok(link) = Link::to(domain, &card) {
+        if let Ok(link) = Link::to(domain, &descriptor) {
             let _ = link.ask(&Request::of(verb, slot, key), &[], Some(LIMIT));
         }
     }

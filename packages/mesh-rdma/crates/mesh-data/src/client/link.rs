@@ -5,9 +5,9 @@ use crate::client::retries::with_retries;
 use crate::client::streams::{Net, Streams};
 use crate::connection::blocking_io::SocketError;
 use crate::connection::frame::{Reply, Request, Status, Verb};
-use crate::connection::peer_descriptor::Card;
+use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
-use crate::copy::attach::{Attached, peer_of, refusal};
+use crate::copy::attach::{Attached, peer_credentials, refusal};
 use crate::domain::{Domain, lock};
 use crate::error::DataError;
 use crate::memory::cells::Cells;
@@ -35,7 +35,7 @@ const UNIX_STREAMS: usize = 2;
 /// One process, as long as the connection to it lasts.
 #[derive(Debug)]
 pub struct Link {
-    pub(crate) card: Card,
+    pub(crate) descriptor: PeerDescriptor,
     control: Mutex<Socket>,
     /// Why it is over, once it is.
     gone: OnceLock<String>,
@@ -63,64 +63,64 @@ impl Link {
     ///
     /// # Errors
     /// It is gone, cannot be reached, or does not let us in.
-    pub fn to(domain: &Arc<Domain>, card: &Card) -> Result<Arc<Self>, DataError> {
-        if let Some(link) = lock(&domain.links).get(&card.token)
+    pub fn to(domain: &Arc<Domain>, descriptor: &PeerDescriptor) -> Result<Arc<Self>, DataError> {
+        if let Some(link) = lock(&domain.links).get(&descriptor.token)
             && link.gone.get().is_none()
         {
             return Ok(Arc::clone(link));
         }
-        domain.lost.check(card)?;
-        let connected = Self::connect(domain, card);
+        domain.unreachable_peers.check(descriptor)?;
+        let connected = Self::connect(domain, descriptor);
         if let Err(DataError::PeerDied { why, .. }) = &connected {
-            domain.lost.add(card, why);
+            domain.unreachable_peers.add(descriptor, why);
         }
         let link = Arc::new(connected?);
         // Two threads may have connected at once: the first connection is kept.
         let mut links = lock(&domain.links);
-        let kept = links.entry(card.token).or_insert_with(|| Arc::clone(&link));
+        let kept = links.entry(descriptor.token).or_insert_with(|| Arc::clone(&link));
         if kept.gone.get().is_some() {
             *kept = Arc::clone(&link);
         }
         let kept = Arc::clone(kept);
         drop(links);
         if Arc::ptr_eq(&kept, &link) {
-            domain.watch.add(&kept);
+            domain.peer_monitor.add(&kept);
         }
         Ok(kept)
     }
 
-    fn connect(domain: &Domain, card: &Card) -> Result<Self, DataError> {
+    fn connect(domain: &Domain, descriptor: &PeerDescriptor) -> Result<Self, DataError> {
         let stop = Stop::after(Some(HELLO_LIMIT));
-        if card.boot == domain.card().boot {
+        if descriptor.boot == domain.card().boot {
             let (socket, nearby) = with_retries(&stop, || {
-                let socket = unix_socket(card, &stop)?;
-                let nearby = Nearby::hello(&socket, card, &stop)?;
+                let socket = unix_socket(descriptor, &stop)?;
+                let nearby = Nearby::hello(&socket, descriptor, &stop)?;
                 Ok((socket, nearby))
             })
-            .map_err(|error| unreachable(error, card))?;
-            return Ok(Self::new(domain, card, socket, Ok(nearby), Net::Loopback));
+            .map_err(|error| unreachable(error, descriptor))?;
+            return Ok(Self::new(domain, descriptor, socket, Ok(nearby), Net::Loopback));
         }
         let why_far = "it is on another machine".to_owned();
         let net = Net::far();
-        let (socket, _) = net.call(card, &stop)?;
-        Ok(Self::new(domain, card, socket, Err(why_far), net))
+        let (socket, _) = net.connect_and_authenticate(descriptor, &stop)?;
+        Ok(Self::new(domain, descriptor, socket, Err(why_far), net))
     }
 
     fn new(
         domain: &Domain,
-        card: &Card,
+        descriptor: &PeerDescriptor,
         socket: Socket,
         nearby: Result<Nearby, String>,
         tcp: Net,
     ) -> Self {
         let tcp_streams = domain.tcp_streams();
         Self {
-            card: card.clone(),
+            descriptor: descriptor.clone(),
             control: Mutex::new(socket),
             gone: OnceLock::new(),
             nearby,
-            tcp: Streams::new(card, tcp, tcp_streams),
-            unix: Streams::new(card, Net::Unix, UNIX_STREAMS),
+            tcp: Streams::new(descriptor, tcp, tcp_streams),
+            unix: Streams::new(descriptor, Net::Unix, UNIX_STREAMS),
         }
     }
 
@@ -129,7 +129,7 @@ impl Link {
         match self.gone.get() {
             None => Ok(()),
             Some(why) => {
-                Err(DataError::PeerDied { name: self.card.name.clone(), why: why.clone() })
+                Err(DataError::PeerDied { name: self.descriptor.name.clone(), why: why.clone() })
             }
         }
     }
@@ -174,7 +174,7 @@ impl Link {
             }
             Err(error) => {
                 self.check()?;
-                Err(error.of(&self.card.name))
+                Err(error.of(&self.descriptor.name))
             }
         }
     }
@@ -192,7 +192,7 @@ impl Link {
         drop(control);
         asked.map_err(|error| {
             // An answer that was not waited for would be taken for that of the next question.
-            let error = error.of(&self.card.name);
+            let error = error.of(&self.descriptor.name);
             self.lose(&error.to_string());
             error
         })
@@ -217,7 +217,7 @@ impl Link {
             return Ok(answer);
         }
         let why = String::from_utf8_lossy(&answer).into_owned();
-        Err(DataError::Refused { name: self.card.name.clone(), why })
+        Err(DataError::Refused { name: self.descriptor.name.clone(), why })
     }
 
     /// The memory of an arena segment, which is mapped once.
@@ -240,10 +240,14 @@ impl Link {
 
 impl Nearby {
     /// Shows the secret, and learns what is shared.
-    fn hello(socket: &Socket, card: &Card, stop: &Stop) -> Result<Self, SocketError> {
+    fn hello(
+        socket: &Socket,
+        descriptor: &PeerDescriptor,
+        stop: &Stop,
+    ) -> Result<Self, SocketError> {
         let cells = Cells::create()?;
-        let process = Attached::open(peer_of(socket.as_fd())?.pid()?)?;
-        socket.send_with(&hello(card).encode(), &[cells.map().as_fd()])?;
+        let process = Attached::open(peer_credentials(socket.as_fd())?.pid()?)?;
+        socket.send_with(&hello(descriptor).encode(), &[cells.map().as_fd()])?;
         let (reply, fds) = socket.receive_reply_with(Some(stop))?;
         let mut body = vec![0; reply.length as usize];
         socket.receive(&mut body, Some(stop))?;
@@ -272,12 +276,12 @@ fn try_attach(process: &Attached, proof: u64) -> Option<String> {
 
 /// Connects to the local socket of a process, which must be one of this user: whoever listens there
 /// is shown the secret.
-pub(crate) fn unix_socket(card: &Card, stop: &Stop) -> Result<Socket, SocketError> {
+pub(crate) fn unix_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<Socket, SocketError> {
     let flags = SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let socket = Socket::open(fd.map_err(io::Error::from)?);
     socket.wait_in_ticks()?;
-    let name = card.socket_name();
+    let name = descriptor.socket_name();
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(io::Error::from)?;
     loop {
         match connect(socket.as_fd(), &address) {
@@ -288,7 +292,7 @@ pub(crate) fn unix_socket(card: &Card, stop: &Stop) -> Result<Socket, SocketErro
             Err(error) => return Err(io::Error::from(error).into()),
         }
     }
-    let peer = peer_of(socket.as_fd())?;
+    let peer = peer_credentials(socket.as_fd())?;
     if peer.is_this_user() {
         return Ok(socket);
     }
@@ -296,17 +300,17 @@ pub(crate) fn unix_socket(card: &Card, stop: &Stop) -> Result<Socket, SocketErro
 }
 
 /// What it means that the local socket of a process cannot be reached.
-pub(crate) fn unreachable(error: SocketError, card: &Card) -> DataError {
+pub(crate) fn unreachable(error: SocketError, descriptor: &PeerDescriptor) -> DataError {
     match error {
         // It listens for as long as it lives.
         SocketError::System(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             let why = "it has ended".to_owned();
-            DataError::PeerDied { name: card.name.clone(), why }
+            DataError::PeerDied { name: descriptor.name.clone(), why }
         }
         SocketError::System(error) => {
             DataError::system("cannot connect to a socket of this machine")(error)
         }
-        error => error.of(&card.name),
+        error => error.of(&descriptor.name),
     }
 }
 

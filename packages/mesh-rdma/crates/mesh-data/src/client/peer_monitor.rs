@@ -19,14 +19,14 @@ const WAKE: u64 = 0;
 
 /// Connections whose other side may end.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct PeerMonitor {
     epoll: Descriptor,
     wake: Descriptor,
     links: Mutex<HashMap<u64, Weak<Link>>>,
     next: AtomicU64,
 }
 
-impl Watch {
+impl PeerMonitor {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -65,7 +65,7 @@ impl Watch {
             let mut events = Vec::with_capacity(16);
             loop {
                 let until = domain.sweep();
-                domain.watch.wait(&domain, &mut events, until);
+                domain.peer_monitor.wait(&domain, &mut events, until);
             }
         };
         thread::Builder::new().name("mesh-rdma-watch".into()).stack_size(STACK_LEN).spawn(run)?;

@@ -1,11 +1,11 @@
 //! Connections that carry the bytes of buffers: as many as copies run at a time, used again.
 
-use crate::client::happy_eyeballs::call;
+use crate::client::happy_eyeballs::connect_first;
 use crate::client::link::{exchange, unix_socket, unreachable};
 use crate::client::retries::Retries;
 use crate::connection::blocking_io::SocketError;
 use crate::connection::frame::{Reply, Request, Status, Verb};
-use crate::connection::peer_descriptor::Card;
+use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
 use crate::domain::lock;
 use crate::error::DataError;
@@ -40,7 +40,7 @@ pub(crate) enum Net {
 /// The connections to one process over one net.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    card: Card,
+    descriptor: PeerDescriptor,
     net: Net,
     width: usize,
     idle: Mutex<Vec<Stream>>,
@@ -64,39 +64,45 @@ impl Net {
 
     /// Connects and proves that this process has a handle; gives the number that the other side has
     /// given the connection.
-    pub(crate) fn call(&self, card: &Card, stop: &Stop) -> Result<(Socket, u64), DataError> {
+    pub(crate) fn call(
+        &self,
+        descriptor: &PeerDescriptor,
+        stop: &Stop,
+    ) -> Result<(Socket, u64), DataError> {
         let mut retries = Retries::default();
         let (socket, (reply, body)) = loop {
-            let socket = self.connect(card, stop)?;
-            let is_loopback = matches!(self, Self::Loopback) && is_on_loopback(card);
-            match introduce(&socket, card, is_loopback, stop) {
+            let socket = self.connect(descriptor, stop)?;
+            let is_loopback = matches!(self, Self::Loopback) && is_on_loopback(descriptor);
+            match introduce(&socket, descriptor, is_loopback, stop) {
                 Ok(answer) => break (socket, answer),
                 Err(error) => {
-                    retries.wait(error, stop).map_err(|error| error.of(&card.name))?;
+                    retries.wait(error, stop).map_err(|error| error.of(&descriptor.name))?;
                 }
             }
         };
         if reply.status != Status::Done {
             let why = String::from_utf8_lossy(&body).into_owned();
-            return Err(DataError::Refused { name: card.name.clone(), why });
+            return Err(DataError::Refused { name: descriptor.name.clone(), why });
         }
         Ok((socket, reply.value))
     }
 
-    fn connect(&self, card: &Card, stop: &Stop) -> Result<Socket, DataError> {
+    fn connect(&self, descriptor: &PeerDescriptor, stop: &Stop) -> Result<Socket, DataError> {
         match self {
-            Self::Unix => unix_socket(card, stop).map_err(|error| unreachable(error, card)),
-            Self::Loopback => loopback_socket(card, stop),
-            Self::Far(place) => far_socket(card, place, stop),
+            Self::Unix => {
+                unix_socket(descriptor, stop).map_err(|error| unreachable(error, descriptor))
+            }
+            Self::Loopback => loopback_socket(descriptor, stop),
+            Self::Far(place) => far_socket(descriptor, place, stop),
         }
     }
 }
 
 impl Streams {
     /// None yet.
-    pub(crate) fn new(card: &Card, net: Net, width: usize) -> Self {
+    pub(crate) fn new(descriptor: &PeerDescriptor, net: Net, width: usize) -> Self {
         let (idle, open) = Default::default();
-        Self { card: card.clone(), net, width, idle, open }
+        Self { descriptor: descriptor.clone(), net, width, idle, open }
     }
 
     /// Ends all that runs.
@@ -113,7 +119,7 @@ impl Streams {
 
     /// Makes a connection for one copy: nobody can have ended it yet.
     pub(crate) fn add(&self, stop: &Stop) -> Result<Stream, DataError> {
-        let (socket, number) = self.net.call(&self.card, stop)?;
+        let (socket, number) = self.net.connect_and_authenticate(&self.descriptor, stop)?;
         let socket = Arc::new(socket);
         let mut open = lock(&self.open);
         open.retain(|one| one.strong_count() > 0);
@@ -230,33 +236,38 @@ impl Stream {
 
 /// Whether a process of this machine accepts connections from loopback; else it listens at one
 /// address, where it wants the handshake of TLS from all clients.
-fn is_on_loopback(card: &Card) -> bool {
-    card.addresses.iter().any(IpAddr::is_loopback)
+fn is_on_loopback(descriptor: &PeerDescriptor) -> bool {
+    descriptor.addresses.iter().any(IpAddr::is_loopback)
 }
 
 /// Connects without leaving the machine, to a process that has proved to share its network.
-fn loopback_socket(card: &Card, stop: &Stop) -> Result<Socket, DataError> {
-    if !is_on_loopback(card) {
-        return sealed_socket(card, targets_of(card, &card.addresses), None, stop);
+fn loopback_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<Socket, DataError> {
+    if !is_on_loopback(descriptor) {
+        return sealed_socket(
+            descriptor,
+            targets_of(descriptor, &descriptor.addresses),
+            None,
+            stop,
+        );
     }
-    let here = card.addresses.iter().filter(|address| address.is_loopback());
-    let targets: Vec<_> = here.map(|address| SocketAddr::new(*address, card.port)).collect();
+    let here = descriptor.addresses.iter().filter(|address| address.is_loopback());
+    let targets: Vec<_> = here.map(|address| SocketAddr::new(*address, descriptor.port)).collect();
     let ready = || {
-        let socket = Socket::open(call(&targets, stop)?.0);
+        let socket = Socket::open(connect_first(&targets, stop)?.0);
         socket.wait_in_ticks()?;
         Ok(socket)
     };
-    ready().map_err(|error: SocketError| error.of(&card.name))
+    ready().map_err(|error: SocketError| error.of(&descriptor.name))
 }
 
 /// Connects to a process of another machine, or of another network of this one.
 fn far_socket(
-    card: &Card,
+    descriptor: &PeerDescriptor,
     place: &Mutex<Option<SocketAddr>>,
     stop: &Stop,
 ) -> Result<Socket, DataError> {
     let ours = interfaces().map_err(DataError::system("cannot list the addresses of this host"))?;
-    let mut targets = targets_of(card, &nearest_first(&card.addresses, &ours));
+    let mut targets = targets_of(descriptor, &nearest_first(&descriptor.addresses, &ours));
     if targets.is_empty() {
         let why = "it listens for processes of its own machine only: see rdma_listen".to_owned();
         return Err(DataError::NoWay { transport: "tcp", why });
@@ -264,25 +275,25 @@ fn far_socket(
     if let Some(known) = *lock(place) {
         targets.sort_by_key(|target| *target != known);
     }
-    sealed_socket(card, targets, Some(place), stop)
+    sealed_socket(descriptor, targets, Some(place), stop)
 }
 
 /// Connects to the first address where the process itself answers: others may have the same ones.
 fn sealed_socket(
-    card: &Card,
+    descriptor: &PeerDescriptor,
     mut targets: Vec<SocketAddr>,
     place: Option<&Mutex<Option<SocketAddr>>>,
     stop: &Stop,
 ) -> Result<Socket, DataError> {
     let mut retries = Retries::default();
     loop {
-        let called = call(&targets, stop);
-        let (fd, target) = called.map_err(|error: SocketError| error.of(&card.name))?;
+        let connected = connect_first(&targets, stop);
+        let (fd, target) = connected.map_err(|error: SocketError| error.of(&descriptor.name))?;
         let limit = stop.left().map_or(PROOF_LIMIT, |left| left.min(PROOF_LIMIT));
         let socket = Socket::open(fd);
         let prove = || {
             socket.wait_in_ticks()?;
-            handshake::connect(socket.as_fd(), card.fingerprint, &Stop::after(Some(limit)))
+            handshake::connect(socket.as_fd(), descriptor.fingerprint, &Stop::after(Some(limit)))
         };
         match prove() {
             Ok(keys) => {
@@ -299,13 +310,13 @@ fn sealed_socket(
                 if targets.is_empty() {
                     return Err(match error {
                         SocketError::Stopped(_) => DataError::PeerDied {
-                            name: card.name.clone(),
+                            name: descriptor.name.clone(),
                             why: format!("{target} does not say who it is"),
                         },
                         SocketError::Unproven(why) => {
-                            SocketError::Unproven(format!("{target}: {why}")).of(&card.name)
+                            SocketError::Unproven(format!("{target}: {why}")).of(&descriptor.name)
                         }
-                        error => error.of(&card.name),
+                        error => error.of(&descriptor.name),
                     });
                 }
             }
@@ -313,6 +324,6 @@ fn sealed_socket(
     }
 }
 
-fn targets_of(card: &Card, addresses: &[IpAddr]) -> Vec<SocketAddr> {
-    addresses.iter().map(|address| SocketAddr::new(*address, card.port)).collect()
+fn targets_of(descriptor: &PeerDescriptor, addresses: &[IpAddr]) -> Vec<SocketAddr> {
+    addresses.iter().map(|address| SocketAddr::new(*address, descriptor.port)).collect()
 }

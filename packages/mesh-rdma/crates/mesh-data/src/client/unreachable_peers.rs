@@ -1,34 +1,34 @@
-//! Processes that could not be reached a moment ago: who asks again hears so at once.
+//! Peers that could not be reached recently: another attempt fails at once.
 
-use crate::connection::peer_descriptor::{Card, Token};
+use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::lock;
 use crate::error::DataError;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long nobody tries again.
+/// How long after a failed attempt no other one is made.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// When each of them was tried last, and why it was in vain.
+/// The time and the error of the last failed attempt, by peer.
 #[derive(Debug, Default)]
-pub(crate) struct Lost(Mutex<HashMap<Token, (Instant, String)>>);
+pub(crate) struct UnreachablePeers(Mutex<HashMap<Token, (Instant, String)>>);
 
-impl Lost {
-    /// Fails as the last try has failed, if that is not long ago.
-    pub(crate) fn check(&self, card: &Card) -> Result<(), DataError> {
-        match lock(&self.0).get(&card.token) {
+impl UnreachablePeers {
+    /// Fails with the error of the last attempt, if that was recent.
+    pub(crate) fn check(&self, descriptor: &PeerDescriptor) -> Result<(), DataError> {
+        match lock(&self.0).get(&descriptor.token) {
             Some((at, why)) if at.elapsed() < PAUSE => {
-                Err(DataError::PeerDied { name: card.name.clone(), why: why.clone() })
+                Err(DataError::PeerDied { name: descriptor.name.clone(), why: why.clone() })
             }
             _ => Ok(()),
         }
     }
 
-    /// A try was in vain.
-    pub(crate) fn add(&self, card: &Card, why: &str) {
+    /// Records a failed attempt.
+    pub(crate) fn add(&self, descriptor: &PeerDescriptor, why: &str) {
         let mut lost = lock(&self.0);
         lost.retain(|_, (at, _)| at.elapsed() < PAUSE);
-        lost.insert(card.token, (Instant::now(), why.to_owned()));
+        lost.insert(descriptor.token, (Instant::now(), why.to_owned()));
     }
 }

@@ -1,8 +1,8 @@
-//! Who a process is and how it is reached: what every handle carries about its owner.
+//! The peer descriptor: the identity and the addresses of a process, which every handle carries.
 
 use std::net::IpAddr;
 
-/// The first byte of a card: another layout has another number.
+/// The first byte of a peer descriptor, which identifies its layout.
 const VERSION: u8 = 1;
 
 /// A random name that no other process has, and that is known to those who got a handle.
@@ -10,7 +10,7 @@ pub type Token = [u8; 16];
 
 /// How to reach a process, and to prove that one may.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub struct PeerDescriptor {
     /// The process.
     pub token: Token,
     /// Whoever shows this has been given a handle.
@@ -28,7 +28,7 @@ pub struct Card {
     pub name: String,
 }
 
-impl Card {
+impl PeerDescriptor {
     /// The name of its socket on its own machine, in the abstract namespace.
     pub fn socket_name(&self) -> String {
         let digits: String = self.token.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -60,7 +60,7 @@ impl Card {
         bytes
     }
 
-    /// From bytes; none when they are no card.
+    /// Decodes a peer descriptor; `None` if the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
         let token = take(&mut rest)?;

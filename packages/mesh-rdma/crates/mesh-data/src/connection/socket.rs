@@ -3,7 +3,7 @@
 use crate::connection::blocking_io::{self, SocketError};
 use crate::connection::close_on_fork::Descriptor;
 use crate::connection::frame::{REPLY_LEN, REQUEST_LEN, Reply, Request};
-use crate::connection::spin_wait::Attention;
+use crate::connection::spin_wait::SpinWait;
 use crate::domain::lock;
 use crate::security::handshake::Keys;
 use crate::security::records::{Opener, Sealer};
@@ -25,13 +25,13 @@ pub(crate) struct Socket {
     fd: Descriptor,
     /// The keys of a connection that leaves the machine.
     keys: OnceLock<(Mutex<Sealer>, Mutex<Opener>)>,
-    attention: Attention,
+    spin_wait: SpinWait,
 }
 
 impl Socket {
     /// A connection whose bytes nobody else sees, or that has its handshake before it.
     pub(crate) fn open(fd: OwnedFd) -> Self {
-        Self { fd: Descriptor::new(fd), keys: OnceLock::new(), attention: Attention::default() }
+        Self { fd: Descriptor::new(fd), keys: OnceLock::new(), spin_wait: SpinWait::default() }
     }
 
     /// The two sides have made keys: from now on all is sealed.
@@ -117,7 +117,7 @@ impl Socket {
     ) -> Result<Option<(Request, Vec<OwnedFd>)>, SocketError> {
         let mut bytes = [0; REQUEST_LEN];
         let (received, fds) =
-            self.attention.receive(self.as_fd(), || self.receive_with(&mut bytes, stop))?;
+            self.spin_wait.receive(self.as_fd(), || self.receive_with(&mut bytes, stop))?;
         if received == 0 {
             return Ok(None);
         }
@@ -160,7 +160,7 @@ impl Socket {
         while received < REPLY_LEN {
             let rest = &mut head[received..];
             let pull = || self.pull(rest, room, RecvFlags::empty(), stop);
-            match self.attention.receive(self.as_fd(), pull)? {
+            match self.spin_wait.receive(self.as_fd(), pull)? {
                 0 => return Err(SocketError::Closed),
                 more => received += more,
             }
@@ -268,7 +268,7 @@ impl Socket {
 impl Socket {
     /// The same keys over another descriptor.
     pub(crate) fn with_descriptor(self, fd: OwnedFd) -> Self {
-        Self { fd: Descriptor::new(fd), keys: self.keys, attention: self.attention }
+        Self { fd: Descriptor::new(fd), keys: self.keys, spin_wait: self.spin_wait }
     }
 }
 

@@ -1,9 +1,9 @@
-//! Waiting for what is about to come without going to sleep over it.
+//! Adaptive spinning before a blocking receive.
 //!
-//! Who sleeps has to be woken, and to wake an idle processor costs several times what a short
-//! request and its answer do. So who has not had to wait long the last time looks for a moment
-//! first. It does so only while the other side runs on another processor: on the same one it would
-//! keep that from running.
+//! Waking an idle processor costs several times as much as a short request and its reply. A thread
+//! whose last wait on a socket was short therefore polls the socket for a moment before it blocks.
+//! It spins only while the sender runs on another processor: on the same one, spinning would keep
+//! the sender from running.
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv, sockopt};
@@ -13,29 +13,29 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long one looks.
-const LOOK: Duration = Duration::from_micros(50);
-/// What comes within this time is worth looking for.
-const SOON: Duration = Duration::from_micros(200);
+/// How long to spin.
+const SPIN_LIMIT: Duration = Duration::from_micros(50);
+/// A wait that is shorter than this counts as short.
+const SHORT_WAIT_MAX: Duration = Duration::from_micros(200);
 
 /// Whether the last wait at a socket was a short one.
 #[derive(Debug, Default)]
-pub(crate) struct Attention(AtomicBool);
+pub(crate) struct SpinWait(AtomicBool);
 
-impl Attention {
-    /// Receives, and looks before that for a moment if it is likely that something comes.
+impl SpinWait {
+    /// Receives, after spinning for a moment if bytes are likely to arrive soon.
     pub(crate) fn receive<T>(&self, fd: BorrowedFd<'_>, receive: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         if self.0.load(Ordering::Relaxed) && is_sent_elsewhere(fd) {
-            look(fd, begun + LOOK);
+            spin(fd, begun + SPIN_LIMIT);
         }
         let received = receive();
-        self.0.store(begun.elapsed() < SOON, Ordering::Relaxed);
+        self.0.store(begun.elapsed() < SHORT_WAIT_MAX, Ordering::Relaxed);
         received
     }
 }
 
-/// Whether what came last was sent by another processor of this machine.
+/// Whether the last bytes were sent by another processor of this machine.
 ///
 /// On loopback the sender's processor does all that there is to do with a packet; with a plain
 /// socket of the machine there is no such number.
@@ -44,7 +44,7 @@ fn is_sent_elsewhere(fd: BorrowedFd<'_>) -> bool {
     sender.is_ok_and(|cpu| cpu != sched_getcpu() && cpu <= u16::MAX.into())
 }
 
-fn look(fd: BorrowedFd<'_>, until: Instant) {
+fn spin(fd: BorrowedFd<'_>, until: Instant) {
     let mut byte = [0; 1];
     while let Err(Errno::AGAIN) = recv(fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
         if Instant::now() >= until {
@@ -73,20 +73,20 @@ mod tests {
     fn what_comes_is_received_in_order_however_it_is_waited_for() {
         let (mut near, mut far) = pair();
         let echo = thread::spawn(move || {
-            let attention = Attention::default();
+            let spin_wait = SpinWait::default();
             let fd = far.try_clone().expect("it can be named twice");
             for _ in 0..1000 {
                 let mut byte = [0; 1];
-                attention.receive(fd.as_fd(), || far.read_exact(&mut byte)).expect("it comes");
+                spin_wait.receive(fd.as_fd(), || far.read_exact(&mut byte)).expect("it comes");
                 far.write_all(&byte).expect("it goes");
             }
         });
-        let attention = Attention::default();
+        let spin_wait = SpinWait::default();
         let fd = near.try_clone().expect("it can be named twice");
         for count in 0..1000_u32 {
             let mut byte = [count as u8];
             near.write_all(&byte).expect("it goes");
-            attention.receive(fd.as_fd(), || near.read_exact(&mut byte)).expect("it comes");
+            spin_wait.receive(fd.as_fd(), || near.read_exact(&mut byte)).expect("it comes");
             assert_eq!(byte, [count as u8]);
         }
         echo.join().expect("it has ended");
@@ -95,11 +95,11 @@ mod tests {
     #[test]
     fn the_end_is_heard_while_looking() {
         let (near, far) = pair();
-        let attention = Attention(AtomicBool::new(true));
+        let spin_wait = SpinWait(AtomicBool::new(true));
         drop(far);
         let mut byte = [0; 1];
         let fd = near.try_clone().expect("it can be named twice");
-        let received = attention.receive(fd.as_fd(), || (&near).read(&mut byte));
+        let received = spin_wait.receive(fd.as_fd(), || (&near).read(&mut byte));
         assert_eq!(received.expect("an end is no error"), 0);
     }
 }

@@ -81,13 +81,13 @@ impl Attached {
 /// The process at the other end of a socket of this machine, as the kernel names it: the one that
 /// has connected, or the one that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub(crate) struct PeerCredentials {
     pid: i32,
     /// Its effective user.
     pub(crate) uid: u32,
 }
 
-impl Peer {
+impl PeerCredentials {
     /// Whether it runs as the user of this process.
     pub(crate) fn is_this_user(self) -> bool {
         self.uid == rustix::process::geteuid().as_raw()
@@ -104,7 +104,7 @@ impl Peer {
 }
 
 /// Asks the kernel which process is at the other end of a socket of this machine.
-pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes as many bytes as it is told that there are.
@@ -120,7 +120,7 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Peer { pid: peer.pid, uid: peer.uid })
+    Ok(PeerCredentials { pid: peer.pid, uid: peer.uid })
 }
 
 fn iovec(start: u64, len: usize) -> libc::iovec {

@@ -167,7 +167,7 @@ impl Target {
                 result
             }
             Err(error) => {
-                let error = error.of(&link.card.name);
+                let error = error.of(&link.descriptor.name);
                 link.check()?;
                 Err(error)
             }

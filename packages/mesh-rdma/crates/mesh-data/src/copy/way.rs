@@ -143,7 +143,7 @@ impl Target {
                 shared?;
                 Way::Unix(link)
             }
-            Kind::Tcp if link.card.port == 0 => return Err(no_way("it listens at no port")),
+            Kind::Tcp if link.descriptor.port == 0 => return Err(no_way("it listens at no port")),
             Kind::Tcp => Way::Tcp(link),
         };
         let mut target = Self { remote, way, may_write: true, generation: generation() };
@@ -525,7 +525,7 @@ impl Target {
                 // The owner ends what is late as well, and may be the first to do so.
                 let mut error = match (error, stop.check()) {
                     (SocketError::Closed | SocketError::System(_), Err(late)) => late,
-                    (error, _) => error.of(&link.card.name),
+                    (error, _) => error.of(&link.descriptor.name),
                 };
                 let number = stream.break_off();
                 if direction == Direction::Write {
@@ -559,7 +559,7 @@ fn settle(link: &Link, streams: &Streams, number: u64, error: DataError, stop: &
     if streams.fence(number, limit) {
         return error;
     }
-    DataError::Unsettled { name: link.card.name.clone(), is_cancelled }
+    DataError::Unsettled { name: link.descriptor.name.clone(), is_cancelled }
 }
 
 fn stream_piece_len(len: usize, width: usize) -> usize {

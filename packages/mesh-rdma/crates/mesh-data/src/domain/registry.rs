@@ -22,7 +22,7 @@ pub struct Memory {
     pub device: Option<u32>,
 }
 
-/// Who holds a buffer: this process, or a visitor by its number.
+/// Who holds a buffer: this process, or a peer by its number.
 pub(crate) type Holder = u64;
 /// This process itself.
 pub(crate) const OURSELVES: Holder = 0;

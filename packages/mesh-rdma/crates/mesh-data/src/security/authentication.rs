@@ -11,7 +11,7 @@
 
 use crate::connection::blocking_io::SocketError;
 use crate::connection::frame::{Reply, Request, Status, Verb};
-use crate::connection::peer_descriptor::Card;
+use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::connection::socket::Socket;
 use crate::domain::random;
 use crate::memory::cells::Cells;
@@ -29,9 +29,9 @@ use std::time::Duration;
 const REASON_LEN_MAX: u32 = 4096;
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
-/// How a connection came in, which decides what its peer has to prove.
+/// How a connection is authenticated, which depends on its listener and its addresses.
 #[derive(Debug)]
-pub(crate) enum Entrance {
+pub(crate) enum AuthenticationMode {
     /// Over a local socket, from a process of this user: descriptors come along.
     Local,
     /// Over TCP, without leaving the machine.
@@ -52,27 +52,29 @@ pub(crate) struct Authenticated {
     pub(crate) proof: Option<Proof>,
 }
 
-/// Waits until a client has proved that it knows the secret of `card`, for at most `limit`.
+/// Waits until a client has proved that it knows the secret of `descriptor`, for at most `limit`.
 pub(crate) fn authenticate(
     socket: &Socket,
-    card: &Card,
-    entrance: &Entrance,
+    descriptor: &PeerDescriptor,
+    mode: &AuthenticationMode,
     limit: Duration,
 ) -> Result<Authenticated, Refusal> {
     let stop = Stop::after(Some(limit));
     // An eviction shuts the socket, which ends the wait; nothing else has to.
     socket.wait_at_most(limit).map_err(|_| Refusal::Silent)?;
-    let authenticated = match entrance {
-        Entrance::Local => authenticate_local(socket, card, &stop)?,
-        Entrance::Loopback { port } => authenticate_loopback(socket, card, *port, &stop)?,
-        Entrance::Network(config) => {
+    let authenticated = match mode {
+        AuthenticationMode::Local => authenticate_local(socket, descriptor, &stop)?,
+        AuthenticationMode::Loopback { port } => {
+            authenticate_loopback(socket, descriptor, *port, &stop)?
+        }
+        AuthenticationMode::Network(config) => {
             let keys = handshake::accept(socket.as_fd(), config, &stop);
             socket.seal_with(keys.map_err(|error| match error {
                 SocketError::Unproven(_) | SocketError::Strange => Refusal::NoTls,
                 _ => Refusal::Silent,
             })?);
             let (hello, _) = receive_hello(socket, &stop)?;
-            check_secret(socket, &hello, card)?;
+            check_secret(socket, &hello, descriptor)?;
             Authenticated::default()
         }
     };
@@ -80,16 +82,20 @@ pub(crate) fn authenticate(
     Ok(authenticated)
 }
 
-fn authenticate_local(socket: &Socket, card: &Card, stop: &Stop) -> Result<Authenticated, Refusal> {
+fn authenticate_local(
+    socket: &Socket,
+    descriptor: &PeerDescriptor,
+    stop: &Stop,
+) -> Result<Authenticated, Refusal> {
     let (hello, fds) = receive_hello(socket, stop)?;
-    check_secret(socket, &hello, card)?;
+    check_secret(socket, &hello, descriptor)?;
     let cells = fds.into_iter().next().map(Cells::open).transpose();
     Ok(Authenticated { cells: cells.map_err(|_| Refusal::NoSecret)?, proof: None })
 }
 
 fn authenticate_loopback(
     socket: &Socket,
-    card: &Card,
+    descriptor: &PeerDescriptor,
     port: u16,
     stop: &Stop,
 ) -> Result<Authenticated, Refusal> {
@@ -98,10 +104,10 @@ fn authenticate_loopback(
     let (hello, _) = receive_hello(socket, stop)?;
     let exchange = Exchange { owner, client: joined(hello.operand, hello.compare), port };
     let shown = joined(hello.key, hello.offset);
-    if hello.verb != Verb::Hello || !exchange.is_proved(&card.secret, Side::Client, &shown) {
+    if hello.verb != Verb::Hello || !exchange.is_proved(&descriptor.secret, Side::Client, &shown) {
         return refuse(socket);
     }
-    let proof = Some(exchange.proof(&card.secret, Side::Owner));
+    let proof = Some(exchange.proof(&descriptor.secret, Side::Owner));
     Ok(Authenticated { cells: None, proof })
 }
 
@@ -116,8 +122,12 @@ fn receive_hello(
     }
 }
 
-fn check_secret(socket: &Socket, hello: &Request, card: &Card) -> Result<(), Refusal> {
-    let secret = u128::from_le_bytes(card.secret);
+fn check_secret(
+    socket: &Socket,
+    hello: &Request,
+    descriptor: &PeerDescriptor,
+) -> Result<(), Refusal> {
+    let secret = u128::from_le_bytes(descriptor.secret);
     let shown = u128::from_le_bytes(joined(hello.key, hello.offset));
     // All bits are looked at, however many are wrong.
     if hello.verb != Verb::Hello || shown ^ secret != 0 {
@@ -136,8 +146,8 @@ fn refuse<T>(socket: &Socket) -> Result<T, Refusal> {
 }
 
 /// The first request over a local socket or inside TLS.
-pub(crate) fn hello(card: &Card) -> Request {
-    hello_with(card.secret, [0; 16])
+pub(crate) fn hello(descriptor: &PeerDescriptor) -> Request {
+    hello_with(descriptor.secret, [0; 16])
 }
 
 fn hello_with(shown: Proof, challenge: Challenge) -> Request {
@@ -149,18 +159,18 @@ fn hello_with(shown: Proof, challenge: Challenge) -> Request {
 /// its reason if it refuses.
 pub(crate) fn introduce(
     socket: &Socket,
-    card: &Card,
+    descriptor: &PeerDescriptor,
     is_loopback: bool,
     stop: &Stop,
 ) -> Result<(Reply, Vec<u8>), SocketError> {
     let mut exchange = None;
-    let mut request = hello(card);
+    let mut request = hello(descriptor);
     if is_loopback {
         let mut owner = Challenge::default();
         socket.receive(&mut owner, Some(stop))?;
         let client = random().map_err(SocketError::Stopped)?;
-        let fresh = Exchange { owner, client, port: card.port };
-        request = hello_with(fresh.proof(&card.secret, Side::Client), client);
+        let fresh = Exchange { owner, client, port: descriptor.port };
+        request = hello_with(fresh.proof(&descriptor.secret, Side::Client), client);
         exchange = Some(fresh);
     }
     socket.send_request(&request, NO_BYTES, Some(stop))?;
@@ -173,7 +183,7 @@ pub(crate) fn introduce(
     if let (Status::Done, Some(exchange)) = (reply.status, exchange) {
         let shown = Proof::try_from(body.as_slice());
         let is_owner =
-            shown.is_ok_and(|shown| exchange.is_proved(&card.secret, Side::Owner, &shown));
+            shown.is_ok_and(|shown| exchange.is_proved(&descriptor.secret, Side::Owner, &shown));
         if !is_owner {
             let why = "another process listens on its port and does not know its secret";
             return Err(SocketError::Unproven(why.to_owned()));
@@ -201,8 +211,8 @@ mod tests {
     const PORT: u16 = 4321;
     const LIMIT: Duration = Duration::from_secs(20);
 
-    fn card(secret: u8) -> Card {
-        Card {
+    fn descriptor(secret: u8) -> PeerDescriptor {
+        PeerDescriptor {
             token: [1; 16],
             secret: [secret; 16],
             boot: [3; 16],
@@ -221,11 +231,16 @@ mod tests {
     type Answer = Result<(Reply, Vec<u8>), SocketError>;
 
     /// What each side finds on loopback: the owner, and the client.
-    fn meet(owner: &Card, client: &Card, port: u16) -> (Result<Authenticated, Refusal>, Answer) {
+    fn meet(
+        owner: &PeerDescriptor,
+        client: &PeerDescriptor,
+        port: u16,
+    ) -> (Result<Authenticated, Refusal>, Answer) {
         let (ours, theirs) = sockets();
         thread::scope(|scope| {
             let serving = scope.spawn(move || {
-                let found = authenticate(&theirs, owner, &Entrance::Loopback { port }, LIMIT);
+                let found =
+                    authenticate(&theirs, owner, &AuthenticationMode::Loopback { port }, LIMIT);
                 if let Ok(Authenticated { proof: Some(proof), .. }) = &found {
                     let reply = Reply { length: 16, ..Reply::of(Status::Done, 1) };
                     let body = Span { start: proof.as_ptr() as usize, len: proof.len() };
@@ -242,14 +257,14 @@ mod tests {
 
     #[test]
     fn both_sides_on_loopback_prove_that_they_know_the_secret() {
-        let (found, answer) = meet(&card(7), &card(7), PORT);
+        let (found, answer) = meet(&descriptor(7), &descriptor(7), PORT);
         assert!(found.is_ok());
         assert!(answer.is_ok());
     }
 
     #[test]
     fn a_client_on_loopback_that_does_not_know_the_secret_is_refused() {
-        let (found, answer) = meet(&card(7), &card(8), PORT);
+        let (found, answer) = meet(&descriptor(7), &descriptor(8), PORT);
         assert_eq!(found.err(), Some(Refusal::NoSecret));
         let (reply, reason) = answer.expect("it is told why");
         assert_eq!(reply.status, Status::Refused);
@@ -258,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_proof_that_was_made_for_another_port_is_refused() {
-        let (found, _) = meet(&card(7), &card(7), PORT + 1);
+        let (found, _) = meet(&descriptor(7), &descriptor(7), PORT + 1);
         assert_eq!(found.err(), Some(Refusal::NoSecret));
     }
 
@@ -270,13 +285,17 @@ mod tests {
             scope.spawn(|| {
                 theirs.send_bytes(&[5; 16], &stop()).expect("it is sent");
                 let (hello, _) = receive_hello(&theirs, &stop()).expect("it comes");
-                assert_ne!(joined(hello.key, hello.offset), card(7).secret, "it is never sent");
+                assert_ne!(
+                    joined(hello.key, hello.offset),
+                    descriptor(7).secret,
+                    "it is never sent"
+                );
                 let guess = [9_u8; 16];
                 let body = Span { start: guess.as_ptr() as usize, len: guess.len() };
                 let reply = Reply { length: 16, ..Reply::of(Status::Done, 1) };
                 theirs.send_reply(&reply, body).expect("it is sent");
             });
-            let error = introduce(&ours, &card(7), true, &stop()).err();
+            let error = introduce(&ours, &descriptor(7), true, &stop()).err();
             assert!(matches!(error, Some(SocketError::Unproven(_))), "{error:?}");
         });
     }
@@ -285,7 +304,7 @@ mod tests {
     fn a_client_that_says_nothing_has_as_long_as_the_limit() {
         let (_ours, theirs) = sockets();
         let limit = Duration::from_millis(30);
-        let found = authenticate(&theirs, &card(7), &Entrance::Local, limit);
+        let found = authenticate(&theirs, &descriptor(7), &AuthenticationMode::Local, limit);
         assert_eq!(found.err(), Some(Refusal::Silent));
     }
 }

@@ -1,4 +1,4 @@
-//! Where other processes come in: one thread for each, that answers what it asks.
+//! The handler of a connection: one thread per connection, which serves its requests.
 #![expect(unsafe_code, reason = "works on memory that is offered by address")]
 
 use crate::connection::blocking_io::SocketError;
@@ -9,11 +9,11 @@ use crate::copy::grid::{DIMS_MAX, Grid};
 use crate::domain::Domain;
 use crate::domain::registry::Holder;
 use crate::error::DataError;
-use crate::security::authentication::{Authenticated, Entrance, authenticate};
+use crate::security::authentication::{Authenticated, AuthenticationMode, authenticate};
 use crate::security::proof::Proof;
 use crate::server::admission::{Permit, Refusal};
 use crate::server::listener::Listener;
-use crate::server::peer::Visitor;
+use crate::server::peer::Peer;
 use crate::span::Span;
 use crate::stop::Stop;
 use std::io;
@@ -38,8 +38,8 @@ const FENCE_LIMIT: Duration = Duration::from_secs(10);
 
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
-/// Lets processes of this machine in from now on.
-pub(crate) fn open(domain: &Arc<Domain>) -> io::Result<()> {
+/// Starts the listener for processes of this machine.
+pub(crate) fn listen_local(domain: &Arc<Domain>) -> io::Result<()> {
     let name = domain.card().socket_name();
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     Listener::Local(OwnedFd::from(listener)).start(domain)
@@ -50,74 +50,75 @@ pub(crate) fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::
     thread::Builder::new().name(name.to_owned()).stack_size(STACK_LEN).spawn(run).map(|_| ())
 }
 
-/// Authenticates a new connection and answers it, in a thread of its own.
-pub(crate) fn receive(
+/// Authenticates a new connection and serves it, in a thread of its own.
+pub(crate) fn start(
     domain: &Arc<Domain>,
     socket: Arc<Socket>,
     mut permit: Permit,
-    entrance: Entrance,
+    mode: AuthenticationMode,
 ) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let is_local = matches!(entrance, Entrance::Local);
-    let guest = Guest { domain: Arc::clone(domain), socket, number, is_local };
+    let is_local = matches!(mode, AuthenticationMode::Local);
+    let handler = ConnectionHandler { domain: Arc::clone(domain), socket, number, is_local };
     let serve = move || {
-        let limit = guest.domain.limiter.policy().authentication_limit;
-        let found = authenticate(&guest.socket, guest.domain.card(), &entrance, limit);
-        // Whatever the reason, the other side sees that the connection ends.
+        let limit = handler.domain.limiter.policy().authentication_limit;
+        let found = authenticate(&handler.socket, handler.domain.card(), &mode, limit);
+        // Whatever the reason, the connection is closed.
         match found {
             Ok(authenticated) if permit.authenticate() => {
-                let _ = guest.serve(authenticated);
+                let _ = handler.serve(authenticated);
             }
-            Err(why) if !permit.is_evicted() => guest.domain.refusals.count(why),
-            _ => guest.domain.refusals.count(Refusal::Evicted),
+            Err(why) if !permit.is_evicted() => handler.domain.refusals.count(why),
+            _ => handler.domain.refusals.count(Refusal::Evicted),
         }
         // The descriptor is closed before its place is given to another connection.
-        drop(guest);
+        drop(handler);
         drop(permit);
     };
-    // Without a thread the socket is dropped: the other side hears of that too.
-    let _ = in_thread("mesh-rdma-guest", serve);
+    // If no thread can be started the socket is dropped, which closes the connection.
+    let _ = in_thread("mesh-rdma-handler", serve);
 }
 
 /// Answers an authenticated client until the end of its connection, in this thread.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn answer_all(domain: &Arc<Domain>, socket: Socket) {
     let socket = Arc::new(socket);
-    let guest = Guest { domain: Arc::clone(domain), socket, number: 1, is_local: false };
-    let _ = guest.serve(Authenticated::default());
+    let handler =
+        ConnectionHandler { domain: Arc::clone(domain), socket, number: 1, is_local: false };
+    let _ = handler.serve(Authenticated::default());
 }
 
-/// A connection that asks.
-struct Guest {
+/// Serves the requests of one connection.
+struct ConnectionHandler {
     domain: Arc<Domain>,
     socket: Arc<Socket>,
     number: Holder,
     is_local: bool,
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionHandler {
     fn drop(&mut self) {
-        self.domain.say_goodbye(self.number);
+        self.domain.remove_peer(self.number);
         self.socket.shut();
     }
 }
 
-impl Guest {
+impl ConnectionHandler {
     fn serve(&self, client: Authenticated) -> Result<(), SocketError> {
         let Authenticated { cells, proof } = client;
-        let visitor = Arc::new(Visitor::new(self.number, Arc::clone(&self.socket), cells));
-        self.domain.welcome(Arc::clone(&visitor));
-        self.greet(proof)?;
+        let peer = Arc::new(Peer::new(self.number, Arc::clone(&self.socket), cells));
+        self.domain.add_peer(Arc::clone(&peer));
+        self.send_hello_reply(proof)?;
         while let Some((request, _)) = self.socket.receive_request(None)? {
-            self.answer(&request, &visitor)?;
+            self.answer(&request, &peer)?;
         }
         Ok(())
     }
 
-    /// Tells the visitor its number, with the proof that it expects on loopback; over a local
-    /// socket also what it needs to copy by itself.
-    fn greet(&self, proof: Option<Proof>) -> Result<(), SocketError> {
+    /// Sends the peer its number: on loopback with the proof that it expects, over a local socket
+    /// with the ledger, which it needs to copy by itself.
+    fn send_hello_reply(&self, proof: Option<Proof>) -> Result<(), SocketError> {
         let ledger = self.domain.ledger().map();
         let mut reply = Reply::of(Status::Done, self.number);
         if !self.is_local {
@@ -126,14 +127,15 @@ impl Guest {
             let body = Span { start: proof.as_ptr() as usize, len: proof.len() };
             return self.socket.send_reply(&reply, body);
         }
-        // An address whose contents the visitor knows: by it, it finds out whether it may attach.
+        // An address whose contents the peer knows: by reading it, the peer learns whether it may
+        // attach.
         let known = (ledger.span().start as u64).to_le_bytes();
         reply.length = 8;
         let bytes = [&reply.encode()[..], &known].concat();
         self.socket.send_with(&bytes, &[ledger.as_fd()])
     }
 
-    fn answer(&self, request: &Request, visitor: &Visitor) -> Result<(), SocketError> {
+    fn answer(&self, request: &Request, peer: &Peer) -> Result<(), SocketError> {
         let Request { slot, key, .. } = *request;
         match request.verb {
             Verb::Hello => self.refuse("it has said hello before"),
@@ -150,16 +152,16 @@ impl Guest {
                 let stop = Stop::after(Some(Duration::from_micros(request.operand)));
                 self.reply_to(self.domain.release(slot, key, &stop).map(|()| 0))
             }
-            Verb::Read => self.read(request, visitor),
-            Verb::Write => self.write(request, visitor),
+            Verb::Read => self.read(request, peer),
+            Verb::Write => self.write(request, peer),
             Verb::FetchAdd | Verb::CompareAndSwap => {
-                let serving = visitor.serving(slot);
+                let serving = peer.serving(slot);
                 let result = self.change(request);
                 drop(serving);
                 self.reply_to(result)
             }
             Verb::Exchange => self.exchange(request),
-            Verb::Gather => self.gather(request, visitor),
+            Verb::Gather => self.gather(request, peer),
             // A connection cannot wait for its own end.
             Verb::Fence if key == self.number => self.refuse("it is this connection"),
             Verb::Fence => {
@@ -179,9 +181,9 @@ impl Guest {
     }
 
     /// Sends a range, chunk by chunk: each says whether it is as asked.
-    fn read(&self, request: &Request, visitor: &Visitor) -> Result<(), SocketError> {
+    fn read(&self, request: &Request, peer: &Peer) -> Result<(), SocketError> {
         let Request { slot, key, offset, length, .. } = *request;
-        let _serving = visitor.serving(slot);
+        let _serving = peer.serving(slot);
         let range = match self.domain.range(slot, key, offset, length, false) {
             Ok(range) => range,
             Err(error) => return self.reply_to(Err(error)),
@@ -202,8 +204,8 @@ impl Guest {
         }
     }
 
-    /// Sends rows one after the other, chunk by chunk as [`Guest::read`] does.
-    fn gather(&self, request: &Request, visitor: &Visitor) -> Result<(), SocketError> {
+    /// Sends rows one after the other, chunk by chunk as [`ConnectionHandler::read`] does.
+    fn gather(&self, request: &Request, peer: &Peer) -> Result<(), SocketError> {
         let Request { slot, key, offset, operand: start, compare: len, .. } = *request;
         let body_len = usize::try_from(request.length).unwrap_or(usize::MAX);
         if body_len > GRID_LEN_MAX {
@@ -216,7 +218,7 @@ impl Guest {
         if start.checked_add(len).is_none_or(|end| end > grid.len()) {
             return Err(SocketError::Strange);
         }
-        let _serving = visitor.serving(slot);
+        let _serving = peer.serving(slot);
         let range = match self.domain.range(slot, key, offset, span_len, false) {
             Ok(range) => range,
             Err(error) => return self.reply_to(Err(error)),
@@ -240,12 +242,12 @@ impl Guest {
 
     /// Receives a range where it belongs. What cannot be written is received all the same, so that
     /// the next frame is found.
-    fn write(&self, request: &Request, visitor: &Visitor) -> Result<(), SocketError> {
+    fn write(&self, request: &Request, peer: &Peer) -> Result<(), SocketError> {
         let Request { slot, key, offset, length, operand, .. } = *request;
         // Whoever writes has given up by then, also where nobody can tell us.
         let limit = (operand > 0).then(|| Duration::from_micros(operand));
         let stop = Stop::after(limit);
-        let mut serving = Some(visitor.serving(slot));
+        let mut serving = Some(peer.serving(slot));
         let mut result = self.domain.range(slot, key, offset, length, true);
         let mut left = length;
         let mut sink = Vec::new();
@@ -305,11 +307,11 @@ impl Guest {
         self.send_bytes(status, &bytes)
     }
 
-    /// Ends another connection of the same visitor; tells whether nothing is done for it any more.
+    /// Closes another connection of the same peer; returns whether its handler has ended.
     fn fence(&self, number: Holder) -> bool {
         let stop = Stop::after(Some(FENCE_LIMIT));
-        while let Some(visitor) = self.domain.visitor(number) {
-            visitor.socket.shut();
+        while let Some(peer) = self.domain.peer(number) {
+            peer.socket.shut();
             if stop.check().is_err() {
                 return false;
             }

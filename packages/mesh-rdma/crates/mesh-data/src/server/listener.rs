@@ -3,9 +3,9 @@
 use crate::client::happy_eyeballs::prepare;
 use crate::connection::close_on_fork::note;
 use crate::connection::socket::Socket;
-use crate::copy::attach::peer_of;
+use crate::copy::attach::peer_credentials;
 use crate::domain::Domain;
-use crate::security::authentication::Entrance;
+use crate::security::authentication::AuthenticationMode;
 use crate::server::admission::{Origin, Refusal};
 use crate::server::connection_handler::{self, in_thread};
 use rustix::net::{SocketFlags, accept_with};
@@ -59,23 +59,23 @@ impl Listener {
 
     /// Starts to serve a connection, unless its peer must not connect or there is no room for it.
     fn receive(&self, domain: &Arc<Domain>, connection: OwnedFd) {
-        let (origin, entrance) = match self {
+        let (origin, mode) = match self {
             Self::Local(_) => {
-                let peer = peer_of(connection.as_fd());
+                let peer = peer_credentials(connection.as_fd());
                 // Root is no exception: a process of another user has its own job.
                 if !peer.is_ok_and(|peer| peer.is_this_user()) {
                     return domain.refusals.count(Refusal::OtherUser);
                 }
-                (Origin::Local, Entrance::Local)
+                (Origin::Local, AuthenticationMode::Local)
             }
-            Self::Tcp(_, config) => match tcp_entrance(&connection, config) {
-                Some(entrance) => (Origin::Tcp, entrance),
+            Self::Tcp(_, config) => match tcp_mode(&connection, config) {
+                Some(mode) => (Origin::Tcp, mode),
                 None => return domain.refusals.count(Refusal::Silent),
             },
         };
         let socket = Arc::new(Socket::open(connection));
         match domain.limiter.admit(origin, &socket) {
-            Some(permit) => connection_handler::receive(domain, socket, permit, entrance),
+            Some(permit) => connection_handler::start(domain, socket, permit, mode),
             None => domain.refusals.count(Refusal::Evicted),
         }
     }
@@ -83,14 +83,14 @@ impl Listener {
 
 /// Bytes that do not leave the machine are not encrypted; all others are, whatever address the
 /// peer names. Returns nothing if the peer has gone.
-fn tcp_entrance(connection: &OwnedFd, config: &Arc<ServerConfig>) -> Option<Entrance> {
+fn tcp_mode(connection: &OwnedFd, config: &Arc<ServerConfig>) -> Option<AuthenticationMode> {
     prepare(connection.as_fd()).ok()?;
     let stream = TcpStream::from(connection.try_clone().ok()?);
     let (from, to) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
     let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
     Some(if is_loopback(from) && is_loopback(to) {
-        Entrance::Loopback { port: to.port() }
+        AuthenticationMode::Loopback { port: to.port() }
     } else {
-        Entrance::Network(Arc::clone(config))
+        AuthenticationMode::Network(Arc::clone(config))
     })
 }

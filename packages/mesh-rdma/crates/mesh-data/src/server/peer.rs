@@ -1,4 +1,4 @@
-//! A process that is connected to this one, seen from the side that owns the memory.
+//! A connected peer, as the process that owns the memory sees it.
 
 use crate::connection::socket::Socket;
 use crate::domain::registry::Holder;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Release, SeqCst};
 
 /// One connection to this process.
 #[derive(Debug)]
-pub(crate) struct Visitor {
+pub(crate) struct Peer {
     pub(crate) number: Holder,
     pub(crate) socket: Arc<Socket>,
     /// What it copies itself; only processes of this machine do.
@@ -18,10 +18,10 @@ pub(crate) struct Visitor {
     served: AtomicU64,
 }
 
-/// As long as this lives, a thread of ours copies for the visitor.
-pub(crate) struct Serving<'a>(&'a Visitor);
+/// As long as this lives, a thread of ours copies for the peer.
+pub(crate) struct Serving<'a>(&'a Peer);
 
-impl Visitor {
+impl Peer {
     pub(crate) fn new(number: Holder, socket: Arc<Socket>, cells: Option<Cells>) -> Self {
         Self { number, socket, cells, served: AtomicU64::new(0) }
     }

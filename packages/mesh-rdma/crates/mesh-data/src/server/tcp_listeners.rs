@@ -1,6 +1,6 @@
 //! How this process is reached from other machines: from the first handle on that leaves it.
 
-use crate::connection::peer_descriptor::Card;
+use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::domain::{Domain, lock};
 use crate::error::DataError;
 use crate::security::identity::Identity;
@@ -45,7 +45,7 @@ pub struct Options {
 
 /// Where this process listens, once it does.
 #[derive(Debug, Default)]
-pub(crate) struct Listening {
+pub(crate) struct TcpListeners {
     options: Mutex<Options>,
     /// Whether handles go to other machines, over connections that are proven and secret.
     has_credentials: AtomicBool,
@@ -57,7 +57,7 @@ pub(crate) struct Listening {
 struct Current {
     scope: Scope,
     identity: Identity,
-    card: Arc<Card>,
+    descriptor: Arc<PeerDescriptor>,
 }
 
 /// Which clients can reach a listener.
@@ -68,7 +68,7 @@ enum Scope {
     At(IpAddr),
 }
 
-impl Listening {
+impl TcpListeners {
     fn scope(&self) -> Scope {
         match lock(&self.options).listen {
             Listen::At(address) => Scope::At(address),
@@ -82,8 +82,8 @@ impl Listening {
 impl Domain {
     /// Says where to listen and by how many connections to copy; tells whether it was in time.
     pub fn configure(&self, wanted: Options) -> bool {
-        let current = lock(&self.listening.current);
-        let mut options = lock(&self.listening.options);
+        let current = lock(&self.tcp_listeners.current);
+        let mut options = lock(&self.tcp_listeners.options);
         let is_in_time = current.is_none() || options.listen == wanted.listen;
         if is_in_time {
             *options = wanted;
@@ -94,12 +94,12 @@ impl Domain {
     /// The job has credentials, so that it may span machines: [`Listen::Auto`] means all addresses
     /// of this machine from now on. Before, it is loopback alone.
     pub fn set_has_credentials(&self) {
-        self.listening.has_credentials.store(true, Ordering::Relaxed);
+        self.tcp_listeners.has_credentials.store(true, Ordering::Relaxed);
     }
 
     /// How many connections carry one transfer.
     pub(crate) fn tcp_streams(&self) -> usize {
-        let wanted = lock(&self.listening.options).tcp_streams;
+        let wanted = lock(&self.tcp_listeners.options).tcp_streams;
         wanted.unwrap_or(TCP_STREAMS).clamp(1, TCP_STREAMS_MAX)
     }
 
@@ -107,27 +107,27 @@ impl Domain {
     ///
     /// # Errors
     /// The system does not let it listen there.
-    pub fn public_card(self: &Arc<Self>) -> Result<Arc<Card>, DataError> {
-        let mut current = lock(&self.listening.current);
-        let scope = self.listening.scope();
+    pub fn public_card(self: &Arc<Self>) -> Result<Arc<PeerDescriptor>, DataError> {
+        let mut current = lock(&self.tcp_listeners.current);
+        let scope = self.tcp_listeners.scope();
         let identity = match current.take() {
             Some(known) if known.scope == scope => {
-                return Ok(Arc::clone(&current.insert(known).card));
+                return Ok(Arc::clone(&current.insert(known).descriptor));
             }
             // Handles that were sent before name the old listener, which goes on.
             Some(known) => known.identity,
             None => Identity::make()?,
         };
-        let card = Arc::new(self.begin_to_listen(scope, &identity)?);
-        *current = Some(Current { scope, identity, card: Arc::clone(&card) });
-        Ok(card)
+        let descriptor = Arc::new(self.begin_to_listen(scope, &identity)?);
+        *current = Some(Current { scope, identity, descriptor: Arc::clone(&descriptor) });
+        Ok(descriptor)
     }
 
     fn begin_to_listen(
         self: &Arc<Self>,
         scope: Scope,
         identity: &Identity,
-    ) -> Result<Card, DataError> {
+    ) -> Result<PeerDescriptor, DataError> {
         let opened = || -> io::Result<_> {
             let (listener, addresses) = open(scope)?;
             let port = listener.local_addr()?.port();
@@ -138,7 +138,7 @@ impl Domain {
         let (port, addresses) =
             opened().map_err(DataError::system("cannot listen for other processes"))?;
         let fingerprint = identity.fingerprint;
-        Ok(Card { fingerprint, port, addresses, ..self.card().clone() })
+        Ok(PeerDescriptor { fingerprint, port, addresses, ..self.card().clone() })
     }
 }
 

@@ -1,8 +1,8 @@
-//! Threads that copy, for whoever does not wait.
+//! The thread pool that copies pieces of transfers.
 //!
-//! A copy by a connection waits for another process, which may be slow or have stopped. The threads
-//! that wait so are not counted as such that copy: as long as there are not too many, whatever else
-//! comes finds one. A thread that has had nothing to do for a while ends.
+//! A copy over a connection waits for another process, which may be slow or stopped. Threads that
+//! wait for a process do not count against the limit of copying threads, so up to a second limit
+//! they do not delay other copies. A thread that has been idle for a while exits.
 
 use crate::domain::lock;
 use crate::transfers::alarm::Alarm;
@@ -27,7 +27,7 @@ const LINGER: Duration = Duration::from_micros(50);
 
 /// A queue of transfers, and the threads that take pieces from its front.
 #[derive(Default)]
-pub(crate) struct Movers {
+pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
     /// Rings when a short transfer has waited; none where there cannot be one.
     alarm: OnceLock<Option<Arc<Alarm>>>,
@@ -48,7 +48,7 @@ struct State {
     waiters: usize,
 }
 
-impl Movers {
+impl ThreadPool {
     /// Has a transfer done, by threads that are there or that begin now.
     pub(crate) fn add(&self, transfer: &Arc<Transfer>) {
         self.shared.add(transfer);

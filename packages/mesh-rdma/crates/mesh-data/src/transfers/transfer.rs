@@ -45,7 +45,7 @@ pub struct Transfer {
     /// For each operation, how many pieces there are up to its end.
     piece_ends: Vec<usize>,
     next: AtomicUsize,
-    /// How many movers are at it, and how many may be.
+    /// The number of pool threads that copy pieces of it, and the limit.
     workers: AtomicUsize,
     workers_max: usize,
     stop: Stop,
@@ -112,9 +112,9 @@ impl Transfer {
             return;
         }
         if self.is_short() {
-            domain.movers.add_short(self);
+            domain.thread_pool.add_short(self);
         } else {
-            domain.movers.add(self);
+            domain.thread_pool.add(self);
         }
     }
 
@@ -136,22 +136,22 @@ impl Transfer {
         self.operations.iter().any(|one| matches!(one.target().kind(), Kind::Unix | Kind::Tcp))
     }
 
-    /// Does pieces in this thread until none is left to begin, or `is_enough` says so. Movers alone
-    /// do those that have connections for them only.
+    /// Copies pieces in this thread until none is left to begin, or `is_enough` returns true. Pieces
+    /// that need a connection are left to the threads of the pool.
     pub fn help(&self, mut is_enough: impl FnMut() -> bool) {
         if self.piece_count() == 1 || !self.may_block() {
             while !is_enough() && self.do_next() {}
         }
     }
 
-    /// A mover begins to do pieces; tells whether it is to.
+    /// A pool thread begins to copy pieces; returns whether it may.
     pub(crate) fn enter(&self) -> bool {
         let more = |workers| (workers < self.workers_max).then_some(workers + 1);
         self.has_pieces()
             && self.workers.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// A mover has ended.
+    /// A pool thread has ended.
     pub(crate) fn leave(&self) {
         self.workers.fetch_sub(1, Ordering::AcqRel);
     }
@@ -161,7 +161,7 @@ impl Transfer {
         self.next.load(Ordering::Relaxed) < self.piece_count()
     }
 
-    /// How many movers more there is something to do for.
+    /// How many more pool threads have pieces to copy.
     pub(crate) fn places(&self) -> usize {
         let left = self.piece_count().saturating_sub(self.next.load(Ordering::Relaxed));
         left.min(self.workers_max.saturating_sub(self.workers.load(Ordering::Relaxed)))
