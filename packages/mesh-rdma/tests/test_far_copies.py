@@ -172,7 +172,7 @@ def test_strange_orders_are_refused(seats: list[Seat]) -> None:
         question = begin.pack(b"b", os.urandom(16), kind, 1.0) + order
         return ours._handle.exchange("errand", question, 5.0)
 
-    assert b"copies to do" in ask(b"p", b"\x01\x00")
+    assert b"malformed pulls" in ask(b"p", b"\x01\x00")
     assert b"unknown kind" in ask(b"?", b"")
     lent = theirs._handle.lend()
     order = struct.pack("<HHI", 0, 1, 0) + struct.pack("<H", len(lent)) + lent

@@ -11,8 +11,8 @@ from verbs_fabric import Fabric, FabricDevice
 
 from mesh_core import ConfigError
 from mesh_rdma._errors import RDMATransportError
-from mesh_rdma._verbs.binding import End, PortState
-from mesh_rdma._verbs.messages import Answer, Descriptor, LaneEnd, Offer, Wish
+from mesh_rdma._verbs.binding import PortState, QueuePairEnd
+from mesh_rdma._verbs.messages import Answer, Descriptor, LaneEnd, Offer, Purpose
 from mesh_rdma._verbs.ports import Choice, find, read_gids
 from mesh_rdma._verbs.transport import PORTS_VARIABLE, VerbsTransport
 
@@ -98,9 +98,9 @@ def test_without_a_binding_the_reason_says_what_to_install(
 
 
 def test_what_the_other_end_sends_is_checked() -> None:
-    end = End(bytes(range(16)), 7, 5, 1 << 20, 1 << 23, 16)
+    end = QueuePairEnd(bytes(range(16)), 7, 5, 1 << 20, 1 << 23, 16)
     lanes = [LaneEnd(number, 1, True, end) for number in range(3)]
-    offer = Offer(Wish.CONNECT, bytes(16), lanes)
+    offer = Offer(Purpose.CONNECT, bytes(16), lanes)
     descriptor = Descriptor(1 << 40, True, ((1 << 60, 1 << 31), (5, 6)))
     for packed, kind, original in (
         (offer.pack(), Offer, offer),

@@ -20,12 +20,12 @@ from mesh_rdma._verbs.binding import (
     SUCCESS,
     Access,
     Completion,
-    End,
     Limits,
     Opcode,
     PortState,
     QueuePair,
-    Work,
+    QueuePairEnd,
+    WorkRequest,
 )
 from mesh_rdma._verbs.binding import Region as DeviceRegion
 
@@ -130,18 +130,18 @@ class FabricPair:
         self.peer = 0
         self.is_failed = False
         self.is_full = False
-        self._posted: deque[Work] = deque()
+        self._posted: deque[WorkRequest] = deque()
         self._room = depth
         self._done: deque[tuple[Completion, int]] = deque()
         self._unsignalled = 0
         device.fabric.pairs[self.number] = self
 
-    def connect(self, port: int, gid_index: int, own: End, peer: End) -> None:
+    def connect(self, port: int, gid_index: int, own: QueuePairEnd, peer: QueuePairEnd) -> None:
         if self.device.name in self.device.fabric.unconnectable:
             raise OSError(101, "Network is unreachable")
         self.peer = peer.number
 
-    def post(self, works: Sequence[Work]) -> None:
+    def post(self, works: Sequence[WorkRequest]) -> None:
         self.device.fabric.signalled.append([work.is_signalled for work in works])
         for work in works:
             if self._room == 0 or self.is_full:
@@ -165,7 +165,7 @@ class FabricPair:
     def close(self) -> None:
         self.device.fabric.pairs.pop(self.number, None)
 
-    def _carry_out(self, work: Work) -> None:
+    def _carry_out(self, work: WorkRequest) -> None:
         status = FLUSHED if self.is_failed else self._move(work)
         self._unsignalled += 1
         if status != SUCCESS:
@@ -174,7 +174,7 @@ class FabricPair:
             self._done.append((Completion(work.id, status, f"status {status}"), self._unsignalled))
             self._unsignalled = 0
 
-    def _move(self, work: Work) -> int:
+    def _move(self, work: WorkRequest) -> int:
         fabric = self.device.fabric
         peer = fabric.pairs.get(self.peer)
         if peer is None or peer.is_failed:
@@ -199,7 +199,7 @@ class FabricPair:
         ctypes.memmove(local, found, length)
         return SUCCESS
 
-    def _change(self, work: Work, found: int) -> None:
+    def _change(self, work: WorkRequest, found: int) -> None:
         if work.opcode == Opcode.FETCH_ADD:
             stored = (found + work.operand) % (1 << 64)
         else:

@@ -1,4 +1,4 @@
-"""What this machine has for memory that goes over a network."""
+"""Whether this machine has an RDMA device that the process can use."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["get_rdma_backend", "is_ibverbs_available", "is_rdma_available"]
 
 
 def is_ibverbs_available() -> bool:
-    """Says whether this process can use a NIC by verbs; `RDMABuffer.explain` says why not."""
+    """Whether this process can use an RDMA NIC; `RDMABuffer.explain` gives the reason if not."""
     verbs = transport("verbs")
     return verbs is not None and verbs.transport is not None
 
 
 def is_rdma_available() -> bool:
-    """As `is_ibverbs_available`: buffers work in either case, by TCP where no NIC is."""
+    """Same as `is_ibverbs_available`; without an RDMA NIC, buffers use TCP."""
     return is_ibverbs_available()
 
 
 def get_rdma_backend() -> str:
-    """Gives how this process reaches other machines: `ibverbs` or `tcp`.
+    """Return how this process reaches other machines: `ibverbs` or `tcp`.
 
-    One buffer may be reached in another way: `RDMABuffer.backend` says by which.
+    A single buffer may use another transport: see `RDMABuffer.backend`.
     """
     return "ibverbs" if is_ibverbs_available() else "tcp"

@@ -1,4 +1,4 @@
-"""A way to a buffer that was found, and why no other one is taken."""
+"""The path to a buffer: the selected transport, and why the others are not used."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Path"]
 
 
 class Path:
-    """The transport that is taken for a buffer, and those that are not.
+    """The selected transport of a buffer, and the transports that are not used.
 
     Attributes:
-        target: What copies.
-        refused: The names of the other transports, and why each is not taken.
-        wanted: The name of the only transport that may be taken, if somebody wants that.
+        target: The object that copies by the selected transport.
+        refused: The name of each other transport, with the reason why it is not used.
+        wanted: The name of the only permitted transport, or None.
     """
 
     __slots__ = ("_built_in", "_owner", "refused", "staged", "target", "wanted")
@@ -36,7 +36,7 @@ class Path:
         self.target = target
         self.refused = refused
         self.wanted: str | None = None
-        #: What copies where the memory here is a device's, and the target does not reach that.
+        #: Copies if the local memory is on a device that the target does not reach.
         self.staged: StagedTarget | None = None
         self._built_in = built_in
         self._owner = owner
@@ -47,11 +47,11 @@ class Path:
         return self.target.transport
 
     def target_for(self, local: _core.Local) -> _core.Target | PluginTarget | StagedTarget:
-        """Gives what copies between the buffer and this memory.
+        """Return the target for copies between the buffer and local memory.
 
         Raises:
-            RDMATransportError: The memory is a device's, and the transport that is wanted does not
-                reach it.
+            RDMATransportError: The memory is on a device that the required transport does not
+                reach.
         """
         if local.device is None or isinstance(self.target, StagedTarget):
             return self.target
@@ -70,11 +70,11 @@ class Path:
         return self.staged
 
     def borrow(self, offset: int, nbytes: int) -> _core.Loan:
-        """Brings a range into view."""
+        """Map a range of the buffer for a view."""
         return self.target.borrow(offset, nbytes)
 
     def explanation(self) -> str:
-        """Says in words what is taken and what is not."""
+        """Describe the selected transport and the others, one per line."""
         lines = [f"{self.transport}: taken to {self._owner}"]
         lines += [f"{name}: {why}" for name, why in self.refused]
         return "\n".join(lines)

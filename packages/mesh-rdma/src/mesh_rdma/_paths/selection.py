@@ -1,4 +1,4 @@
-"""How this process reaches a buffer, and why in no other way."""
+"""Selection of the transport for a buffer."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["LEVELS", "Path", "path_to"]
 
-#: The built-in transports, best first, and where plug-ins come between them.
+#: The built-in transports with their levels, best first; plug-ins have levels in between.
 LEVELS = {"memory": 0, "arena": 10, "attach": 20, "unix": 40, "tcp": 50}
 
 _IN_HOST_MEMORY = "the buffer is not in memory of a device"
 
 
 def path_to(handle: _core.Handle, name: str | None = None) -> Path:
-    """Finds the best way to a buffer, or that of the name.
+    """Find the best path to a buffer, or the path by the named transport.
 
     Raises:
-        RDMAPeerDied: The owner is gone.
-        RDMATransportError: There is no way, or not of that name.
+        RDMAPeerDied: The owner has died.
+        RDMATransportError: No transport reaches the buffer, or not the named one.
     """
     if name is not None and name not in LEVELS:
         return _staged_path(handle) if name == STAGED else _plugin_path(handle, name)
@@ -36,7 +36,7 @@ def path_to(handle: _core.Handle, name: str | None = None) -> Path:
     if target is None and handle.is_on_device and name is None:
         return _device_path(handle, refused)
     if target is None:
-        raise _no_way(handle, refused)
+        raise _unreachable(handle, refused)
     path = Path(target, refused, handle.owner, target)
     if name is None:
         path = _better_plugin(handle, path, target)
@@ -45,48 +45,48 @@ def path_to(handle: _core.Handle, name: str | None = None) -> Path:
 
 
 def _better_plugin(handle: _core.Handle, path: Path, built_in: _core.Target) -> Path:
-    """Takes a plug-in where one is better than the best of the built-in ways."""
-    taken = path
+    """Select a plug-in if one is better than the best built-in transport."""
+    selected = path
     for loaded in sorted(transports(), key=_level):
         if loaded.transport is None:
-            taken.refused.append((loaded.name, loaded.refusal or "it cannot be used"))
+            selected.refused.append((loaded.name, loaded.refusal or "it cannot be used"))
         elif not loaded.transport.reaches_host:
-            taken.refused.append((loaded.name, _IN_HOST_MEMORY))
-        elif taken is not path or _level(loaded) > LEVELS[built_in.transport]:
-            taken.refused.append((loaded.name, "a better one is taken"))
+            selected.refused.append((loaded.name, _IN_HOST_MEMORY))
+        elif selected is not path or _level(loaded) > LEVELS[built_in.transport]:
+            selected.refused.append((loaded.name, "a better one is taken"))
         else:
-            target = _try(loaded, handle, built_in, taken.refused)
+            target = _try(loaded, handle, built_in, selected.refused)
             if target is not None:
                 refused = [(built_in.transport, "a better one is taken"), *path.refused]
-                taken = Path(target, refused, handle.owner, built_in)
-    return taken
+                selected = Path(target, refused, handle.owner, built_in)
+    return selected
 
 
 def _device_path(handle: _core.Handle, refused: list[tuple[str, str]]) -> Path:
-    """Takes the best way to memory of a device."""
+    """Select the best transport for device memory."""
     anchor = DeviceBuffer(handle)
-    taken: PluginTarget | StagedTarget | None = None
+    selected: PluginTarget | StagedTarget | None = None
     for loaded in sorted(transports(), key=_level):
         if loaded.transport is None:
             refused.append((loaded.name, loaded.refusal or "it cannot be used"))
         elif not loaded.transport.reaches_devices:
             refused.append((loaded.name, "it does not reach memory of devices"))
-        elif taken is not None:
+        elif selected is not None:
             refused.append((loaded.name, "a better one is taken"))
         else:
-            taken = _try(loaded, handle, anchor, refused)
-    if taken is not None:
+            selected = _try(loaded, handle, anchor, refused)
+    if selected is not None:
         refused.append((STAGED, "a better one is taken"))
     else:
         try:
             anchor.check()
-            taken = StagedTarget(anchor)
+            selected = StagedTarget(anchor)
         except (RDMAPeerDied, RDMAReleased):
             raise
         except RDMAError as error:
             refused.append((STAGED, str(error)))
-            raise _no_way(handle, refused) from error
-    return Path(taken, refused, handle.owner)
+            raise _unreachable(handle, refused) from error
+    return Path(selected, refused, handle.owner)
 
 
 def _try(
@@ -95,7 +95,7 @@ def _try(
     fallback: _core.Target | DeviceBuffer,
     refused: list[tuple[str, str]],
 ) -> PluginTarget | None:
-    """Reaches a buffer by a plug-in, or notes why not."""
+    """Reach a buffer by a plug-in, or record in `refused` why that failed."""
     try:
         return plugin_target(loaded, handle, fallback)
     except RDMAPeerDied:
@@ -117,7 +117,7 @@ def _plugin_path(handle: _core.Handle, name: str) -> Path:
             raise RDMATransportError(f"{name} does not reach memory of devices")
         return Path(plugin_target(loaded, handle, DeviceBuffer(handle)), [], handle.owner)
     if not loaded.transport.reaches_host:
-        # Not before it is known whether the owner lives.
+        # The death of the owner takes precedence over this error.
         handle.check()
         raise RDMATransportError(f"{name} cannot be used for this buffer: {_IN_HOST_MEMORY}")
     fallback, _ = handle.reach(None)
@@ -131,7 +131,7 @@ def _staged_path(handle: _core.Handle) -> Path:
         return Path(StagedTarget(anchor), [], handle.owner)
     target, refused = handle.reach(None)
     if target is None:
-        raise _no_way(handle, refused)
+        raise _unreachable(handle, refused)
     if cuda_driver() is None:
         raise RDMATransportError(
             f"{STAGED} cannot be used: no side is in memory of a device, as far as can be seen here"
@@ -139,7 +139,7 @@ def _staged_path(handle: _core.Handle) -> Path:
     return Path(StagedTarget(target), [], handle.owner, target)
 
 
-def _no_way(handle: _core.Handle, refused: list[tuple[str, str]]) -> RDMATransportError:
+def _unreachable(handle: _core.Handle, refused: list[tuple[str, str]]) -> RDMATransportError:
     reasons = "; ".join(f"{one}: {why}" for one, why in refused)
     return RDMATransportError(f"no way to {handle.owner}: {reasons}")
 

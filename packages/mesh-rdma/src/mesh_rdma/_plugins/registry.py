@@ -1,4 +1,4 @@
-"""Transports by name, whoever has written them."""
+"""The registry of installed plug-in transports, by name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _loaded: dict[str, Loaded] = {}
 
 
 class Loaded:
-    """One transport of this process, or why it cannot be used.
+    """One installed transport, or the reason why it cannot be used.
 
     Attributes:
-        name: What it is called.
-        transport: The object; None if it cannot be used.
-        refusal: Why it cannot be used, or None.
+        name: The name of its entry point.
+        transport: The transport, or None if it cannot be used.
+        refusal: The reason why it cannot be used, or None.
     """
 
     def __init__(self, entry: EntryPoint) -> None:
@@ -36,17 +36,17 @@ class Loaded:
             self.refusal = made.probe()
             self.transport = made if self.refusal is None else None
         except Exception as error:
-            # One that is broken must not keep the others from working; `explain` shows it.
+            # A broken transport must not disable the others; `explain` shows its error.
             self.refusal = f"{type(error).__name__}: {error}"
 
 
 def transports() -> list[Loaded]:
-    """Gives all that are installed; each is made and probed once."""
+    """Return all installed transports; each is created and probed once."""
     return [_load(entry.name, partial(Loaded, entry)) for entry in _installed()]
 
 
 def transport(name: str) -> Loaded | None:
-    """Gives the one of a name, if it is installed."""
+    """Return the transport of that name, or None if it is not installed."""
     if found := _loaded.get(name):
         return found
     for entry in _installed():
@@ -57,7 +57,7 @@ def transport(name: str) -> Loaded | None:
 
 @cache
 def _installed() -> tuple[EntryPoint, ...]:
-    """Looks through all that is installed, which takes milliseconds: once."""
+    """Return the entry points; cached, as the lookup takes milliseconds."""
     return tuple(entry_points(group=GROUP))
 
 

@@ -40,7 +40,7 @@ REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 
 
 @dataclass(slots=True)
-class Work:
+class WorkRequest:
     """A work request: one operation between one range of memory here and one there."""
 
     id: int
@@ -86,7 +86,7 @@ class PortState:
 
 
 @dataclass(frozen=True)
-class End:
+class QueuePairEnd:
     """One end of a connection: what a queue pair must know of its peer, or of itself."""
 
     gid: bytes
@@ -115,11 +115,11 @@ class QueuePair(Protocol):
 
     number: int
 
-    def connect(self, port: int, gid_index: int, own: End, peer: End) -> None:
+    def connect(self, port: int, gid_index: int, own: QueuePairEnd, peer: QueuePairEnd) -> None:
         """Makes it ready to send to a peer, and to be sent to."""
         ...
 
-    def post(self, works: Sequence[Work]) -> None:
+    def post(self, works: Sequence[WorkRequest]) -> None:
         """Hands over work requests, in this order."""
         ...
 

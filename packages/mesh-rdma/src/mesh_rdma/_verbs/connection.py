@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh_rdma._errors import RDMATransportError
-from mesh_rdma._verbs.binding import SUCCESS, Device, End, Opcode, QueuePair, Work
-from mesh_rdma._verbs.lane import Ended, Lane
-from mesh_rdma._verbs.messages import CHANNEL_ID_LEN, Answer, LaneEnd, Offer, WireError, Wish
+from mesh_rdma._verbs.binding import SUCCESS, Device, Opcode, QueuePair, QueuePairEnd, WorkRequest
+from mesh_rdma._verbs.lane import FinishedPiece, Lane
+from mesh_rdma._verbs.messages import CHANNEL_ID_LEN, Answer, LaneEnd, Offer, Purpose, WireError
 from mesh_rdma._verbs.ports import Port
 
 #: Work requests that one lane takes at a time.
@@ -56,7 +56,7 @@ class Route:
     #: Bytes under way.
     load: int = 0
     #: The first piece that failed on it.
-    cause: Ended[Any] | None = None
+    cause: FinishedPiece[Any] | None = None
     #: What that means to whom it concerns.
     error: Exception | None = None
 
@@ -79,7 +79,7 @@ class Connector:
         pairs = {number: self._pair(self._port(number)) for number in numbers}
         try:
             own = {number: self._end(number, pair) for number, pair in pairs.items()}
-            offer = Offer(Wish.CONNECT, self._channel, list(own.values()))
+            offer = Offer(Purpose.CONNECT, self._channel, list(own.values()))
             answer = Answer.unpack(self._exchange(offer.pack()))
             return self._joined(pairs, own, answer)
         finally:
@@ -88,7 +88,7 @@ class Connector:
 
     def leave(self) -> None:
         """Tells the other end that the channel is no more."""
-        self._exchange(Offer(Wish.LEAVE, self._channel).pack())
+        self._exchange(Offer(Purpose.LEAVE, self._channel).pack())
 
     def _joined(
         self, pairs: dict[int, QueuePair], own: dict[int, LaneEnd], answer: Answer
@@ -141,7 +141,7 @@ class Responder:
         """
         offer = Offer.unpack(packed)
         with self._lock:
-            if offer.wish == Wish.LEAVE:
+            if offer.purpose == Purpose.LEAVE:
                 self._forget(offer.channel)
                 return Answer([]).pack()
             if offer.channel not in self._channels:
@@ -169,7 +169,7 @@ class Responder:
                 continue
             for port_and_pair in lanes.values():
                 with suppress(OSError):
-                    port_and_pair[1].post([Work(0, Opcode.WRITE, 0, 0, 0, 0, 0)])
+                    port_and_pair[1].post([WorkRequest(0, Opcode.WRITE, 0, 0, 0, 0, 0)])
 
     def _forget(self, channel: bytes) -> None:
         for _, pair in self._channels.pop(channel, {}).values():
@@ -207,7 +207,7 @@ class Responder:
 
 def lane_end(number: int, device: int, port: Port, pair: QueuePair) -> LaneEnd:
     """Returns what the other end must know of a queue pair."""
-    end = End(
+    end = QueuePairEnd(
         gid=port.gid.address,
         lid=port.state.lid,
         mtu=port.state.mtu,

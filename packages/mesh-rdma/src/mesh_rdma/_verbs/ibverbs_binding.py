@@ -14,13 +14,13 @@ from mesh_rdma._verbs.binding import (
     Access,
     Completion,
     Device,
-    End,
     Limits,
     Opcode,
     PortState,
     QueuePair,
+    QueuePairEnd,
     Region,
-    Work,
+    WorkRequest,
 )
 
 #: Across so many routers.
@@ -116,7 +116,7 @@ class IbverbsQueuePair:
         self._events = events
         self.number: int = pair.qp_num
 
-    def connect(self, port: int, gid_index: int, own: End, peer: End) -> None:
+    def connect(self, port: int, gid_index: int, own: QueuePairEnd, peer: QueuePairEnd) -> None:
         """Brings it through its states until it can send."""
         remote = ibverbs.QPInfo(
             peer.number, peer.first_packet, peer.lid, peer.gid, port, min(own.mtu, peer.mtu)
@@ -128,7 +128,7 @@ class IbverbsQueuePair:
         )
         self._pair.to_rts(own.first_packet, max_rd_atomic=reads)
 
-    def post(self, works: Sequence[Work]) -> None:
+    def post(self, works: Sequence[WorkRequest]) -> None:
         """Posts work requests, all in one call."""
         self._pair.post_send([_request(work) for work in works])
 
@@ -161,7 +161,7 @@ class IbverbsQueuePair:
         self._events.close()
 
 
-def _request(work: Work) -> Any:
+def _request(work: WorkRequest) -> Any:
     here = [ibverbs.SGE(work.local_address, work.length, work.local_key)] if work.length else []
     flags = SIGNALLED if work.is_signalled else 0
     if work.opcode in (Opcode.READ, Opcode.WRITE):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from mesh_rdma._verbs.binding import FLUSHED, SUCCESS, Completion, QueuePair, Work
+from mesh_rdma._verbs.binding import FLUSHED, SUCCESS, Completion, QueuePair, WorkRequest
 
 #: Of so many work requests one asks for a completion, beside the last of those posted together.
 SIGNAL_EVERY = 16
@@ -24,8 +24,8 @@ DRAIN_S = 1.0
 Piece = TypeVar("Piece")
 
 
-class Ended(NamedTuple, Generic[Piece]):
-    """A piece of work that is no longer under way."""
+class FinishedPiece(NamedTuple, Generic[Piece]):
+    """A piece whose work request has completed."""
 
     piece: Piece
     status: int = SUCCESS
@@ -58,7 +58,7 @@ class Lane(Generic[Piece]):
         """The pieces under way, oldest first."""
         return [piece for _, piece in self._under_way]
 
-    def post(self, pieces: Sequence[tuple[Piece, Work]]) -> None:
+    def post(self, pieces: Sequence[tuple[Piece, WorkRequest]]) -> None:
         """Posts pieces, each with its work request; there must be room.
 
         A piece that cannot be posted breaks the lane: `poll` hands back what was under way.
@@ -80,9 +80,9 @@ class Lane(Generic[Piece]):
             with suppress(OSError):
                 self.pair.fail()
 
-    def poll(self) -> list[Ended[Piece]]:
+    def poll(self) -> list[FinishedPiece[Piece]]:
         """Returns what has ended since, oldest first."""
-        ended: list[Ended[Piece]] = []
+        ended: list[FinishedPiece[Piece]] = []
         while self._under_way:
             try:
                 completions = self.pair.poll(POLL_LEN_MAX)
@@ -95,27 +95,27 @@ class Lane(Generic[Piece]):
                 break
         return ended
 
-    def stop(self) -> list[Ended[Piece]]:
+    def stop(self) -> list[FinishedPiece[Piece]]:
         """Ends the lane: when this returns no byte is read or written here on its behalf."""
         self.is_broken = True
         with suppress(OSError):
             self.pair.fail()
-        ended: list[Ended[Piece]] = []
+        ended: list[FinishedPiece[Piece]] = []
         give_up = self.now() + DRAIN_S
         while self._under_way and self.now() < give_up:
             ended += self.poll()
         self.pair.close()
-        ended += [Ended(piece, FLUSHED, "never handed back") for piece in self.under_way]
+        ended += [FinishedPiece(piece, FLUSHED, "never handed back") for piece in self.under_way]
         self._under_way.clear()
         return ended
 
-    def _end(self, completion: Completion, ended: list[Ended[Piece]]) -> None:
+    def _end(self, completion: Completion, ended: list[FinishedPiece[Piece]]) -> None:
         while self._under_way:
             id, piece = self._under_way.popleft()
             if id == completion.id:
-                ended.append(Ended(piece, completion.status, completion.reason))
+                ended.append(FinishedPiece(piece, completion.status, completion.reason))
                 break
             # Nobody asked for its completion, so it went well.
-            ended.append(Ended(piece))
+            ended.append(FinishedPiece(piece))
         if completion.status != SUCCESS:
             self.is_broken = True

@@ -11,10 +11,10 @@ from contextlib import suppress
 from copy import copy
 
 from mesh_rdma._errors import RDMAPeerDied
-from mesh_rdma._verbs.binding import FLUSHED, SUCCESS, Opcode, Work
+from mesh_rdma._verbs.binding import FLUSHED, SUCCESS, Opcode, WorkRequest
 from mesh_rdma._verbs.connection import ATOMICS, Connector, Route
 from mesh_rdma._verbs.errors import error_of, is_refusal, unregistered
-from mesh_rdma._verbs.lane import Ended
+from mesh_rdma._verbs.lane import FinishedPiece
 from mesh_rdma._verbs.registrations import Registrations
 from mesh_rdma._verbs.transfer import Piece, Transfer
 
@@ -278,11 +278,11 @@ class Lanes:
         if posted:
             route.lane.post(posted)
 
-    def _work(self, route: Route, piece: Piece) -> Work:
+    def _work(self, route: Route, piece: Piece) -> WorkRequest:
         transfer = piece.transfer
         address, key = self._registrations.keys(transfer.local, route.device)
         remote_address, remote_key = transfer.remote.keys[route.remote_device]
-        return Work(
+        return WorkRequest(
             0,
             transfer.opcode,
             address + transfer.local_offset + piece.offset,
@@ -294,12 +294,12 @@ class Lanes:
             swap=transfer.swap,
         )
 
-    def _stop(self, group: Group, route: Route) -> list[Ended[Piece]]:
+    def _stop(self, group: Group, route: Route) -> list[FinishedPiece[Piece]]:
         """Ends a lane, and returns what was under way on it."""
         group.routes.remove(route)
         return route.lane.stop()
 
-    def _take(self, group: Group, route: Route, ended: Sequence[Ended[Piece]]) -> None:
+    def _take(self, group: Group, route: Route, ended: Sequence[FinishedPiece[Piece]]) -> None:
         """Notes what became of pieces; what went down with a lane is done again if it may be."""
         failed = next((one for one in ended if one.status not in (SUCCESS, FLUSHED)), None)
         if failed and route.cause is None:
@@ -319,7 +319,7 @@ class Lanes:
             self._settle(transfer)
         group.again.extendleft(reversed(again))
 
-    def _error_of(self, group: Group, failed: Ended[Piece]) -> Exception:
+    def _error_of(self, group: Group, failed: FinishedPiece[Piece]) -> Exception:
         """Returns what a failure means: a process that dies takes its memory back first."""
         if is_refusal(failed.status):
             try:

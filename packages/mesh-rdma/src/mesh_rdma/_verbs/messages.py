@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from mesh_rdma._errors import RDMATransportError
-from mesh_rdma._verbs.binding import End
+from mesh_rdma._verbs.binding import QueuePairEnd
 
 #: The first byte of everything, which changes when the rest does.
 VERSION = 1
@@ -31,8 +31,8 @@ class WireError(RDMATransportError):
     """The other end has sent what cannot be read."""
 
 
-class Wish(IntEnum):
-    """What an offer is made for."""
+class Purpose(IntEnum):
+    """The purpose of an offer."""
 
     #: Answer each lane that is offered with one to match, in place of an earlier one of its number.
     CONNECT = 1
@@ -75,20 +75,20 @@ class LaneEnd:
     #: The place of the port's device among those that descriptors have keys for.
     device: int
     is_ethernet: bool
-    end: End
+    end: QueuePairEnd
 
 
 @dataclass(frozen=True)
 class Offer:
     """What the side that wants to read and write asks of the other."""
 
-    wish: Wish
+    purpose: Purpose
     channel: bytes
     lanes: Sequence[LaneEnd] = ()
 
     def pack(self) -> bytes:
         """Returns it as bytes."""
-        head = _OFFER.pack(VERSION, self.wish, self.channel, len(self.lanes))
+        head = _OFFER.pack(VERSION, self.purpose, self.channel, len(self.lanes))
         return head + b"".join(map(_pack_lane, self.lanes))
 
     @classmethod
@@ -98,11 +98,13 @@ class Offer:
         Raises:
             WireError: It is none.
         """
-        version, wish, channel, count = _take(_OFFER, packed, 0)
+        version, purpose, channel, count = _take(_OFFER, packed, 0)
         _check(version, len(packed), _OFFER.size + count * _LANE.size)
-        if wish not in list(Wish):
-            raise WireError(f"the other end wants {wish}, unknown here: install the same mesh-rdma")
-        return cls(Wish(wish), channel, _unpack_lanes(packed[_OFFER.size :]))
+        if purpose not in list(Purpose):
+            raise WireError(
+                f"the offer has an unknown purpose {purpose}: install the same mesh-rdma"
+            )
+        return cls(Purpose(purpose), channel, _unpack_lanes(packed[_OFFER.size :]))
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _pack_lane(one: LaneEnd) -> bytes:
 
 def _unpack_lanes(packed: bytes) -> list[LaneEnd]:
     return [
-        LaneEnd(lane, device, is_ethernet, End(*of_pair))
+        LaneEnd(lane, device, is_ethernet, QueuePairEnd(*of_pair))
         for lane, device, is_ethernet, *of_pair in _LANE.iter_unpack(packed)
     ]
 

@@ -19,13 +19,13 @@ from mesh_rdma._verbs.binding import (
     Access,
     Completion,
     Device,
-    End,
     Limits,
     Opcode,
     PortState,
     QueuePair,
+    QueuePairEnd,
     Region,
-    Work,
+    WorkRequest,
 )
 
 #: Numbers of libibverbs, which are the same for ever.
@@ -136,7 +136,7 @@ class PyverbsQueuePair:
         self._completions = completions
         self.number: int = pair.qp_num
 
-    def connect(self, port: int, gid_index: int, own: End, peer: End) -> None:
+    def connect(self, port: int, gid_index: int, own: QueuePairEnd, peer: QueuePairEnd) -> None:
         """Brings it through its states until it can send."""
         there = _as_os_error(GID, peer.gid.hex(":", 2))
         route = GlobalRoute(dgid=there, sgid_index=gid_index, hop_limit=HOPS_MAX)
@@ -152,7 +152,7 @@ class PyverbsQueuePair:
         wanted.rnr_retry, wanted.min_rnr_timer = RETRIES_NOT_READY, PAUSE_NOT_READY
         _as_os_error(self._pair.to_rts, wanted)
 
-    def post(self, works: Sequence[Work]) -> None:
+    def post(self, works: Sequence[WorkRequest]) -> None:
         """Posts work requests."""
         for work in works:
             _as_os_error(self._pair.post_send, _request(work))
@@ -179,7 +179,7 @@ class PyverbsQueuePair:
         _as_os_error(self._completions.close)
 
 
-def _request(work: Work) -> Any:
+def _request(work: WorkRequest) -> Any:
     here = [SGE(work.local_address, work.length, work.local_key)] if work.length else []
     flags = SIGNALLED if work.is_signalled else 0
     request = SendWR(work.id, opcode=int(work.opcode), num_sge=len(here), sg=here, send_flags=flags)

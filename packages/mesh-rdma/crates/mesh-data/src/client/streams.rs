@@ -64,7 +64,7 @@ impl Net {
 
     /// Connects and proves that this process has a handle; gives the number that the other side has
     /// given the connection.
-    pub(crate) fn call(
+    pub(crate) fn connect_and_authenticate(
         &self,
         descriptor: &PeerDescriptor,
         stop: &Stop,
