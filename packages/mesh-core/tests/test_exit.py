@@ -82,7 +82,7 @@ def test_signal_ends_the_program_and_all_it_has_started(
 
 LATE_NEWS = """
     from mesh_core._actors import agent as _agent
-    from mesh_core._supervision.policy import ownership as _ownership
+    from mesh_core._supervision import ownership as _ownership
     is_told, is_gone = threading.Event(), threading.Event()
     tell, stopped = _agent.Agent.do_actor_failed, _ownership.Ownership.stopped
     def tell_late(self, *news):
